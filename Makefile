@@ -1,0 +1,39 @@
+# `make test` and `make demo` work on a fresh machine with Python >= 3.11 and make: they set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
+SHAPES := --jaxtyping-packages=jumok,beartype.beartype
+WORKERS ?= auto
+
+.PHONY: test test-fast check demo format clean
+
+test: check
+	$(BIN)/pytest -n $(WORKERS) tests --ignore tests/bad_input $(SHAPES)
+	$(BIN)/pytest -n $(WORKERS) tests/bad_input
+
+test-fast: $(READY)
+	$(BIN)/pytest -n $(WORKERS) -m "not slow" tests --ignore tests/bad_input $(SHAPES)
+	$(BIN)/pytest -n $(WORKERS) -m "not slow" tests/bad_input
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(READY)
+	$(BIN)/jumok demo
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "jumok needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1); name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	@touch $(READY)
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis demo

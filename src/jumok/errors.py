@@ -1,0 +1,24 @@
+"""What a user can do wrong, said helpfully: what was wrong, where, the value seen, and what to do next."""
+
+
+class JumokError(Exception):
+    """The base of every error that is the caller's to mend; the command line prints it as one line."""
+
+
+class ArgumentError(JumokError, ValueError):
+    """An argument of the wrong shape, type, device or range; the message names it, what was seen and what was wanted."""
+
+
+class ConfigError(JumokError, ValueError):
+    """A recipe or a combination of settings that cannot work."""
+
+
+class BackendError(JumokError, RuntimeError):
+    """A backend asked for by name that cannot run this call; the message says why."""
+
+
+class MissingExtraError(JumokError, ImportError):
+    """An optional package is not installed; the message says which extra brings it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'jumok[{extra}]'")
