@@ -1,0 +1,98 @@
+"""What attention gives back: the mixed values, and the weights that mixed them, rebuilt only when asked for."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jumok.attention.blocks import in_blocks
+from jumok.attention.lookup import Lookup
+from jumok.errors import ArgumentError
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The attention weights, before dropout. Call it for the matrix or parts of it.
+
+    The reductions work a block of rows at a time and never hold the whole matrix. Everything but positions is
+    differentiable.
+    """
+
+    lookup: Lookup
+    built: Float[Tensor, "*lead query key"] | None = None
+    """The whole matrix, where the backend had to build it anyway."""
+
+    def __call__(
+        self, *, heads: Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
+    ) -> Float[Tensor, "*lead rows key"]:
+        """The weights of the chosen heads (the last leading axis) and query rows; all of them unless told."""
+        *lead, queries, _ = self.lookup.query.shape
+        if heads is not None and not lead:
+            raise ArgumentError(f"heads = {heads!r} was asked for, but query has no head axis, only [query, dim]")
+        lookup, built, device = self.lookup, self.built, self.lookup.query.device
+        if rows is not None:
+            row_index = _positions(rows, queries, "rows", device)
+            lookup = lookup.for_rows(row_index)
+            built = None if built is None else built.index_select(-2, row_index)
+        if heads is not None:
+            head_index = _positions(heads, lead[-1], "heads", device)
+            lookup = lookup.for_heads(head_index)
+            built = None if built is None else built.index_select(-3, head_index)
+        return _weights(lookup) if built is None else built
+
+    def argmax(self) -> Int[Tensor, "*lead query"]:
+        """The key each query looks at most."""
+        return self.top_k(1)[1].squeeze(-1)
+
+    def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
+        """The k largest weights of each row and their keys, largest first."""
+        if not 0 < k <= self.lookup.key.shape[-2]:
+            raise ArgumentError(
+                f"the {k} largest weights were asked for, but there are {self.lookup.key.shape[-2]} keys"
+            )
+        weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
+        return torch.cat(weights, -2), torch.cat(keys, -2)
+
+    def entropy(self) -> Float[Tensor, "*lead query"]:
+        """−Σ α log α of each row, in nats: 0 for a query that looks at one key, log n for one that looks at n alike."""
+        # The slope of α log α at α = 0 is infinite; a key without weight contributes nothing instead.
+        return torch.cat(list(self._in_blocks(lambda block: -(block * block.where(block > 0, 1).log()).sum(-1))), -1)
+
+    def column_sums(self) -> Float[Tensor, "*lead key"]:
+        """How much each key was looked at by all queries together."""
+        return reduce(torch.add, self._in_blocks(lambda block: block.sum(-2)))
+
+    def _in_blocks(self, reduction: Callable[[Tensor], Result]) -> Iterator[Result]:
+        if self.built is not None:
+            return iter([reduction(self.built)])
+        return in_blocks(lambda block: reduction(_weights(block)), self.lookup)
+
+
+class Attended(NamedTuple):
+    """The mixed values, and the weights that mixed them.
+
+    A fused kernel never builds the weights; whichever ran, `weights()` gives them, `weights(heads=…, rows=…)` parts.
+    """
+
+    values: Float[Tensor, "*lead query value_dim"]
+    weights: Weights
+
+
+def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:
+    weights = lookup.weights()
+    return weights if lookup.spoilt is None else weights.masked_fill(lookup.spoilt[..., None], torch.nan)
+
+
+def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torch.device) -> Int[Tensor, " chosen"]:
+    if isinstance(chosen, slice):
+        return torch.arange(size, device=device)[chosen]
+    for position in chosen:
+        if not -size <= position < size:
+            raise ArgumentError(f"{name} asks for number {position}, but there are {size}")
+    return torch.tensor([position % size for position in chosen], dtype=torch.long, device=device)

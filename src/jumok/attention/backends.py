@@ -1,0 +1,96 @@
+"""Which way a call of attention is computed: the one place that decides, and can say why."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from jumok.attention import sdpa
+from jumok.attention.attended import Attended, Weights
+from jumok.attention.blocks import BLOCK_BYTES, bytes_at_once, in_blocks
+from jumok.attention.kernels import additive_cpu
+from jumok.attention.lookup import Lookup
+from jumok.errors import ArgumentError, BackendError
+
+NAMES = ("sdpa", "blocked", "direct")
+"""From the fastest to the one that always works."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which backend runs, and what stands against each of the others."""
+
+    backend: str
+    reason: str
+    against: dict[str, str]
+
+    def __str__(self) -> str:
+        others = [f"  not {name}: {reason}" for name, reason in self.against.items()]
+        return "\n".join([f"{self.backend}: {self.reason}", *others])
+
+
+def plan(lookup: Lookup, backend: str = "auto") -> Plan:
+    """Choose the backend for a call, or check that the one asked for can run it."""
+    against = {"sdpa": sdpa.why_not(lookup), "blocked": _why_not_blocked(lookup)}
+    if backend == "auto":
+        chosen = next((name for name, reason in against.items() if reason is None), "direct")
+        return Plan(chosen, _why(chosen, lookup), _against(chosen, against))
+    if backend not in NAMES:
+        raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
+    if backend == "sdpa" and against["sdpa"]:
+        raise BackendError(
+            f'backend "sdpa" was asked for, but {against["sdpa"]}; "auto" would run "{plan(lookup).backend}"'
+        )
+    return Plan(backend, "asked for by name", {})
+
+
+def run(lookup: Lookup, backend: str) -> Attended:
+    """Compute a call with a backend that `plan` chose."""
+    if backend == "sdpa":
+        return _answer(lookup, sdpa.run(lookup), built=None)
+    if backend == "blocked":
+        lookup = replace(lookup, score=additive_cpu.twin(lookup.score, lookup.query))
+        return _answer(lookup, torch.cat(list(in_blocks(_values, lookup)), -2), built=None)
+    weights = lookup.weights()
+    return _answer(lookup, lookup.mix(weights), built=weights)
+
+
+def _values(block: Lookup) -> Tensor:
+    return block.mix(block.weights())
+
+
+def _answer(lookup: Lookup, values: Tensor, built: Tensor | None) -> Attended:
+    if lookup.spoilt is not None:
+        values = values.masked_fill(lookup.spoilt[..., None], torch.nan)
+        built = None if built is None else built.masked_fill(lookup.spoilt[..., None], torch.nan)
+    return Attended(values, Weights(lookup, built))
+
+
+def _why_not_blocked(lookup: Lookup) -> str | None:
+    """Why blocks would not be the better way; they could always run."""
+    if additive_cpu.why_not(lookup.score, lookup.query) is None or bytes_at_once(lookup) > BLOCK_BYTES:
+        return None
+    return f"its largest tensor, {_size(bytes_at_once(lookup))}, is small enough to build at once"
+
+
+def _why(chosen: str, lookup: Lookup) -> str:
+    if chosen == "sdpa":
+        return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
+    if chosen == "direct":
+        return "it is small enough to compute as the equation is written"
+    if additive_cpu.why_not(lookup.score, lookup.query) is None:
+        return "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient"
+    return "it is computed in blocks of rows, recomputed for the gradient"
+
+
+def _against(chosen: str, against: dict[str, str | None]) -> dict[str, str]:
+    faster = NAMES[: NAMES.index(chosen)]
+    return {name: reason for name in faster if (reason := against[name]) is not None}
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.3g} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return ""

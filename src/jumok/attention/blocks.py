@@ -1,0 +1,40 @@
+"""Attention a few rows at a time: what a block needs is thrown away after it and computed again for its gradient."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from jumok.attention.lookup import Lookup
+
+Result = TypeVar("Result")
+
+BLOCK_BYTES = 32 * 2**20
+"""How large the largest tensor of one block may be; about what a last-level cache holds."""
+
+
+def in_blocks(compute: Callable[[Lookup], Result], lookup: Lookup) -> Iterator[Result]:
+    """`compute` on one block of rows after another; one call of it for everything where everything fits."""
+    queries, rows = lookup.query.shape[-2], rows_per_block(lookup)
+    if queries <= rows:
+        yield compute(lookup)
+        return
+    for start in range(0, queries, rows):
+        block = lookup.for_rows(slice(start, start + rows))
+        if torch.is_grad_enabled():
+            # The random state is kept only for dropout, which must fall on the same weights the second time.
+            yield checkpoint(compute, block, use_reentrant=False, preserve_rng_state=lookup.dropout > 0)
+        else:
+            yield compute(block)
+
+
+def rows_per_block(lookup: Lookup) -> int:
+    """How many query rows stay within BLOCK_BYTES; at least one."""
+    row = bytes_at_once(lookup) // max(1, lookup.query.shape[-2])
+    return max(1, BLOCK_BYTES // max(1, row))
+
+
+def bytes_at_once(lookup: Lookup) -> int:
+    """The size of the largest tensor that the direct form builds."""
+    return lookup.pairs * lookup.score.planes(lookup.query) * lookup.query.element_size()

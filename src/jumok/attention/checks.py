@@ -1,0 +1,52 @@
+"""What the tensors of one call of attention must have in common, and what is said when they have not."""
+
+import torch
+from torch import Tensor
+
+from jumok.attention.score import Score
+from jumok.errors import ArgumentError
+
+
+def check_tensors(**tensors: Tensor) -> None:
+    """Floating-point tensors of at least [time, dim], of one type and on one device."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(
+                f"{name} must be a tensor, but it is {type(tensor).__name__}; use torch.as_tensor({name})"
+            )
+        if not tensor.is_floating_point():
+            raise ArgumentError(f"{name} must be floating point, but it is {tensor.dtype}; use {name}.float()")
+        if tensor.dim() < 2:
+            raise ArgumentError(f"{name} must be at least [time, dim], but its shape is {list(tensor.shape)}")
+    (first, model), *others = tensors.items()
+    for name, tensor in others:
+        if tensor.dtype != model.dtype:
+            raise ArgumentError(f"{name} is {tensor.dtype} but {first} is {model.dtype}; they must be of one type")
+        if tensor.device != model.device:
+            raise ArgumentError(f"{name} is on {tensor.device} but {first} is on {model.device}; move one of them")
+
+
+def check_parameters(score: Score, query: Tensor) -> None:
+    """A score's tensors live where the queries live and are floating point too."""
+    for name, tensor in vars(score).items():
+        if not isinstance(tensor, Tensor):
+            continue
+        if not tensor.is_floating_point():
+            raise ArgumentError(f"{name} of {score} must be floating point, but it is {tensor.dtype}")
+        # A scalar goes anywhere, as it does in PyTorch.
+        if tensor.dim() and tensor.device != query.device:
+            raise ArgumentError(f"{name} of {score} is on {tensor.device} but query is on {query.device}")
+
+
+def leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
+    """The axes before [time, dim], broadcast over all tensors and the score's own parameters."""
+    leads = {name: tuple(tensor.shape[:-2]) for name, tensor in tensors.items()}
+    for name, own in score.own_axes.items():
+        parameter = getattr(score, name)
+        if isinstance(parameter, Tensor):
+            leads[f"{name} of {score}"] = tuple(parameter.shape[: parameter.dim() - own])
+    try:
+        return tuple(torch.broadcast_shapes(*leads.values()))  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        seen = ", ".join(f"{name} {list(lead)}" for name, lead in leads.items())
+        raise ArgumentError(f"the leading axes do not broadcast: {seen}") from None

@@ -1,0 +1,110 @@
+"""The additive score on a CPU: tanh from shared exponentials, one cache-sized tile at a time.
+
+tanh(a + b) = 1 − 2 / (1 + e²ᵃ e²ᵇ). The exponentials belong to single queries and keys, so a (query, key, feature)
+costs a multiplication, an addition and a reciprocal, about a tenth of a tanh. Nothing larger than a tile and the scores
+themselves is ever kept; the backward pass computes the tiles again.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from jumok.attention.additive_scores import Additive
+from jumok.attention.score import Score
+
+TILE = 2**18
+"""Numbers in a tile: 1 MiB of float32, so that it stays in the cache from its first operation to its last."""
+
+LARGEST = 40.0
+"""Up to here e²ᵃ is finite and not 0; the product may overflow to inf or vanish, which gives tanh = ±1 as it should."""
+
+
+def why_not(score: Score, query: Tensor) -> str | None:
+    """Why this score cannot be computed here; None if it can."""
+    if not isinstance(score, Additive):
+        return f"{score} is not additive"
+    if not query.is_cpu:
+        return f"query is on {query.device}"
+    if query.dtype not in (torch.float32, torch.float64):
+        return f"query is {query.dtype}"
+    return "v has leading axes" if score.v.dim() > 1 else None
+
+
+def twin(score: Score, query: Tensor) -> Score:
+    """The faster form of a score, or the score itself."""
+    return AdditiveInTiles(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
+
+
+class AdditiveInTiles(Additive):
+    """v · tanh(q + k), the same numbers as `Additive`."""
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        """The score of every query with every key."""
+        # Written so that a NaN, too, is left to the plain form.
+        if not (query.detach().abs().amax() < LARGEST and key.detach().abs().amax() < LARGEST):
+            return super().__call__(query, key)
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+        query, key = (
+            tensor.expand(*lead, *tensor.shape[-2:]).flatten(0, -3) if lead else tensor[None] for tensor in (query, key)
+        )
+        scores: Tensor = _Scores.apply(query, key, self.v)  # type: ignore[no-untyped-call]
+        return scores.reshape(*lead, *scores.shape[-2:])
+
+    def planes(self, query: Tensor) -> int:
+        """Tiles are small whatever the width."""
+        return 1
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(query, key, v)
+        (batch, queries, _), keys, total = query.shape, key.shape[1], v.sum()
+        scores = query.new_empty(batch, queries, keys)
+        for at, reciprocals in _tiles(query, key):
+            scores[at] = total - 2 * (reciprocals @ v)
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, v = ctx.saved_tensors
+        d_query, d_key, mixed = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v)
+        for (some, rows, keys), reciprocals in _tiles(query, key):
+            upstream = d_scores[some, rows, keys].contiguous()
+            mixed += upstream.flatten() @ reciprocals.flatten(0, 2)
+            # tanh' = 1 − tanh² = 4 (r − r²)
+            slope = reciprocals.addcmul_(reciprocals, reciprocals, value=-1).mul_(upstream[..., None])
+            d_query[some, rows] += slope.sum(2)
+            d_key[some, keys] += slope.sum(1)
+        return d_query * (4 * v), d_key * (4 * v), d_scores.sum() - 2 * mixed
+
+
+def _tiles(
+    query: Tensor, key: Tensor
+) -> Iterator[tuple[tuple[slice, slice, slice], Float[Tensor, "some rows keys dim"]]]:
+    """r = 1 / (1 + e²𐞥 e²ᵏ) for one tile after another, each in the same memory."""
+    (batch, queries, dim), keys = query.shape, key.shape[1]
+    up, down = (2 * query).exp(), (2 * key).exp()
+    per_key = max(1, min(keys, TILE // max(1, dim)))
+    per_row = max(1, min(queries, TILE // max(1, dim * per_key)))
+    per_batch = max(1, min(batch, TILE // max(1, dim * per_key * per_row)))
+    memory = query.new_empty(per_batch * per_row * per_key * dim)
+    for some in _slices(batch, per_batch):
+        for rows in _slices(queries, per_row):
+            for at in _slices(keys, per_key):
+                a, b = up[some, rows, None, :], down[some, None, at, :]
+                tile = memory[: a.shape[0] * a.shape[1] * b.shape[2] * dim].view(
+                    a.shape[0], a.shape[1], b.shape[2], dim
+                )
+                yield (some, rows, at), torch.mul(a, b, out=tile).add_(1).reciprocal_()
+
+
+def _slices(size: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))

@@ -1,0 +1,75 @@
+"""One call of attention as a value: who asks, of which keys and values, and how."""
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention.normalise import Normaliser, distribution
+from jumok.attention.score import Score
+from jumok.attention.visible import Tile, Visible
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Attention over one set of queries, keys and values, all with the same leading axes."""
+
+    query: Float[Tensor, "*lead query query_dim"]
+    key: Float[Tensor, "*lead key key_dim"]
+    value: Float[Tensor, "*lead key value_dim"]
+    score: Score
+    normalise: Normaliser
+    visible: Visible | None
+    dropout: float
+    tile: Tile
+    """Which rows and heads of the whole problem `query` holds."""
+    spoilt: Bool[Tensor, "*lead query"] | None = None
+    """Queries that see a key or value that is not finite; their answer is NaN (see quarantine.py)."""
+
+    def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Lookup":
+        """The same for some of the queries."""
+        return replace(
+            self,
+            query=self.query[..., rows, :],
+            tile=replace(self.tile, rows=self.tile.rows[rows], every_row=False),
+            spoilt=None if self.spoilt is None else self.spoilt[..., rows],
+        )
+
+    def for_heads(self, heads: Int[Tensor, " heads"]) -> "Lookup":
+        """The same for some entries of the last leading axis."""
+        return replace(
+            self,
+            query=self.query.index_select(-3, heads),
+            key=self.key.index_select(-3, heads),
+            value=self.value.index_select(-3, heads),
+            score=self.score.for_heads(heads),
+            tile=replace(self.tile, heads=heads),
+            spoilt=None if self.spoilt is None else self.spoilt.index_select(-2, heads),
+        )
+
+    def weights(self) -> Float[Tensor, "*lead query key"]:
+        """score → visible → normalise → emphasis: the equation of attention, up to the values."""
+        scores = self.score(self.query, self.key)
+        if self.visible is None:
+            return distribution(scores, self.normalise)
+        weights = distribution(scores.masked_fill(~self.visible.tile(self.tile), -torch.inf), self.normalise)
+        emphasis = self.visible.emphasis(self.tile)
+        return weights if emphasis is None else weights * emphasis.to(weights.dtype)
+
+    def mix(self, weights: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query value_dim"]:
+        """Σ α v, some α dropped out while training."""
+        return mix(F.dropout(weights, self.dropout) if self.dropout else weights, self.value)
+
+    @property
+    def pairs(self) -> int:
+        """How many query-key pairs there are."""
+        return self.query.shape[:-1].numel() * self.key.shape[-2]
+
+
+def mix(
+    weights: Float[Tensor, "*#lead query key"], value: Float[Tensor, "*#lead key value_dim"]
+) -> Float[Tensor, "*lead query value_dim"]:
+    """Σ αᵢ vᵢ: the last stage of attention."""
+    return weights.to(value.dtype) @ value

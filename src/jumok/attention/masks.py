@@ -1,0 +1,83 @@
+"""The ways to say what is visible: by lengths, causal, in a window, and from or to PyTorch's two conventions."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention.visible import Causal, GaussianWindow, Lengths, Mask, Visible, Window, whole
+from jumok.errors import ArgumentError
+
+
+def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
+    """Each sequence shows its first `lengths` keys; shape [batch], or any leading part of [batch, head, ...]."""
+    lengths = torch.as_tensor(lengths)
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ArgumentError(f"lengths must be whole numbers, but it is {lengths.dtype}")
+    if lengths.is_cpu and lengths.numel() and int(lengths.min()) < 0:
+        raise ArgumentError(f"lengths must not be negative, but it holds {int(lengths.min())}")
+    return Lengths(lengths)
+
+
+def causal(offset: int = 0) -> Visible:
+    """Query i sees keys 0 … i + offset; in step-by-step decoding `offset` is how many keys came before this call."""
+    return Causal(offset)
+
+
+def window(
+    before: int, after: int | None = None, *, centre: Float[Tensor, "*#lead query"] | None = None, offset: int = 0
+) -> Visible:
+    """Keys from `before` places before each query to `after` places after it (the same number unless told): local-m.
+
+    Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2).
+    """
+    after = before if after is None else after
+    if before < 0 or after < 0:
+        raise ArgumentError(f"a window reaches before = {before} and after = {after} places; neither may be negative")
+    return Window(before, after, centre, offset)
+
+
+def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visible:
+    """Keys within `reach` of a predicted `centre` per query, weighed by a Gaussian of σ = reach / 2 around it: local-p.
+
+    The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
+    """
+    if not reach > 0:
+        raise ArgumentError(f"reach must be greater than 0, but it is {reach}")
+    if not centre.is_floating_point():
+        raise ArgumentError(f"centre must be a floating-point position, but it is {centre.dtype}")
+    return GaussianWindow(centre, reach)
+
+
+def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
+    """From `key_padding_mask` of torch.nn.MultiheadAttention, [batch, key]: True there means *ignore this key*."""
+    if key_padding_mask.dtype != torch.bool:
+        raise ArgumentError(f"key_padding_mask must be boolean, but it is {key_padding_mask.dtype}")
+    return Mask(~key_padding_mask[:, None, None, :])
+
+
+def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
+    """From a PyTorch attention mask, boolean or additive (0 and -inf).
+
+    PyTorch has two conventions for booleans, so say which one: `true_means="hidden"` for torch.nn.MultiheadAttention
+    and nn.Transformer, `true_means="visible"` for scaled_dot_product_attention.
+    """
+    if true_means not in ("hidden", "visible"):
+        raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
+    if attn_mask.dtype == torch.bool:
+        return Mask(~attn_mask if true_means == "hidden" else attn_mask)
+    hidden = attn_mask == -torch.inf
+    if not attn_mask.is_floating_point() or bool((~hidden & (attn_mask != 0)).any()):
+        raise ArgumentError(
+            f"attn_mask ({attn_mask.dtype}) must be boolean or hold only 0 and -inf; a bias belongs to the score"
+        )
+    return Mask(~hidden)
+
+
+def to_torch_mask(
+    visible: Visible | Bool[Tensor, "..."], *, true_means: str, lead: tuple[int, ...] = (), queries: int, keys: int
+) -> Bool[Tensor, "*lead query key"]:
+    """As a boolean PyTorch mask, in the convention named by `true_means` (see `from_torch_mask`)."""
+    if true_means not in ("hidden", "visible"):
+        raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
+    matrix = whole(visible, lead=lead, queries=queries, keys=keys)
+    return ~matrix if true_means == "hidden" else matrix

@@ -1,0 +1,127 @@
+"""Attention(q, D) = Σ αᵢ(q, kᵢ) vᵢ: the one function, and its first stage."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.attention import backends
+from jumok.attention.attended import Attended
+from jumok.attention.checks import check_parameters, check_tensors, leading_axes
+from jumok.attention.dot_scores import cosine, dot, scaled_dot
+from jumok.attention.lookup import Lookup
+from jumok.attention.normalise import Normaliser, find_normaliser
+from jumok.attention.quarantine import quarantine
+from jumok.attention.score import Custom, Score
+from jumok.attention.smoothing import boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.visible import Tile, Visible, as_visible
+from jumok.errors import ArgumentError
+
+ScoreLike = str | Score | Callable[[Tensor, Tensor], Tensor]
+
+SCORES: dict[str, Callable[[], Score]] = {
+    "dot": dot,
+    "scaled_dot": scaled_dot,
+    "cosine": cosine,
+    "gaussian": gaussian,
+    "boxcar": boxcar,
+    "epanechnikov": epanechnikov,
+    "triangular": triangular,
+}
+"""The scores that need no parameters, by name."""
+
+WITH_PARAMETERS = ("general", "additive", "concat", "location")
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: ScoreLike = "scaled_dot",
+    normalise: str | Normaliser = "softmax",
+    visible: Visible | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Attended:
+    """Mix the rows of `value` by how well each query matches each key.
+
+    Shapes: query [*lead, query, query_dim], key [*lead, key, key_dim], value [*lead, key, value_dim]; leading axes
+    (batch, heads, ...) broadcast. Gives values [*lead, query, value_dim] and weights [*lead, query, key] on demand.
+
+    `score` is a name, a score with parameters such as additive(v=...), or any function of query and key. `normalise`
+    turns scores to weights: softmax, sum (the same, as Nadaraya and Watson call it), sparsemax, entmax15, mean.
+    `visible` is True where a query may look; None means everywhere. A query that sees nothing gets zeros, and what
+    stands behind the mask, NaN included, reaches neither values nor gradients. `dropout` drops weights.
+    """
+    lookup = quarantine(_lookup(query, key, value, score, normalise, visible, dropout))
+    return backends.run(lookup, backends.plan(lookup, backend).backend)
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: ScoreLike = "scaled_dot",
+    normalise: str | Normaliser = "softmax",
+    visible: Visible | Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> backends.Plan:
+    """Which backend `attend` would run with these arguments, and why not a faster one. Print it."""
+    return backends.plan(_lookup(query, key, value, score, normalise, visible, dropout), backend)
+
+
+def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> Float[Tensor, "*lead query key"]:
+    """The first stage alone: the score of every query [*lead, query, dim] with every key [*lead, key, dim]."""
+    score = find_score(score)
+    check_tensors(query=query, key=key)
+    check_parameters(score, query)
+    score.check(query, key)
+    prepared = score.prepare(query, key)
+    leading_axes(prepared.score, query=prepared.query, key=prepared.key)
+    return prepared.score(prepared.query, prepared.key)
+
+
+def find_score(score: ScoreLike) -> Score:
+    """The score behind a name or a function; a score stays itself."""
+    if isinstance(score, Score):
+        return score
+    if isinstance(score, str) and score in SCORES:
+        return SCORES[score]()
+    if isinstance(score, str) and score in WITH_PARAMETERS:
+        raise ArgumentError(f'score "{score}" has parameters: pass score={score}(...), from jumok.attention')
+    if isinstance(score, str) or not callable(score):
+        known = ", ".join([*SCORES, *WITH_PARAMETERS])
+        raise ArgumentError(f"score must be one of {known}, or a function of query and key, but it is {score!r}")
+    return Custom(score)
+
+
+def _lookup(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: ScoreLike,
+    normalise: str | Normaliser,
+    visible: Visible | Tensor | None,
+    dropout: float,
+) -> Lookup:
+    """Check the arguments and bring them to one form."""
+    check_tensors(query=query, key=key, value=value)
+    if key.shape[-2] != value.shape[-2]:
+        raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
+    if not 0 <= dropout < 1:
+        raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout}")
+    given = find_score(score)
+    check_parameters(given, query)
+    given.check(query, key)
+    ready, query, key = given.prepare(query, key)
+    lead = leading_axes(ready, query=query, key=key, value=value)
+    queries, keys = query.shape[-2], key.shape[-2]
+    tile = Tile.all(lead=lead, queries=queries, keys=keys, device=query.device)
+    if visible is not None:
+        visible = as_visible(visible)
+        visible.check(lead=lead, queries=queries, keys=keys, device=query.device)
+    query, key, value = (tensor.expand(*lead, *tensor.shape[-2:]) for tensor in (query, key, value))
+    return Lookup(query, key, value, ready, find_normaliser(normalise), visible, dropout, tile)

@@ -1,0 +1,98 @@
+"""From scores to a distribution over keys: softmax (the kernel sum), sparsemax, 1.5-entmax, plain mean.
+
+A normaliser takes scores in which -inf means hidden and every row shows something; `distribution` sees to the others.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from jumok.errors import ArgumentError
+
+Normaliser = Callable[[Tensor], Tensor]
+
+
+def distribution(
+    scores: Float[Tensor, "*lead key"], normalise: str | Normaliser = "softmax"
+) -> Float[Tensor, "*lead key"]:
+    """The weights of each row of scores. Keys scored -inf get weight 0, and a row with no other keys is all zeros."""
+    normaliser = find_normaliser(normalise)
+    if scores.shape[-1] == 0:
+        return scores
+    # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    return normaliser(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0)
+
+
+def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
+    """exp(s) / Σ exp(s). With s = log K it is the kernel sum K / Σ K of Nadaraya and Watson (1964)."""
+    return scores.softmax(-1)
+
+
+def mean(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
+    """1 / n for each of the n visible keys, whatever their scores: the regression that ignores its input."""
+    visible = (scores > -torch.inf).to(scores.dtype)
+    return visible / visible.sum(-1, keepdim=True)
+
+
+def sparsemax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
+    """The distribution nearest to the scores: max(s − τ, 0), where τ makes it sum to 1 (Martins & Astudillo 2016)."""
+    scores = scores - scores.detach().amax(-1, keepdim=True)
+    return (scores - _threshold(scores, _sparsemax_threshold)).clamp(min=0)
+
+
+def entmax15(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
+    """Between softmax and sparsemax: max(s / 2 − τ, 0)², where τ makes it sum to 1 (Peters et al. 2019)."""
+    scores = (scores - scores.detach().amax(-1, keepdim=True)) / 2
+    return (scores - _threshold(scores, _entmax15_threshold)).clamp(min=0) ** 2
+
+
+def _sparsemax_threshold(count: Tensor, total: Tensor, squares: Tensor) -> Tensor:
+    """τ with Σ (s − τ) = 1, for `count` scores of that sum and sum of squares."""
+    return (total - 1) / count
+
+
+def _entmax15_threshold(count: Tensor, total: Tensor, squares: Tensor) -> Tensor:
+    """The smaller τ with Σ (s − τ)² = 1, for `count` scores of that sum and sum of squares."""
+    centre = total / count
+    spread = squares - count * centre**2
+    return centre - ((1 - spread) / count).clamp(min=0).sqrt()
+
+
+def _threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """τ of the scores that end up with weight; given those it is a formula, so autograd gives the exact gradient."""
+    support = _support(scores.detach(), solve)
+    inside = scores.masked_fill(~support, 0)
+    return solve(support.sum(-1, keepdim=True), inside.sum(-1, keepdim=True), (inside**2).sum(-1, keepdim=True))
+
+
+def _support(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Bool[Tensor, "*lead key"]:
+    """Which scores end up with weight: the longest run of largest ones that all lie above their own τ."""
+    ordered = scores.sort(-1, descending=True).values
+    summable = ordered.masked_fill(ordered == -torch.inf, 0)
+    count = torch.arange(1, ordered.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
+    thresholds = solve(count, summable.cumsum(-1), (summable**2).cumsum(-1))
+    size = (ordered > thresholds).sum(-1, keepdim=True)
+    return scores > thresholds.gather(-1, size - 1)
+
+
+NORMALISERS: dict[str, Normaliser] = {
+    "softmax": softmax,
+    "sum": softmax,  # the same function under the name it has in regression: scores of kernels are log K
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+    "mean": mean,
+}
+
+
+def find_normaliser(normalise: str | Normaliser) -> Normaliser:
+    """The function behind a name; a function stays itself."""
+    if callable(normalise):
+        return normalise
+    if normalise not in NORMALISERS:
+        raise ArgumentError(
+            f"normalise must be one of {', '.join(NORMALISERS)}, or a function, but it is {normalise!r}"
+        )
+    return NORMALISERS[normalise]

@@ -1,0 +1,104 @@
+"""Regression kernels K(‖q − k‖ / bandwidth) as scores: log K, so that the softmax is Nadaraya and Watson's kernel sum.
+
+exp(log K(u)) / Σ exp(log K(u)) = K(u) / Σ K(u), and far from all data the Gaussian keeps its limit instead of 0 / 0.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.attention.score import Score
+from jumok.errors import ArgumentError
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothing(Score):
+    """log K(u) of the distance u = ‖q − k‖ / bandwidth; a bandwidth tensor can be learned, or differ between heads."""
+
+    bandwidth: float | Float[Tensor, "*#lead"] = 1.0
+    own_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
+
+    def __post_init__(self) -> None:
+        smallest = self.bandwidth
+        if isinstance(smallest, Tensor):
+            # Reading a CUDA tensor would wait for the device at every call.
+            smallest = float(smallest.detach().min()) if smallest.is_cpu and smallest.numel() else 1.0
+        if not 0 < smallest < float("inf"):
+            raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {smallest}")
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        bandwidth = self.bandwidth[..., None, None] if isinstance(self.bandwidth, Tensor) else self.bandwidth
+        return self.log_kernel(distances(query, key) / bandwidth)
+
+    @abstractmethod
+    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+        """log K(u) for u ≥ 0; -inf where K is 0."""
+
+
+class Gaussian(Smoothing):
+    """K(u) = exp(−u² / 2)."""
+
+    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+        return -(u**2) / 2
+
+
+class Boxcar(Smoothing):
+    """K(u) = 1 for u ≤ 1, else 0."""
+
+    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+        return torch.zeros_like(u).masked_fill(u > 1, -torch.inf)
+
+
+class Epanechnikov(Smoothing):
+    """K(u) = 1 − u² for u < 1, else 0."""
+
+    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+        return _log_inside(1 - u**2)
+
+
+class Triangular(Smoothing):
+    """K(u) = 1 − u for u < 1, else 0."""
+
+    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+        return _log_inside(1 - u)
+
+
+def _log_inside(kernel: Tensor) -> Tensor:
+    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf.
+    inside = kernel > 0
+    return kernel.where(inside, 1).log().masked_fill(~inside, -torch.inf)
+
+
+def distances(
+    query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+) -> Float[Tensor, "*lead query key"]:
+    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
+    wide = query.dtype if query.dtype == torch.float64 else torch.float32
+    found = torch.cdist(query.to(wide), key.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
+    return found.to(query.dtype)
+
+
+def gaussian(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Gaussian:
+    """K(u) = exp(−u² / 2), u = ‖q − k‖ / bandwidth."""
+    return Gaussian(bandwidth)
+
+
+def boxcar(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Boxcar:
+    """K(u) = 1 within the bandwidth, else 0."""
+    return Boxcar(bandwidth)
+
+
+def epanechnikov(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Epanechnikov:
+    """K(u) = 1 − u² within the bandwidth, else 0."""
+    return Epanechnikov(bandwidth)
+
+
+def triangular(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Triangular:
+    """K(u) = 1 − u within the bandwidth, else 0."""
+    return Triangular(bandwidth)
