@@ -88,9 +88,9 @@ def _against(chosen: str, against: dict[str, str | None]) -> dict[str, str]:
     return {name: reason for name in faster if (reason := against[name]) is not None}
 
 
-def _size(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
             return f"{count:.3g} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return ""
+        count /= 1024
+    return f"{count:.3g} GiB"
