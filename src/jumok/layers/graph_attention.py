@@ -52,7 +52,7 @@ class GraphAttention(nn.Module):
         super().__init__()
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.dropout, self.self_loops = negative_slope, dropout, self_loops
+        self.negative_slope, self.dropout, self.self_loops = negative_slope, _probability(dropout), self_loops
 
         self.to_values = _glorot_linear(in_width, heads * self.head_dim, bias=False)
         self.source_vector = _glorot(heads, self.head_dim)
@@ -109,7 +109,7 @@ class GraphAttentionV2(nn.Module):
         super().__init__()
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.dropout, self.self_loops = negative_slope, dropout, self_loops
+        self.negative_slope, self.dropout, self.self_loops = negative_slope, _probability(dropout), self_loops
 
         width = heads * self.head_dim
         self.to_source = _glorot_linear(in_width, width, bias=bias)
@@ -193,6 +193,12 @@ def _head_dim(out_width: int, heads: int, concat: bool) -> int:
             f"{max(round(out_width / heads), 1) * heads}, or average the heads with concat=False"
         )
     return out_width // heads
+
+
+def _probability(dropout: float) -> float:
+    if not 0 <= dropout < 1:
+        raise ArgumentError(f"dropout = {dropout}; wanted at least 0 and below 1")
+    return dropout
 
 
 def _glorot(*shape: int) -> nn.Parameter:
