@@ -27,11 +27,11 @@ class EdgeWeights:
     on_edges: Float[Tensor, "edge head"]
     on_loops: Float[Tensor, "node head"]
 
-    def __call__(self, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
+    def __call__(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
         """Return α of every edge, in the order of the edge_index that was passed in."""
         return _choose(self.on_edges, heads)
 
-    def loops(self, heads: Sequence[int] | None = None) -> Float[Tensor, "node chosen"]:
+    def loops(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "node chosen"]:
         """Return α of every node's added self-loop; zero where none was added."""
         return _choose(self.on_loops, heads)
 
