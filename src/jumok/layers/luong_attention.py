@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from jumok.attention import Attended, Score, Visible, additive, attend, dot, gaussian_window, location, window
 from jumok.attention.visible import Tile, as_visible
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.layers.memory import Memory
 from jumok.layers.vector import small_vector
 
@@ -61,9 +61,7 @@ class LuongAttention(nn.Module):
         keys = self.to_key(states) if self.score in ("general", "concat") else states
         return Memory(keys, states, visible)
 
-    def forward(
-        self, query: Float[Tensor, "batch query query_width"], memory: Memory, *, start: int = 0
-    ) -> Attended:
+    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory, *, start: int = 0) -> Attended:
         """Look from every state at the memory; `start` is the target position of the first one, for local-m."""
         queries = self.to_query(query) if self.score == "concat" else query
         visible = self._window(query, memory, start)
@@ -82,7 +80,8 @@ class LuongAttention(nn.Module):
         self, context: Float[Tensor, "batch query key_width"], query: Float[Tensor, "batch query query_width"]
     ) -> Float[Tensor, "batch query query_width"]:
         """s̃ = tanh(W [c; s]), from which the next word is predicted (equation 5)."""
-        return self.to_state(torch.cat([context, query], -1)).tanh()
+        state: Tensor = self.to_state(torch.cat([context, query], -1)).tanh()
+        return state
 
     def _score(self) -> Score:
         if self.score == "concat":
