@@ -6,11 +6,15 @@ class JumokError(Exception):
 
 
 class ArgumentError(JumokError, ValueError):
-    """An argument of the wrong shape, type, device or range; the message names it, what was seen and what was wanted."""
+    """An argument of the wrong shape, type, device or range; the message names it, what was seen and wanted."""
 
 
 class ConfigError(JumokError, ValueError):
     """A recipe or a combination of settings that cannot work."""
+
+
+class DataError(JumokError, ValueError):
+    """A file that cannot be read or written as asked; the message names it, the line or byte, and what to do."""
 
 
 class BackendError(JumokError, RuntimeError):
