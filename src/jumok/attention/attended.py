@@ -89,7 +89,7 @@ def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:
 
 def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torch.device) -> Int[Tensor, " chosen"]:
     if isinstance(chosen, slice):
-        return torch.arange(size, device=device)[chosen]
+        chosen = range(size)[chosen]
     for position in chosen:
         if not -size <= position < size:
             raise ArgumentError(f"{name} asks for number {position}, but there are {size}")
