@@ -246,13 +246,15 @@ def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path
     assert ("it is the final model" if kept else "worse than the best checkpoint") in report.said[-1]
 
 
-def test_metrics_are_lines_of_json_with_the_loss_per_token(tmp_path):
-    run(tmp_path / "run", replace(EVERYTHING, label_smoothing=0.3))
+def test_metrics_are_lines_of_json_with_the_loss_per_token_that_smoothing_does_not_change(tmp_path):
+    smoothed, plain = replace(EVERYTHING, label_smoothing=0.3), replace(EVERYTHING, label_smoothing=0.0)
+    run(tmp_path / "run", replace(smoothed, learning_rate=1e-30))
+    run(tmp_path / "plain", replace(plain, learning_rate=1e-30))
     lines = metrics_of(tmp_path / "run")
     steps = [line for line in lines if "loss" in line]
     assert [line["step"] for line in steps] == [2, 4, 6, 8, 10, 12]
-    assert steps[0]["loss"] == pytest.approx(torch.tensor(9.0).log().item(), abs=0.4)
     assert steps[0]["perplexity"] == pytest.approx(2.718281828 ** steps[0]["loss"])
+    assert steps[0]["loss"] == metrics_of(tmp_path / "plain")[0]["loss"]
     validations = [line for line in lines if "validation" in line]
     assert [line["step"] for line in validations] == [3, 6, 9, 12]
     assert validations[0].keys() == {"step", "validation", "best"}

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch import nn
 from torch.optim import AdamW
 
@@ -12,7 +11,7 @@ from jumok.training.checkpoint import checkpoints, set_aside, tidy
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
 from jumok.training.snapshot import Snapshot, read_snapshot, restore
-from jumok.training.state import TrainingState, check_same_run
+from jumok.training.state import TrainingState, check_same_run, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
@@ -39,9 +38,9 @@ def begin(
         return TrainingState()
     check_same_run(snapshot.rest, config, data, folder)
     restore(snapshot, model, optimiser, average)
-    before = snapshot.rest["versions"]["torch"]
-    if before != torch.__version__:
-        say(f"this run began with torch {before} and goes on with {torch.__version__}; the last digits may differ")
+    before, now = snapshot.rest["made_by"], made_by()
+    if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
+        say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
     return snapshot.state
 

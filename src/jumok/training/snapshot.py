@@ -28,7 +28,7 @@ class Snapshot:
     average: dict[str, Tensor] | None
     state: TrainingState
     rest: dict[str, Any]
-    """The settings, data and versions it was written with."""
+    """The settings, the data and the versions it was written with."""
 
     @property
     def judged(self) -> dict[str, Tensor]:

@@ -97,9 +97,19 @@ class Summary(NamedTuple):
 
 def to_json(state: TrainingState, config: TrainingConfig, data: str) -> bytes:
     """The state with what it was made by."""
-    versions = {"jumok": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    content = {"state": asdict(state), "config": asdict(config), "data": data, "versions": versions}
+    content = {"state": asdict(state), "config": asdict(config), "data": data, "made_by": made_by()}
     return json.dumps(content, indent=1).encode()
+
+
+def made_by() -> dict[str, str]:
+    """What else the last digits of every number depend on."""
+    return {
+        "jumok": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+    }
 
 
 def from_json(content: bytes) -> tuple[TrainingState, dict[str, Any]]:

@@ -81,7 +81,7 @@ def gradients(
     tokens = max(sum(len(places.at) for places in found), 1)
     surprise = torch.zeros((), device=device)
     for number, (piece, places) in enumerate(zip(pieces, found, strict=True)):
-        torch.manual_seed(seed_of(config.seed, step, number))
+        draw_from(seed_of(config.seed, step, number), device)
         try:
             with autocast(config, device):
                 loss = batch_loss(model, piece.to(device), places.to(device), smoothing=config.label_smoothing)
@@ -97,6 +97,16 @@ def gradients(
 def seed_of(*numbers: int) -> int:
     """A seed that depends on all of the numbers, and is unrelated to those of their neighbours."""
     return int.from_bytes(sha256(repr(numbers).encode()).digest()[:8], "little")
+
+
+def draw_from(seed: int, device: torch.device) -> None:
+    """Seed what dropout on `device` draws from; torch.manual_seed would do the same for every device there is."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def halves(batch: Batch) -> list[Batch]:
