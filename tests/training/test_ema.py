@@ -1,9 +1,9 @@
 import pytest
 import torch
-from tiny import TinyModel
 
 from jumok.training.ema import MovingAverage
 from jumok.training.optimiser import trained
+from tiny import TinyModel
 
 
 @torch.no_grad()
@@ -30,9 +30,14 @@ def test_the_model_has_its_own_weights_again_after_the_block_whatever_happens_in
     average = MovingAverage(model, 0.9)
     changed(model, 5)
     before = {name: weight.clone() for name, weight in trained(model).items()}
-    with pytest.raises(KeyboardInterrupt), average.in_place(model):
-        assert all(torch.equal(weight, average.average[name]) for name, weight in trained(model).items())
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with average.in_place(model):
+            assert all(torch.equal(weight, average.average[name]) for name, weight in trained(model).items())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert all(torch.equal(weight, before[name]) for name, weight in trained(model).items())
 
 

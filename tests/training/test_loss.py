@@ -4,12 +4,12 @@ from typing import NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import TinyBatches, TinyModel
 from torch import Tensor, nn
 
 from jumok.data import Batch
 from jumok.training import batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
 from jumok.training.loss import Places
+from tiny import TinyBatches, TinyModel
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
