@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
-SHAPES := --jaxtyping-packages=jumok,beartype.beartype
+SHAPES := --jaxtyping-packages=jumok,shapes.checked
 WORKERS ?= auto
 
 .PHONY: test test-fast check demo format clean

@@ -13,6 +13,10 @@ class ConfigError(JumokError, ValueError):
     """A recipe or a combination of settings that cannot work."""
 
 
+class DataError(JumokError, ValueError):
+    """A file that cannot be read or written as asked; the message names it, the line or byte, and what to do."""
+
+
 class BackendError(JumokError, RuntimeError):
     """A backend asked for by name that cannot run this call; the message says why."""
 

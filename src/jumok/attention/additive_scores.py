@@ -45,6 +45,7 @@ class Concat(Reducible):
 
     v: Float[Tensor, "*#lead dim"]
     weight: Float[Tensor, "*#lead dim query_and_key_dim"]
+    own_axes: ClassVar[dict[str, int]] = {"v": 1, "weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """W [q; k] = W₁ q + W₂ k."""

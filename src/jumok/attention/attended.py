@@ -53,9 +53,7 @@ class Weights:
     def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
         """The k largest weights of each row and their keys, largest first."""
         if not 0 < k <= self.lookup.key.shape[-2]:
-            raise ArgumentError(
-                f"the {k} largest weights were asked for, but there are {self.lookup.key.shape[-2]} keys"
-            )
+            raise ArgumentError(f"the {k} largest weights of {self.lookup.key.shape[-2]} keys were asked for")
         weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
         return torch.cat(weights, -2), torch.cat(keys, -2)
 
@@ -91,7 +89,7 @@ def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:
 
 def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torch.device) -> Int[Tensor, " chosen"]:
     if isinstance(chosen, slice):
-        return torch.arange(size, device=device)[chosen]
+        chosen = range(size)[chosen]
     for position in chosen:
         if not -size <= position < size:
             raise ArgumentError(f"{name} asks for number {position}, but there are {size}")

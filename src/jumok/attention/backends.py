@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from jumok.attention import sdpa
+from jumok.attention import blocks, sdpa
 from jumok.attention.attended import Attended, Weights
-from jumok.attention.blocks import BLOCK_BYTES, bytes_at_once, in_blocks
+from jumok.attention.blocks import bytes_at_once, in_blocks
 from jumok.attention.kernels import additive_cpu
 from jumok.attention.lookup import Lookup
+from jumok.attention.score import Custom
 from jumok.errors import ArgumentError, BackendError
 
 NAMES = ("sdpa", "blocked", "direct")
@@ -68,7 +69,9 @@ def _answer(lookup: Lookup, values: Tensor, built: Tensor | None) -> Attended:
 
 def _why_not_blocked(lookup: Lookup) -> str | None:
     """Why blocks would not be the better way; they could always run."""
-    if additive_cpu.why_not(lookup.score, lookup.query) is None or bytes_at_once(lookup) > BLOCK_BYTES:
+    if isinstance(lookup.score, Custom):
+        return f"{lookup.score} is a function that may need to see every row at once"
+    if additive_cpu.why_not(lookup.score, lookup.query) is None or bytes_at_once(lookup) > blocks.BLOCK_BYTES:
         return None
     return f"its largest tensor, {_size(bytes_at_once(lookup))}, is small enough to build at once"
 
@@ -77,7 +80,7 @@ def _why(chosen: str, lookup: Lookup) -> str:
     if chosen == "sdpa":
         return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
     if chosen == "direct":
-        return "it is small enough to compute as the equation is written"
+        return "it is computed as the equation is written, all rows at once"
     if additive_cpu.why_not(lookup.score, lookup.query) is None:
         return "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient"
     return "it is computed in blocks of rows, recomputed for the gradient"
@@ -88,9 +91,9 @@ def _against(chosen: str, against: dict[str, str | None]) -> dict[str, str]:
     return {name: reason for name in faster if (reason := against[name]) is not None}
 
 
-def _size(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
             return f"{count:.3g} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return ""
+        count /= 1024
+    return f"{count:.3g} GiB"

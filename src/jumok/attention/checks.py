@@ -27,15 +27,24 @@ def check_tensors(**tensors: Tensor) -> None:
 
 
 def check_parameters(score: Score, query: Tensor) -> None:
-    """A score's tensors live where the queries live and are floating point too."""
-    for name, tensor in vars(score).items():
+    """A score's tensors live where the queries live, are of their type and have the axes that are their own."""
+    for name, own in score.own_axes.items():
+        tensor = getattr(score, name)
         if not isinstance(tensor, Tensor):
+            if own:
+                raise ArgumentError(f"{name} of {score} must be a tensor, but it is {type(tensor).__name__}")
             continue
         if not tensor.is_floating_point():
             raise ArgumentError(f"{name} of {score} must be floating point, but it is {tensor.dtype}")
-        # A scalar goes anywhere, as it does in PyTorch.
+        if tensor.dim() < own:
+            raise ArgumentError(
+                f"{name} of {score} must have at least {own} axes, but its shape is {list(tensor.shape)}"
+            )
+        # A scalar goes anywhere, as it does in PyTorch; autocast sees to types itself.
         if tensor.dim() and tensor.device != query.device:
             raise ArgumentError(f"{name} of {score} is on {tensor.device} but query is on {query.device}")
+        if tensor.dim() and tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+            raise ArgumentError(f"{name} of {score} is {tensor.dtype} but query is {query.dtype}; use .to(query.dtype)")
 
 
 def leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Scores that are dot products: plain, scaled, cosine, through a matrix (general), and with a position (location)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import torch.nn.functional as F
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class ScaledDot(Reducible):
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product, scaled."""
-        return Prepared(Dot(query.shape[-1] ** -0.5), query, key)
+        return Prepared(Dot(max(1, query.shape[-1]) ** -0.5), query, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Cosine(Reducible):
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of vectors of length 1."""
-        return Prepared(Dot(self.scale), F.normalize(query, dim=-1), F.normalize(key, dim=-1))
+        return Prepared(Dot(self.scale), _directions(query), _directions(key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,7 @@ class General(Reducible):
     """q · W k (Luong et al. 2015)."""
 
     weight: Float[Tensor, "*#lead query_dim key_dim"]
+    own_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of q W with k."""
@@ -68,6 +70,7 @@ class Location(Reducible):
     """W q, one row of W per position: where to look is read from the query alone (Luong et al. 2015, equation 8)."""
 
     weight: Float[Tensor, "*#lead position query_dim"]
+    own_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of the query with each position's row."""
@@ -82,6 +85,12 @@ class Location(Reducible):
             raise ArgumentError(
                 f"location: weight has rows for {positions} positions, but there are {key.shape[-2]} keys"
             )
+
+
+def _directions(vectors: Float[Tensor, "*lead time dim"]) -> Float[Tensor, "*lead time dim"]:
+    """Vectors of length 1, zero vectors left as they are: in their place F.normalize gives gradients of 10¹²."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / lengths.masked_fill(lengths == 0, 1)
 
 
 def dot() -> Score:

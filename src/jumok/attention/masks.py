@@ -10,7 +10,7 @@ from jumok.errors import ArgumentError
 
 def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
     """Each sequence shows its first `lengths` keys; shape [batch], or any leading part of [batch, head, ...]."""
-    lengths = torch.as_tensor(lengths)
+    lengths = lengths if isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=None if lengths else torch.long)
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ArgumentError(f"lengths must be whole numbers, but it is {lengths.dtype}")
     if lengths.is_cpu and lengths.numel() and int(lengths.min()) < 0:
@@ -74,10 +74,16 @@ def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
 
 
 def to_torch_mask(
-    visible: Visible | Bool[Tensor, "..."], *, true_means: str, lead: tuple[int, ...] = (), queries: int, keys: int
+    visible: Visible | Bool[Tensor, "..."],
+    *,
+    true_means: str,
+    lead: tuple[int, ...] = (),
+    queries: int,
+    keys: int,
+    device: torch.device | str = "cpu",
 ) -> Bool[Tensor, "*lead query key"]:
     """As a boolean PyTorch mask, in the convention named by `true_means` (see `from_torch_mask`)."""
     if true_means not in ("hidden", "visible"):
         raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
-    matrix = whole(visible, lead=lead, queries=queries, keys=keys)
+    matrix = whole(visible, lead=lead, queries=queries, keys=keys, device=device)
     return ~matrix if true_means == "hidden" else matrix

@@ -54,7 +54,7 @@ def attend(
     `visible` is True where a query may look; None means everywhere. A query that sees nothing gets zeros, and what
     stands behind the mask, NaN included, reaches neither values nor gradients. `dropout` drops weights.
     """
-    lookup = quarantine(_lookup(query, key, value, score, normalise, visible, dropout))
+    lookup = _lookup(query, key, value, score, normalise, visible, dropout)
     return backends.run(lookup, backends.plan(lookup, backend).backend)
 
 
@@ -79,8 +79,8 @@ def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> 
     check_tensors(query=query, key=key)
     check_parameters(score, query)
     score.check(query, key)
+    leading_axes(score, query=query, key=key)
     prepared = score.prepare(query, key)
-    leading_axes(prepared.score, query=prepared.query, key=prepared.key)
     return prepared.score(prepared.query, prepared.key)
 
 
@@ -116,12 +116,13 @@ def _lookup(
     given = find_score(score)
     check_parameters(given, query)
     given.check(query, key)
-    ready, query, key = given.prepare(query, key)
-    lead = leading_axes(ready, query=query, key=key, value=value)
+    lead = leading_axes(given, query=query, key=key, value=value)
     queries, keys = query.shape[-2], key.shape[-2]
     tile = Tile.all(lead=lead, queries=queries, keys=keys, device=query.device)
     if visible is not None:
         visible = as_visible(visible)
         visible.check(lead=lead, queries=queries, keys=keys, device=query.device)
+    query, key, value, spoilt = quarantine(query, key, value, visible, tile)
+    ready, query, key = given.prepare(query, key)
     query, key, value = (tensor.expand(*lead, *tensor.shape[-2:]) for tensor in (query, key, value))
-    return Lookup(query, key, value, ready, find_normaliser(normalise), visible, dropout, tile)
+    return Lookup(query, key, value, ready, find_normaliser(normalise), visible, dropout, tile, spoilt)

@@ -35,20 +35,26 @@ def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
 
 def mean(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """1 / n for each of the n visible keys, whatever their scores: the regression that ignores its input."""
-    visible = (scores > -torch.inf).to(scores.dtype)
-    return visible / visible.sum(-1, keepdim=True)
+    visible = scores != -torch.inf
+    return visible.to(scores.dtype) / visible.sum(-1, keepdim=True)
 
 
 def sparsemax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """The distribution nearest to the scores: max(s − τ, 0), where τ makes it sum to 1 (Martins & Astudillo 2016)."""
-    scores = scores - scores.detach().amax(-1, keepdim=True)
-    return (scores - _threshold(scores, _sparsemax_threshold)).clamp(min=0)
+    shifted = _shifted(scores)
+    return (shifted - _threshold(shifted, _sparsemax_threshold)).clamp(min=0).to(scores.dtype)
 
 
 def entmax15(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """Between softmax and sparsemax: max(s / 2 − τ, 0)², where τ makes it sum to 1 (Peters et al. 2019)."""
-    scores = (scores - scores.detach().amax(-1, keepdim=True)) / 2
-    return (scores - _threshold(scores, _entmax15_threshold)).clamp(min=0) ** 2
+    halved = _shifted(scores) / 2
+    return ((halved - _threshold(halved, _entmax15_threshold)).clamp(min=0) ** 2).to(scores.dtype)
+
+
+def _shifted(scores: Tensor) -> Tensor:
+    """The largest score at 0, which changes no weight; in 32 bits at least, for half precision counts to 256 only."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    return scores.to(wide) - scores.detach().amax(-1, keepdim=True).to(wide)
 
 
 def _sparsemax_threshold(count: Tensor, total: Tensor, squares: Tensor) -> Tensor:
@@ -71,12 +77,14 @@ def _threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def _support(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Bool[Tensor, "*lead key"]:
-    """Which scores end up with weight: the longest run of largest ones that all lie above their own τ."""
-    ordered = scores.sort(-1, descending=True).values
-    summable = ordered.masked_fill(ordered == -torch.inf, 0)
+    """Which scores end up with weight: the longest run of largest ones that all lie above their own τ.
+
+    The largest is 0, so τ is at least -1 and what lies lower needs no exact sum: -1 stands for all of it.
+    """
+    ordered = scores.clamp(min=-1).sort(-1, descending=True).values
     count = torch.arange(1, ordered.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
-    thresholds = solve(count, summable.cumsum(-1), (summable**2).cumsum(-1))
-    size = (ordered > thresholds).sum(-1, keepdim=True)
+    thresholds = solve(count, ordered.cumsum(-1), (ordered**2).cumsum(-1))
+    size = (ordered > thresholds).sum(-1, keepdim=True).clamp(min=1)  # none at all only where there is a NaN
     return scores > thresholds.gather(-1, size - 1)
 
 

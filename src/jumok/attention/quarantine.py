@@ -1,38 +1,47 @@
 """NaN and infinity behind a mask stay there.
 
 A hidden key has weight 0, but 0 · NaN is NaN: in the sum over values, and again in every gradient that multiplies by a
-key or a value. So what is not finite is taken out before the arithmetic. A query that does see such a key or value gets
-NaN for its answer, as it should, and passes no gradient on; no other query is touched.
+key or a value. So what is not finite is taken out before any arithmetic, that of the score's own projections included.
+A query that does see such a key or value gets NaN for its answer, as it should, and passes no gradient on; no other
+query is touched.
 """
 
-from dataclasses import replace
+from typing import NamedTuple
 
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention.lookup import Lookup
+from jumok.attention.visible import Tile, Visible
 
 
-def quarantine(lookup: Lookup) -> Lookup:
-    """The same lookup with finite numbers only, and the queries that see others marked as spoilt."""
-    if lookup.visible is None or _all_finite(lookup):
-        return lookup
-    broken_key = _broken(lookup.key) | _broken(lookup.value)
-    visible = lookup.visible.tile(lookup.tile)
-    spoilt = (visible & broken_key[..., None, :]).any(-1) | (visible.any(-1) & _broken(lookup.query))
-    return replace(
-        lookup,
-        query=_emptied(lookup.query, _broken(lookup.query)),
-        key=_emptied(lookup.key, broken_key),
-        value=_emptied(lookup.value, broken_key),
-        spoilt=spoilt.expand(lookup.query.shape[:-1]),
+class Finite(NamedTuple):
+    """Queries, keys and values without NaN and infinity."""
+
+    query: Float[Tensor, "*#lead query query_dim"]
+    key: Float[Tensor, "*#lead key key_dim"]
+    value: Float[Tensor, "*#lead key value_dim"]
+    spoilt: Bool[Tensor, "*lead query"] | None
+    """Queries that see, or are, what was taken out; None if nothing was."""
+
+
+def quarantine(query: Tensor, key: Tensor, value: Tensor, visible: Visible | None, tile: Tile) -> Finite:
+    """The same with finite numbers only, and the queries that see others marked as spoilt."""
+    if visible is None or _all_finite(query, key, value):
+        return Finite(query, key, value, None)
+    broken_query, broken_key, broken_value = _broken(query), _broken(key), _broken(value)
+    seen = visible.tile(tile)
+    spoilt = (seen & (broken_key | broken_value)[..., None, :]).any(-1) | (seen.any(-1) & broken_query)
+    return Finite(
+        _emptied(query, broken_query),
+        _emptied(key, broken_key),
+        _emptied(value, broken_value),
+        spoilt.expand(*tile.lead, query.shape[-2]),
     )
 
 
-def _all_finite(lookup: Lookup) -> bool:
+def _all_finite(*tensors: Tensor) -> bool:
     # One sum per tensor is the cheapest test on a CPU. On an accelerator, reading its answer would make the host wait.
-    tensors = (lookup.query, lookup.key, lookup.value)
-    return lookup.query.is_cpu and all(bool(tensor.detach().sum().isfinite()) for tensor in tensors)
+    return all(tensor.is_cpu and bool(tensor.detach().sum().isfinite()) for tensor in tensors)
 
 
 def _broken(tensor: Tensor) -> Bool[Tensor, "*lead row"]:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jumok.attention.visible import broadcasts
 from jumok.errors import ArgumentError
 
 
@@ -89,11 +91,12 @@ class Custom(Score):
         self, query: Float[Tensor, "*#lead query query_dim"], key: Float[Tensor, "*#lead key key_dim"]
     ) -> Float[Tensor, "*lead query key"]:
         scores = self.function(query, key)
-        if scores.shape[-2:] != (query.shape[-2], key.shape[-2]):
-            raise ArgumentError(
-                f"{self} gave shape {list(scores.shape)} for {query.shape[-2]} queries and {key.shape[-2]} keys"
-            )
-        return scores
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+        wanted = (*lead, query.shape[-2], key.shape[-2])
+        if not isinstance(scores, Tensor) or scores.shape[-2:] != wanted[-2:] or not broadcasts(scores.shape, wanted):
+            seen = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ArgumentError(f"{self} gave {seen}, but [*lead, query, key] is {list(wanted)}")
+        return scores.expand(wanted)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """The function knows what it takes."""

@@ -24,12 +24,15 @@ class Smoothing(Score):
     own_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
 
     def __post_init__(self) -> None:
-        smallest = self.bandwidth
-        if isinstance(smallest, Tensor):
-            # Reading a CUDA tensor would wait for the device at every call.
-            smallest = float(smallest.detach().min()) if smallest.is_cpu and smallest.numel() else 1.0
-        if not 0 < smallest < float("inf"):
-            raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {smallest}")
+        if not isinstance(self.bandwidth, Tensor):
+            found = [self.bandwidth]
+        elif self.bandwidth.is_cpu and self.bandwidth.numel():
+            found = [float(end) for end in self.bandwidth.detach().aminmax()]
+        else:
+            found = []  # reading a CUDA tensor would wait for the device at every call
+        for bandwidth in found:
+            if not 0 < bandwidth < float("inf"):
+                raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {bandwidth}")
 
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
@@ -53,7 +56,7 @@ class Boxcar(Smoothing):
     """K(u) = 1 for u ≤ 1, else 0."""
 
     def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return torch.zeros_like(u).masked_fill(u > 1, -torch.inf)
+        return torch.zeros_like(u).masked_fill(u > 1, -torch.inf).masked_fill(u.isnan(), torch.nan)
 
 
 class Epanechnikov(Smoothing):
@@ -71,7 +74,7 @@ class Triangular(Smoothing):
 
 
 def _log_inside(kernel: Tensor) -> Tensor:
-    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf.
+    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf. A NaN stays one.
     return F.threshold(kernel, 0, 1).log().masked_fill(kernel <= 0, -torch.inf)
 
 

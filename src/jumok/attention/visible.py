@@ -118,11 +118,11 @@ class Mask(Visible):
     tensor: Bool[Tensor, "..."]
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return tile.cut(self.tensor)
+        return tile.cut(torch.atleast_2d(self.tensor))  # type: ignore[no-untyped-call]
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
         wanted = (*lead, queries, keys)
-        if not _broadcasts(tuple(self.tensor.shape), wanted):
+        if not broadcasts(tuple(self.tensor.shape), wanted):
             raise ArgumentError(
                 f"visible has shape {list(self.tensor.shape)}, which does not broadcast to [*lead, query, key] = "
                 f"{list(wanted)}; a mask per key of a batch is mask[:, None, None, :] with heads, mask[:, None, :] else"
@@ -146,7 +146,7 @@ class Lengths(Visible):
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
         shape = tuple(self.lengths.shape)
-        if len(shape) > len(lead) or not _broadcasts(shape, lead[: len(shape)]):
+        if len(shape) > len(lead) or not broadcasts(shape, lead[: len(shape)]):
             raise ArgumentError(
                 f"lengths has shape {list(shape)}, but the leading axes of query and key are {list(lead)}"
             )
@@ -179,6 +179,10 @@ class Window(Visible):
         centre = tile.rows[:, None] + self.offset if self.centre is None else tile.cut(self.centre.detach()[..., None])
         return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
 
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        if self.centre is not None:
+            _check_centre(self.centre, (*lead, queries), device)
+
 
 @dataclass(frozen=True, eq=False)
 class GaussianWindow(Visible):
@@ -195,19 +199,17 @@ class GaussianWindow(Visible):
         return (tile.positions - tile.cut(self.centre.detach()[..., None])).abs() <= self.reach
 
     def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        sigma = self.reach / 2
-        return (-((tile.positions - tile.cut(self.centre[..., None])) ** 2) / (2 * sigma**2)).exp()
+        sigma, away = self.reach / 2, tile.positions - tile.cut(self.centre[..., None])
+        # Out of reach the weight is 0, and a centre that is not finite must not make NaN of it: 0 · NaN.
+        away = away.masked_fill(~(away.abs() <= self.reach), 0)
+        return (-(away**2) / (2 * sigma**2)).exp()
 
     @property
     def graded(self) -> bool:
         return True
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        if not _broadcasts(tuple(self.centre.shape), (*lead, queries)):
-            raise ArgumentError(
-                f"centre has shape {list(self.centre.shape)}, which does not broadcast to [*lead, query] = "
-                f"{[*lead, queries]}"
-            )
+        _check_centre(self.centre, (*lead, queries), device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +266,17 @@ def _plain(mask: Visible) -> Visible:
     return mask
 
 
-def _broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+def _check_centre(centre: Tensor, wanted: tuple[int, ...], device: torch.device) -> None:
+    if not broadcasts(tuple(centre.shape), wanted):
+        raise ArgumentError(
+            f"centre has shape {list(centre.shape)}, which does not broadcast to [*lead, query] = {list(wanted)}"
+        )
+    if centre.device != device:
+        raise ArgumentError(f"centre is on {centre.device} but query is on {device}; move one of them")
+
+
+def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a tensor of that shape can be expanded to the one wanted."""
     if len(shape) > len(wanted):
         return False
     return all(have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False))

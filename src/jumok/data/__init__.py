@@ -1,0 +1,49 @@
+"""Text <-> tokens <-> batches; knows files, knows no model."""
+
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate, pad
+from jumok.data.corpora import corpus_pairs
+from jumok.data.files import read_lines
+from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.loader import Batches
+from jumok.data.normalise import Normaliser
+from jumok.data.pairs import Pair, read_dataset, read_pairs
+from jumok.data.prepare import DataConfig, Prepared, prepare
+from jumok.data.sides import Tokenizers
+from jumok.data.store import Store, write_store
+from jumok.data.subwords import BOS, EOS, PAD, UNK
+from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
+from jumok.data.vectors import WordVectors, match, read_vectors
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "PAD",
+    "UNK",
+    "Batch",
+    "BatchConfig",
+    "BatchPlan",
+    "Batches",
+    "DataConfig",
+    "FilterConfig",
+    "FilterReport",
+    "Normaliser",
+    "Pair",
+    "PairFilter",
+    "Piece",
+    "Prepared",
+    "Store",
+    "Tokenizer",
+    "TokenizerConfig",
+    "Tokenizers",
+    "WordVectors",
+    "collate",
+    "corpus_pairs",
+    "match",
+    "pad",
+    "prepare",
+    "read_dataset",
+    "read_lines",
+    "read_pairs",
+    "read_vectors",
+    "write_store",
+]

@@ -1,0 +1,233 @@
+"""Corpora that need no file: one value rendered in two languages by Babel's CLDR, dates in ISO form, digits reversed.
+
+Pair number n is a pure function of (seed, split, n), there are as many as one asks for, and the target is fully
+determined by what the source shows. A value belongs to train, valid or test by its own hash: no two splits share one.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import date, time, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from random import Random
+from typing import Any, Literal, NamedTuple, get_args
+
+from babel import Locale, UnknownLocaleError
+from babel.dates import (
+    format_date,
+    format_skeleton,
+    format_time,
+    format_timedelta,
+    get_datetime_format,
+    get_time_format,
+)
+from babel.lists import format_list
+from babel.numbers import format_currency, get_currency_precision
+from babel.units import format_unit
+
+from jumok.data.pairs import Pair
+from jumok.errors import ArgumentError
+
+Corpus = Literal["cldr", "dates", "reverse"]
+Split = Literal["train", "valid", "test"]
+
+KINDS = ("date", "datetime", "duration", "relative", "unit", "amount", "countries", "languages")
+NAMES = {
+    "countries": "AR AU AT BE BR CA CL CO DK EG FI FR DE GR HU IN ID IT JP KE KR MX MA NL NZ NO PE PL PT ES "
+    "SE CH TH TR VN",
+    "languages": "ar zh cs da nl en fi fr de el he hi hu id it ja ko no pl pt ru es sv th tr uk vi",
+    "amount": "USD EUR KRW JPY GBP CHF INR",
+    "unit": "length-kilometer length-meter length-centimeter length-mile area-square-meter volume-liter mass-kilogram "
+    "mass-gram temperature-celsius speed-kilometer-per-hour power-watt digital-gigabyte",
+    "date": "full long yMMMEd yMd medium",
+}
+DURATIONS = (("day", "hour"), ("hour", "minute"), ("minute", "second"))
+SECONDS = {"minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
+
+
+class Value(NamedTuple):
+    """What a pair is about, whatever the language; `style` (such as a long or short date) is not part of it."""
+
+    kind: str
+    parts: tuple[Any, ...]
+    style: str = ""
+
+
+def corpus_pairs(
+    corpus: Corpus,
+    count: int,
+    *,
+    split: Split = "train",
+    seed: int = 0,
+    source: str = "en",
+    target: str = "ko",
+    longest: int = 12,
+) -> Iterator[Pair]:
+    """The first `count` pairs of a built-in corpus; `source` and `target` are locales such as "en" or "pt_BR".
+
+    cldr renders a value in both locales; dates turns a date of the source locale into ISO 8601; reverse reverses up
+    to `longest` digits.
+    """
+    if corpus not in get_args(Corpus):
+        raise ArgumentError(f"there is no built-in corpus {corpus!r}; there are {', '.join(get_args(Corpus))}")
+    draw, write = _maker(corpus, source, target, longest)
+    for n in range(count):
+        yield write(_draw_in_split(draw, split, f"{corpus}/{seed}/{split}/{n}"))
+
+
+def split_of(value: Value) -> Split:
+    """Where a value belongs: one in twenty is for validation, one in twenty for the test."""
+    digest = blake2b(repr((value.kind, value.parts)).encode(), digest_size=8).digest()
+    return {0: "test", 1: "valid"}.get(int.from_bytes(digest) % 20, "train")  # type: ignore[return-value]
+
+
+def _draw_in_split(draw: Callable[[Random], Value], split: Split, key: str) -> Value:
+    draws = Random(key)
+    while True:
+        value = draw(draws)
+        if split_of(value) == split:
+            return value
+
+
+def _maker(
+    corpus: Corpus, source: str, target: str, longest: int
+) -> tuple[Callable[[Random], Value], Callable[[Value], Pair]]:
+    """How the corpus draws a value, and how it writes one as a pair."""
+    if corpus == "reverse":
+        return (lambda draws: _number(draws, longest)), (lambda value: Pair(value.parts[0], value.parts[0][::-1]))
+    here = _locale(source)
+    if corpus == "dates":
+        styles = _date_styles(here)
+        return (lambda draws: _date(draws, styles)), (
+            lambda value: Pair(render(value, here), date(*value.parts).isoformat())
+        )
+    there = _locale(target)
+    choices = _choices(here, there)
+    return (lambda draws: _anything(draws, choices)), (lambda value: Pair(render(value, here), render(value, there)))
+
+
+def _number(draws: Random, longest: int) -> Value:
+    return Value("number", ("".join(draws.choice("0123456789") for _ in range(draws.randint(1, longest))),))
+
+
+def _date(draws: Random, styles: list[str]) -> Value:
+    day = date(1950, 1, 1) + timedelta(days=draws.randrange(36_525))  # to 2049: two digits of a year are enough
+    return Value("date", (day.year, day.month, day.day), draws.choice(styles))
+
+
+def _anything(draws: Random, choices: dict[str, list[str]]) -> Value:
+    kind = draws.choice([kind for kind in KINDS if len(choices.get(kind, KINDS)) >= 4])
+    number = draws.randrange(1, 10 ** draws.randint(1, 3))
+    match kind:
+        case "date":
+            return _date(draws, choices[kind])
+        case "datetime":
+            return Value(kind, (*_date(draws, ["long"]).parts, draws.randrange(24), draws.randrange(60)))
+        case "duration":
+            return Value(kind, (draws.randrange(1, 60), draws.randrange(1, 60), *draws.choice(DURATIONS)))
+        case "relative":
+            return Value(kind, (draws.choice((-1, 1)) * draws.randrange(1, 100), draws.choice(list(SECONDS))))
+        case "unit":
+            return Value(kind, (number, draws.choice(choices[kind])))
+        case "amount":
+            currency = draws.choice(choices[kind])
+            return Value(kind, (number * draws.choice((1, 100)), get_currency_precision(currency), currency))
+        case _:
+            return Value(kind, tuple(draws.sample(choices[kind], draws.randint(2, 4))))
+
+
+def render(value: Value, locale: Locale) -> str:
+    """Write a value the way `locale` writes it, with plain spaces."""
+    parts = value.parts
+    match value.kind:
+        case "date":
+            text = _write_date(date(*parts), value.style, locale)
+        case "datetime":
+            text = _write_datetime(date(*parts[:3]), time(*parts[3:]), locale)
+        case "duration":
+            units = [_write_unit(parts[at], f"duration-{parts[at + 2]}", locale) or "" for at in (0, 1)]
+            text = format_list(units, style="unit", locale=locale)
+        case "relative":
+            away = timedelta(seconds=parts[0] * SECONDS[parts[1]])
+            text = format_timedelta(away, granularity=parts[1], threshold=1e9, add_direction=True, locale=locale)
+        case "unit":
+            text = _write_unit(parts[0], parts[1], locale) or ""
+        case "amount":
+            text = format_currency(parts[0] / 10 ** parts[1], parts[2], format_type="name", locale=locale)
+        case kind:
+            names = locale.territories if kind == "countries" else locale.languages
+            text = format_list([names[code] for code in parts], locale=locale)
+    return _plain(text)
+
+
+def _write_date(day: date, style: str, locale: Locale) -> str:
+    if style in ("full", "long", "medium", "short"):
+        return format_date(day, style, locale=locale)
+    return format_skeleton(style, day, locale=locale)
+
+
+def _write_datetime(day: date, hour: time, locale: Locale) -> str:
+    clock = str(get_time_format("short", locale=locale).pattern).replace("a", "aaaa")  # 오후, not PM
+    frame = str(get_datetime_format("long", locale=locale)).replace("'", "")
+    return frame.replace("{1}", format_date(day, "long", locale)).replace(
+        "{0}", format_time(hour, clock, locale=locale)
+    )
+
+
+def _write_unit(number: int, unit: str, locale: Locale) -> str | None:
+    """None where CLDR has no words for the unit; where it has only short ones, those serve as long."""
+    lengths: tuple[Literal["long", "short"], ...] = ("long", "short")
+    written = (format_unit(number, unit, length, locale=locale) for length in lengths)
+    return next((text for text in written if unit not in text), None)
+
+
+def _date_styles(locale: Locale) -> list[str]:
+    return ["full", "long", "medium", "short", *(s for s in ("yMMMEd", "yMMMd") if s in locale.datetime_skeletons)]
+
+
+@lru_cache(maxsize=16)
+def _choices(source: Locale, target: Locale) -> dict[str, list[str]]:
+    """The names and styles both locales have, less those that would give one source two targets."""
+    chosen: dict[str, list[str]] = {}
+    targets: dict[str, str] = {}
+    for kind, codes in NAMES.items():
+        chosen[kind] = []
+        for code in codes.split():
+            probes = list(_probes(kind, code, source, target))
+            if probes and all(targets.get(text, meaning) == meaning for text, meaning in probes):
+                targets |= dict(probes)
+                chosen[kind].append(code)
+    return chosen
+
+
+def _probes(kind: str, code: str, source: Locale, target: Locale) -> Iterator[tuple[str, str]]:
+    """What a name or a style looks like in both locales; nothing where one of them does not have it."""
+    both = (source, target)
+    match kind:
+        case "countries" | "languages":
+            names = [(locale.territories if kind == "countries" else locale.languages).get(code) for locale in both]
+        case "amount":
+            names = [locale.currencies.get(code) for locale in both]
+        case "unit":
+            names = [_write_unit(7, code, locale) for locale in both]
+        case _:
+            if code[0] != "y" or all(code in locale.datetime_skeletons for locale in both):
+                for month in range(1, 13):  # in English, "May" is long and short at once
+                    yield (
+                        _write_date(date(1988, month, 28), code, source),
+                        _write_date(date(1988, month, 28), code, target),
+                    )
+            return
+    if all(names):
+        yield str(names[0]), str(names[1])
+
+
+def _locale(name: str) -> Locale:
+    try:
+        return Locale.parse(name.replace("-", "_"))
+    except (UnknownLocaleError, ValueError):
+        raise ArgumentError(f"CLDR has no locale {name!r}; write it like en, ko, de or pt_BR") from None
+
+
+def _plain(text: str) -> str:
+    """One kind of space, and no invisible marks of direction."""
+    return " ".join("".join(letter for letter in text if letter not in "\u200e\u200f\u061c").split())

@@ -1,0 +1,111 @@
+"""Files read line by line (plain, .gz, .xz, standard input), and files written whole or not at all."""
+
+import difflib
+import gzip
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from jumok.errors import DataError
+
+STDIN = "-"
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    r"""Stream the lines of `path` ("-" is standard input) without their line ends.
+
+    Only "\n" and "\r\n" end a line, as in `wc -l`; a byte order mark at the start is dropped.
+    """
+    with open_bytes(path) as file:
+        for number, raw in enumerate(file, start=1):
+            yield decode_line(raw, path, number)
+
+
+def decode_line(raw: bytes, path: str | Path, number: int) -> str:
+    """The text of one line, or a DataError naming its first byte that is not UTF-8."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wide = number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        found = "UTF-16" if wide else "ISO-8859-1"
+        raise DataError(
+            f"{name(path)}, line {number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
+            f"convert the file first, for example: iconv -f {found} -t UTF-8"
+        ) from None
+    if number == 1:
+        text = text.removeprefix("\ufeff")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
+    """The bytes of `path`, decompressed by its name; every failure to read becomes one clear DataError."""
+    if str(path) == STDIN:
+        yield sys.stdin.buffer
+        return
+    path = Path(path)
+    try:
+        with COMPRESSED.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}{_nearest(path)}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; name a file in it") from None
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        what = "cut short" if isinstance(error, EOFError) else "damaged, or not compressed as its name says"
+        raise DataError(f"{path} is {what} ({error}); make or download it again") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name complete and on disk, or not at all."""
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(unfinished, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def name(path: str | Path) -> str:
+    """How messages call a path."""
+    return "standard input" if str(path) == STDIN else str(path)
+
+
+def bare_suffix(path: str | Path) -> str:
+    """The suffix below any compression: "train.tsv.gz" -> ".tsv"."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened, and the rename is on disk already
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _nearest(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either"
+    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""

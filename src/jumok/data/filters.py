@@ -1,0 +1,92 @@
+"""Which pairs are worth learning from, and a count of those left out by each rule."""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from jumok.data.pairs import Pair
+from jumok.errors import ConfigError
+
+RULES = ("empty", "duplicate", "too short", "too long", "ratio")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterConfig:
+    """Lengths count tokens of the trained tokenizer, which is what memory and positions are made of."""
+
+    min_length: int = 1
+    """Fewest tokens a side may have."""
+    max_length: int = 256
+    """Most tokens a side may have."""
+    max_ratio: float = 0.0
+    """Most times one side may be longer than the other; 0 allows any ratio."""
+    ratio_from: int = 10
+    """The ratio is asked only of pairs whose longer side has at least this many tokens."""
+    duplicates: bool = True
+    """Drop a pair seen before, letter for letter (remembers some 70 bytes a pair while the store is written)."""
+
+    def __post_init__(self) -> None:
+        if self.min_length < 1:
+            raise ConfigError(
+                f"filter.min_length = {self.min_length} must be at least 1; empty sides cannot be learnt from"
+            )
+        if self.max_length < self.min_length:
+            raise ConfigError(
+                f"filter.max_length = {self.max_length} is below filter.min_length = {self.min_length}: no pair passes"
+            )
+        if self.max_ratio and self.max_ratio < 1:
+            raise ConfigError(f"filter.max_ratio = {self.max_ratio} must be 1 or more, or 0 for any ratio")
+
+
+@dataclass
+class FilterReport:
+    """How many pairs came, and how many each rule dropped; a pair is counted by the first rule it breaks."""
+
+    read: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
+
+    @property
+    def kept(self) -> int:
+        """Pairs that broke no rule."""
+        return self.read - sum(self.dropped.values())
+
+    def __str__(self) -> str:
+        parts = [f"{count:,} {rule}" for rule, count in self.dropped.items() if count]
+        return f"kept {self.kept:,} of {self.read:,} pairs" + (f" (dropped: {', '.join(parts)})" if parts else "")
+
+
+class PairFilter:
+    """Asks each pair the rules in order; `report` holds the counts so far."""
+
+    def __init__(self, config: FilterConfig) -> None:
+        self.config = config
+        self.report = FilterReport()
+        self._seen: set[int] = set()
+
+    def keeps(self, pair: Pair, source_tokens: int, target_tokens: int) -> bool:
+        """Whether the pair stays; counts it either way."""
+        self.report.read += 1
+        broken = self._broken_rule(pair, *sorted((source_tokens, target_tokens)))
+        if broken is not None:
+            self.report.dropped[broken] += 1
+        return broken is None
+
+    def _broken_rule(self, pair: Pair, shorter: int, longer: int) -> str | None:
+        config = self.config
+        if not (pair.source.strip() and pair.target.strip()):
+            return "empty"
+        if config.duplicates and self._is_repeated(pair):
+            return "duplicate"
+        if shorter < config.min_length:
+            return "too short"
+        if longer > config.max_length:
+            return "too long"
+        if config.max_ratio and longer >= config.ratio_from and longer > config.max_ratio * shorter:
+            return "ratio"
+        return None
+
+    def _is_repeated(self, pair: Pair) -> bool:
+        """By a 64-bit hash: among 100 million pairs, one is lost to a false match with probability 0.03%."""
+        digest = blake2b("\0".join(pair).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        before = len(self._seen)
+        self._seen.add(int.from_bytes(digest))
+        return len(self._seen) == before

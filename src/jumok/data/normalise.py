@@ -1,0 +1,107 @@
+"""One spelling for one text: Unicode forms, Hangul as syllables or letters (jamo), spaces and control characters.
+
+"한" is one syllable (NFC) or three letters ㅎ ㅏ ㄴ (jamo). Letters make the vocabulary smaller, and joining them
+again (NFC) is lossless, so a model may read and write letters while its user never sees them.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from jumok.errors import ConfigError
+
+Form = Literal["none", "nfc", "nfkc", "nfd", "jamo"]
+Spaces = Literal["collapse", "keep"]
+
+# C0 and C1 controls, halves of surrogate pairs, and the noncharacter the tokenizer keeps for itself
+NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0]")
+SYLLABLE = re.compile("[가-힣]")
+
+
+class Normalised(NamedTuple):
+    """A normalised text, and the part [start, end) of the original each of its characters stands for."""
+
+    text: str
+    starts: list[int]
+    ends: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normaliser:
+    """What is done to a text before it is cut into tokens."""
+
+    form: Form = "nfc"
+    """Unicode form: nfc, nfkc (also folds wide and circled letters), nfd, jamo (nfc with Hangul in letters) or none."""
+    spaces: Spaces = "collapse"
+    """collapse: no space at the ends, one between words; keep: as they come."""
+    lowercase: bool = False
+    """Write everything in lower case; cannot be undone."""
+
+    def __post_init__(self) -> None:
+        for key, allowed in (("form", get_args(Form)), ("spaces", get_args(Spaces))):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"{key} = {getattr(self, key)!r} is not one of {', '.join(allowed)}")
+
+    def __call__(self, text: str) -> str:
+        """The normalised text; control characters become spaces."""
+        text = self._spell(NOT_TEXT.sub(" ", text))
+        return " ".join(filter(None, text.split(" "))) if self.spaces == "collapse" else text
+
+    def restore(self, text: str) -> str:
+        """Join what was taken apart: letters back to syllables, accents back to their letters."""
+        return unicodedata.normalize("NFC", text) if self.form in ("jamo", "nfd") else text
+
+    def trace(self, text: str) -> Normalised:
+        """Normalise, remembering where every character came from."""
+        text = NOT_TEXT.sub(" ", text)
+        letters = [part for run in _independent_runs(text, self._spell) for part in run]
+        if self.spaces == "collapse":
+            kept = [
+                here
+                for here, before in zip(letters, [(" ", 0, 0), *letters], strict=False)
+                if (here[0], before[0]) != (" ", " ")
+            ]
+            letters = kept[:-1] if kept and kept[-1][0] == " " else kept
+        return Normalised(
+            "".join(part[0] for part in letters), [part[1] for part in letters], [part[2] for part in letters]
+        )
+
+    def _spell(self, text: str) -> str:
+        spelt = _to_form(text, self.form)
+        if not self.lowercase:
+            return spelt
+        return _to_form(
+            spelt.replace("Σ", "σ").lower(), self.form
+        )  # no final sigma, so that no letter depends on the next
+
+
+def _to_form(text: str, form: Form) -> str:
+    match form:
+        case "none":
+            return text
+        case "nfc":
+            return unicodedata.normalize("NFC", text)
+        case "nfkc":
+            return unicodedata.normalize("NFKC", text)
+        case "nfd":
+            return unicodedata.normalize("NFD", text)
+        case "jamo":
+            return SYLLABLE.sub(
+                lambda found: unicodedata.normalize("NFD", found[0]), unicodedata.normalize("NFC", text)
+            )
+
+
+def _independent_runs(text: str, spell: Callable[[str], str]) -> list[list[tuple[str, int, int]]]:
+    """Cut `text` where spell(a + b) = spell(a) + spell(b), and give each run's spelt characters with their origin."""
+    if spell(text) == text:
+        return [[(letter, at, at + 1) for at, letter in enumerate(text)]]
+    cuts = [0]
+    for at in range(1, len(text)):
+        before, letter = text[cuts[-1] : at], text[at]
+        joins = unicodedata.combining(unicodedata.normalize("NFKD", letter)[0])
+        if not joins and spell(before + letter) == spell(before) + spell(letter):
+            cuts.append(at)
+    ends = [*cuts[1:], len(text)]
+    return [[(letter, start, end) for letter in spell(text[start:end])] for start, end in zip(cuts, ends, strict=True)]

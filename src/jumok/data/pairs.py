@@ -1,0 +1,166 @@
+"""Parallel text as a stream of pairs: two text files, TSV, JSONL, or a Hugging Face dataset."""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jumok.data.files import STDIN, bare_suffix, name, read_lines
+from jumok.errors import ArgumentError, DataError, MissingExtraError
+
+Columns = tuple[int, int] | tuple[str, str]
+
+
+class Pair(NamedTuple):
+    """A sequence and what it should become."""
+
+    source: str
+    target: str
+
+
+def read_pairs(
+    source: str | Path, target: str | Path | None = None, *, columns: Columns | None = None
+) -> Iterator[Pair]:
+    """Stream the pairs of two text files (line n of one translating line n of the other), or of one file of pairs.
+
+    One file is TSV (.tsv, or "-" for standard input) with `columns` counted from 1, by default (1, 2), or named by
+    its header line; or JSONL (.jsonl) with `columns` the two keys, by default ("source", "target"); "a.b" looks for
+    key b inside key a. Any of them may end in .gz or .xz.
+    """
+    if target is not None:
+        if str(source) == STDIN == str(target):
+            raise ArgumentError("source and target are both standard input; give one of them as a file, or pipe TSV")
+        return _some(_two_files(source, target), name(source))
+    if bare_suffix(source) in (".jsonl", ".ndjson"):
+        return _some(_jsonl(source, columns or ("source", "target")), name(source))
+    if bare_suffix(source) in (".tsv", ".tab") or str(source) == STDIN:
+        return _some(_tsv(source, columns or (1, 2)), name(source))
+    raise ArgumentError(f"{source} alone is not a file of pairs; give the target file too, or a .tsv or .jsonl file")
+
+
+def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source", "target")) -> Iterator[Pair]:
+    """Stream the pairs of a Hugging Face dataset, by name or by the folder `save_to_disk` wrote.
+
+    `columns` are two keys of a row; "translation.en" looks for key en inside key translation.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", "datasets", f"reading the dataset {path!r}") from None
+    try:
+        if Path(path, "dataset_dict.json").is_file() or Path(path, "state.json").is_file():
+            loaded = datasets.load_from_disk(path)
+            rows = loaded[split] if isinstance(loaded, dict) else loaded
+        else:
+            rows = datasets.load_dataset(path, split=split, streaming=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"cannot read split {split!r} of the dataset {path!r}: {_first_line(error)}") from None
+    return _some(pairs_of_rows(rows, _keys(columns, path), where=f"{path}, row"), path)
+
+
+def pairs_of_rows(rows: Iterable[Mapping[str, Any]], keys: tuple[str, str], *, where: str) -> Iterator[Pair]:
+    """The values of two keys of every row; `where` and the row's number begin each message."""
+    for number, row in enumerate(rows, start=1):
+        yield Pair(*(_text_at(row, key, f"{where} {number}") for key in keys))
+
+
+def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
+    last, counts = ["", ""], [0, 0]
+    for lines in zip_longest(read_lines(source), read_lines(target)):
+        for side, line in enumerate(lines):
+            if line is not None:
+                last[side], counts[side] = line, counts[side] + 1
+        if counts[0] == counts[1]:
+            yield Pair(*last)
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{name(source)} has {counts[0]} lines but {name(target)} has {counts[1]}, and line n of each must be the "
+            f"same sentence.\nTheir last lines are {_quoted(last[0])} and {_quoted(last[1])}; "
+            "look for a line lost or split in two."
+        )
+
+
+def _tsv(path: str | Path, columns: Columns) -> Iterator[Pair]:
+    wanted: list[int] | None = None if isinstance(columns[0], str) else [int(column) for column in columns]
+    if wanted is not None and min(wanted) < 1:
+        raise ArgumentError(f"columns = {columns} of {name(path)}: columns are counted from 1")
+    for number, line in enumerate(read_lines(path), start=1):
+        cells = line.split("\t")
+        if wanted is None:
+            wanted = [_column_called(str(column), cells, path) for column in columns]
+        elif len(cells) < max(wanted):
+            raise DataError(
+                f"{name(path)}, line {number} has {len(cells)} of the {max(wanted)} columns needed, separated by tabs: "
+                f"{_quoted(line)}"
+            )
+        else:
+            yield Pair(cells[wanted[0] - 1], cells[wanted[1] - 1])
+
+
+def _column_called(column: str, header: list[str], path: str | Path) -> int:
+    if column not in header:
+        raise DataError(f"the first line of {name(path)} names no column {column!r}{_closest(column, header)}")
+    return header.index(column) + 1
+
+
+def _jsonl(path: str | Path, columns: Columns) -> Iterator[Pair]:
+    return pairs_of_rows(_json_objects(path), _keys(columns, path), where=f"{name(path)}, line")
+
+
+def _json_objects(path: str | Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{name(path)}, line {number} is not JSON ({_first_line(error)}): {_quoted(line)}"
+            ) from None
+        if not isinstance(row, dict):
+            raise DataError(f"{name(path)}, line {number} is not a JSON object {{...}}: {_quoted(line)}")
+        yield row
+
+
+def _keys(columns: Columns, path: str | Path) -> tuple[str, str]:
+    if not (isinstance(columns[0], str) and isinstance(columns[1], str)):
+        raise ArgumentError(f"columns = {columns} of {name(path)}: rows with keys need two keys, not column numbers")
+    return columns[0], columns[1]
+
+
+def _text_at(row: Mapping[str, Any], key: str, where: str) -> str:
+    value: Any = row
+    for part in [key] if key in row else key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            known = list(value) if isinstance(value, Mapping) else []
+            raise DataError(f"{where} has no key {part!r}{_closest(part, known)}")
+        value = value[part]
+    if not isinstance(value, str):
+        raise DataError(f"{where}: the value of {key!r} is {_quoted(repr(value))}, not text")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise DataError(f"{where}: the value of {key!r} holds half a surrogate pair, which no UTF-8 file can")
+    return value
+
+
+def _some(pairs: Iterator[Pair], where: str) -> Iterator[Pair]:
+    first = next(pairs, None)
+    if first is None:
+        raise DataError(f"{where} holds no pairs; is it the file you meant?")
+    yield first
+    yield from pairs
+
+
+def _closest(wanted: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(wanted, known, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(map(repr, known[:8]))}" if known else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _quoted(text: str, longest: int = 60) -> str:
+    shown = text if len(text) <= longest else text[: longest - 1] + "…"
+    return '"' + shown.replace("\x00", "\\0") + '"'

@@ -1,0 +1,204 @@
+"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used again while nothing changed."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import babel
+
+from jumok.data.corpora import Corpus, Split, corpus_pairs
+from jumok.data.files import STDIN
+from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.pairs import Columns, Pair, read_dataset, read_pairs
+from jumok.data.sides import Tokenizers
+from jumok.data.store import Store, fingerprint_of, open_store, write_store
+from jumok.data.tokenizer import TokenizerConfig
+from jumok.errors import ConfigError, DataError
+
+ONE_OF = ("source", "pairs", "dataset", "corpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
+
+    source: str = ""
+    """Text file with one source sentence a line; .gz and .xz are read too."""
+    target: str = ""
+    """Text file whose line n translates line n of `source`."""
+    valid_source: str = ""
+    """Source sentences to validate on; without any, every hundredth training pair is held out."""
+    valid_target: str = ""
+    """Their translations."""
+    pairs: str = ""
+    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz."""
+    valid_pairs: str = ""
+    """Pairs to validate on, in such a file."""
+    columns: Columns | None = None
+    """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
+    dataset: str = ""
+    """Instead of files, a Hugging Face dataset (needs the extra `datasets`), its keys in `columns`."""
+    train_split: str = "train"
+    """The dataset's split to learn from."""
+    valid_split: str = "validation"
+    """The dataset's split to validate on; "" holds out pairs of the other."""
+    corpus: Corpus | Literal[""] = ""
+    """Instead of any data, a built-in corpus: cldr, dates or reverse."""
+    locales: tuple[str, str] = ("en", "ko")
+    """Languages of the built-in corpus, source and target."""
+    size: int = 50_000
+    """Training pairs of the built-in corpus."""
+    longest: int = 12
+    """Most digits in the reverse corpus."""
+    valid_size: int = 1000
+    """Most pairs to validate on, of a built-in corpus or held out."""
+
+    def __post_init__(self) -> None:
+        given = [key for key in ONE_OF if getattr(self, key)]
+        if len(given) != 1:
+            seen = " and ".join(f"data.{key}" for key in given) or "none of them"
+            raise ConfigError(
+                f"give one of data.source (with data.target), data.pairs, data.dataset or data.corpus; {seen} is given"
+            )
+        for one, other in (("source", "target"), ("valid_source", "valid_target")):
+            if bool(getattr(self, one)) != bool(getattr(self, other)):
+                raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
+        if self.valid_source and self.valid_pairs:
+            raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
+        if STDIN in self.files():
+            raise ConfigError('"-" cannot be trained on: the text is read more than once; save it to a file first')
+        if self.corpus and self.corpus not in get_args(Corpus):
+            raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
+        for key in ("size", "longest", "valid_size"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
+
+    def files(self) -> list[str]:
+        """Every file that is read."""
+        named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
+        return [path for path in named if path]
+
+    def validation(self) -> Iterator[Pair]:
+        """The pairs to validate on."""
+        if self.corpus:
+            return self._built_in("valid", self.valid_size)
+        if self.valid_source:
+            return read_pairs(self.valid_source, self.valid_target)
+        if self.valid_pairs:
+            return read_pairs(self.valid_pairs, columns=self.columns)
+        if self.dataset and self.valid_split:
+            return read_dataset(self.dataset, split=self.valid_split, columns=self.columns or ("source", "target"))
+        return islice(self._everything(), 0, 100 * self.valid_size, 100)
+
+    def training(self) -> Iterator[Pair]:
+        """The pairs to learn from; a source sentence that was held out for validation is not among them."""
+        if self.corpus:
+            return self._built_in("train", self.size)
+        if self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
+            return self._everything()
+        held_out = {pair.source for pair in self.validation()}
+        return (pair for pair in self._everything() if pair.source not in held_out)
+
+    def _everything(self) -> Iterator[Pair]:
+        if self.dataset:
+            return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
+        if self.pairs:
+            return read_pairs(self.pairs, columns=self.columns)
+        return read_pairs(self.source, self.target)
+
+    def _built_in(self, split: Split, count: int) -> Iterator[Pair]:
+        assert self.corpus
+        source, target = self.locales
+        return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)
+
+
+class Prepared(NamedTuple):
+    """Everything training needs to know about its data."""
+
+    tokenizers: Tokenizers
+    train: Store
+    valid: Store
+    valid_pairs: list[Pair]
+    report: FilterReport
+
+
+def prepare(
+    folder: str | Path,
+    data: DataConfig,
+    tokenizer: TokenizerConfig | None = None,
+    filters: FilterConfig | None = None,
+    *,
+    say: Callable[[str], None] = lambda message: None,
+) -> Prepared:
+    """Train the tokenizers and write train.store and valid.store into `folder`, unless they are there already.
+
+    They count as there if configs, file sizes and modification times are those they were made from. `say` is told
+    what is being done.
+    """
+    folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
+    inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], babel.__version__)
+    tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
+    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in set(tokenizers)])
+    train = open_store(folder / "train.store", made_from)
+    if train is None:
+        say("tokenising the training text")
+        train = _write(folder / "train.store", data.training(), tokenizers, filters, made_from)
+    valid_pairs = [pair for pair in data.validation() if pair.source.strip() and pair.target.strip()]
+    valid = open_store(folder / "valid.store", made_from)
+    if valid is None:
+        everything = FilterConfig(max_length=2**31, duplicates=False)
+        valid = _write(folder / "valid.store", valid_pairs, tokenizers, everything, made_from)
+    return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
+
+
+def _tokenizers(
+    folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
+) -> Tokenizers:
+    fingerprint = fingerprint_of(inputs, asdict(config) | {"sampling": 0})
+    try:
+        found = Tokenizers.load(folder)
+    except DataError:
+        found = None
+    if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
+        return found
+    say("learning the vocabulary")
+    trained = Tokenizers.train(_Again(data.training), config, fingerprint=fingerprint)
+    trained.save(folder)
+    return trained
+
+
+class _Again:
+    """A stream that starts anew each time it is gone through."""
+
+    def __init__(self, start: Callable[[], Iterator[Pair]]) -> None:
+        self.start = start
+
+    def __iter__(self) -> Iterator[Pair]:
+        return self.start()
+
+
+def _write(path: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, config: FilterConfig, fingerprint: str) -> Store:
+    rules = PairFilter(config)
+    note: dict[str, Any] = {}
+
+    def rows() -> Iterator[tuple[list[int], list[int]]]:
+        for pair in pairs:
+            row = (tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target))
+            if rules.keeps(pair, len(row[0]) - 2, len(row[1]) - 2):
+                yield row
+        if not rules.report.kept:
+            raise DataError(f"no pair is left to learn from: {rules.report}")
+        note["filter"] = asdict(rules.report)
+
+    size = max(side.size for side in tokenizers)
+    return write_store(path, rows(), size=size, fingerprint=fingerprint, note=note)
+
+
+def _state(path: str) -> tuple[str, int, int]:
+    try:
+        stat = Path(path).stat()
+    except OSError:
+        return path, -1, -1  # reading it will say what is wrong
+    return path, stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,131 @@
+"""Training a sentencepiece model, quietly and reproducibly, and reading the model file back.
+
+The file is an ordinary sentencepiece model. How texts were normalised travels inside it, as one extra protobuf field
+that sentencepiece itself passes over, so the one file is all that is needed to cut and join texts again.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from random import Random
+from typing import Any
+
+import sentencepiece
+
+from jumok.errors import DataError
+
+PAD, BOS, EOS, UNK = range(4)
+SPECIALS = 4
+UNKNOWN = "⁇"
+SETTINGS_FIELD = 200  # the first number sentencepiece's model format leaves to others
+THREADS = 4  # part of the result (the order of float sums), so it must not follow the machine
+
+
+def train_model(
+    sentences: list[str],
+    *,
+    kind: str,
+    size: int,
+    coverage: float,
+    byte_fallback: bool,
+    split_digits: bool,
+    text_name: str,
+) -> bytes:
+    """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
+    if not any(sentences):
+        raise DataError(f"the {text_name} text is empty, so there is nothing to train a tokenizer on")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=kind in ("unigram", "bpe"),  # characters and words: as many as there are, up to `size`
+            character_coverage=coverage,
+            byte_fallback=byte_fallback,
+            split_digits=split_digits,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            max_sentence_length=1 << 24,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            unk_surface=UNKNOWN,
+            num_threads=THREADS,
+            minloglevel=5,
+        )
+    except RuntimeError as error:
+        raise DataError(_explained(str(error), size, text_name)) from None
+    return model.getvalue()
+
+
+def sample_sentences(sentences: Iterable[str], limit: int, seed: int = 0) -> list[str]:
+    """At most `limit` non-empty sentences, each equally likely, in one pass (reservoir sampling)."""
+    draws, kept = Random(seed), []
+    for count, sentence in enumerate(filter(None, sentences), start=1):
+        if count <= limit:
+            kept.append(sentence)
+        elif (slot := int(draws.random() * count)) < limit:
+            kept[slot] = sentence
+    return kept
+
+
+def with_settings(model: bytes, settings: dict[str, Any]) -> bytes:
+    """Append `settings` to a sentencepiece model file."""
+    body = json.dumps(settings, sort_keys=True).encode()
+    return model + _varint(SETTINGS_FIELD << 3 | 2) + _varint(len(body)) + body
+
+
+def settings_of(model: bytes) -> dict[str, Any]:
+    """What `with_settings` wrote; ValueError if the bytes hold none or are not a model file."""
+    found = [body for field, body in _fields(model) if field == SETTINGS_FIELD]
+    settings = json.loads(found[-1]) if found else None
+    if not isinstance(settings, dict):
+        raise ValueError("no settings in the file")
+    return settings
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The length-delimited fields of a protobuf message; a model file has no others at the top."""
+    at = 0
+    while at < len(message):
+        tag, at = _read_varint(message, at)
+        length, at = _read_varint(message, at)
+        if tag & 7 != 2 or at + length > len(message):
+            raise ValueError("not a protobuf message of length-delimited fields")
+        yield tag >> 3, message[at : at + length]
+        at += length
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 64, 7):
+        if at >= len(message):
+            break
+        number |= (message[at] & 0x7F) << shift
+        at += 1
+        if message[at - 1] < 0x80:
+            return number, at
+    raise ValueError("a number runs past the end of the message")
+
+
+def _explained(message: str, size: int, text_name: str) -> str:
+    if found := re.search(r"set it to a value <= (\d+)", message):
+        return (
+            f"tokenizer.size = {size} is more than the {text_name} text allows; "
+            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, or give more text"
+        )
+    if found := re.search(r"(\d+) vs (\d+)", message):
+        return (
+            f"tokenizer.size = {size} is too small for the {text_name} text, whose characters alone need {found[2]}; "
+            f"set tokenizer.size = {found[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
+        )
+    return f"sentencepiece could not train a tokenizer on the {text_name} text: {message.splitlines()[0]}"

@@ -1,0 +1,268 @@
+"""Text <-> token ids: unigram, BPE, character or word pieces; decode(encode(text)) is the normalised text.
+
+Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special tokens; batches only slice them off.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+from typing import Literal, NamedTuple, get_args
+
+import sentencepiece
+
+from jumok.data.files import atomic_write
+from jumok.data.normalise import Form, Normaliser, Spaces
+from jumok.data.sampling import SPACE, WORDS, BpeSampler, UnigramSampler
+from jumok.data.subwords import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIALS,
+    UNK,
+    UNKNOWN,
+    sample_sentences,
+    settings_of,
+    train_model,
+    with_settings,
+)
+from jumok.errors import ArgumentError, ConfigError, DataError
+
+Side = Literal["source", "target"]
+Kind = Literal["unigram", "bpe", "char", "word"]
+HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is cut into tokens."""
+
+    kind: Kind = "unigram"
+    """unigram, bpe, char or word."""
+    size: int = 8000
+    """Pieces in the vocabulary, the four special ones included; for char and word, the most."""
+    shared: bool = True
+    """One vocabulary for both sides; false trains one for each."""
+    coverage: float = 1.0
+    """Share of the text's characters that get a piece; below 1, the rarest become unknown (or bytes)."""
+    byte_fallback: bool = False
+    """Write an unknown character as its UTF-8 bytes (256 more pieces), so that nothing is ever unknown."""
+    sampling: float = 0.0
+    """Subword regularisation while training; 0 is none. bpe: share of merges left out (0.1 is usual); unigram: the
+    temperature of the choice between cuts (5 is usual)."""
+    source_form: Form = "nfc"
+    """Unicode form of the source: nfc, nfkc, nfd, jamo (Hangul in letters) or none."""
+    target_form: Form = "nfc"
+    """Unicode form of the target; outputs are joined to syllables again."""
+    spaces: Spaces = "collapse"
+    """collapse: one space between words; keep: as they come."""
+    lowercase: bool = False
+    """Learn and write lower case only."""
+    split_digits: bool = True
+    """Cut numbers into digits, so that every number can be copied."""
+    sentences: int = 1_000_000
+    """The most sentences a vocabulary is learnt from; more are sampled down to this."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigError(f"tokenizer.kind = {self.kind!r} is not one of {', '.join(get_args(Kind))}")
+        least = SPECIALS + 1 + 256 * self.byte_fallback
+        if self.size < least:
+            raise ConfigError(f"tokenizer.size = {self.size} is too small; the least is {least}")
+        if not 0.9 <= self.coverage <= 1:
+            raise ConfigError(f"tokenizer.coverage = {self.coverage} must lie between 0.9 and 1")
+        if self.byte_fallback and self.kind == "word":
+            raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
+        if self.spaces == "keep" and self.kind == "word":
+            raise ConfigError(
+                'tokenizer.spaces = "keep" needs tokenizer.kind unigram, bpe or char: a word has no spaces'
+            )
+        if self.sampling < 0 or (self.kind == "bpe" and self.sampling >= 1):
+            raise ConfigError(f"tokenizer.sampling = {self.sampling} must be at least 0 (and below 1 for bpe)")
+        if self.sampling and self.kind not in ("unigram", "bpe"):
+            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {self.kind}")
+        if self.shared and self.source_form != self.target_form:
+            raise ConfigError(
+                f"tokenizer.source_form = {self.source_form!r} and tokenizer.target_form = {self.target_form!r} "
+                "differ, which needs tokenizer.shared = false"
+            )
+        if self.sentences < 1:
+            raise ConfigError(f"tokenizer.sentences = {self.sentences} must be at least 1")
+        self.normaliser("source"), self.normaliser("target")
+
+    def normaliser(self, side: Side) -> Normaliser:
+        """What is done to a text of this side before it is cut."""
+        form = self.source_form if side == "source" else self.target_form
+        return Normaliser(form=form, spaces=self.spaces, lowercase=self.lowercase)
+
+
+class Piece(NamedTuple):
+    """A piece of a text, and the part [start, end) of the original text it stands for, without the space before it."""
+
+    piece: str
+    start: int
+    end: int
+
+
+class Tokenizer:
+    """Cuts texts and joins them again, knowing nothing but the bytes of its model file."""
+
+    def __init__(self, model: bytes, *, origin: str = "the tokenizer") -> None:
+        try:
+            settings = settings_of(model)
+            self.kind: Kind = settings["kind"]
+            self.fingerprint: str = settings["fingerprint"]
+            self.normaliser = Normaliser(**settings["normaliser"])
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({_first_line(error)})") from None
+        self.model = model
+        self.pieces: list[str] = [self._processor.id_to_piece(id) for id in range(self._processor.get_piece_size())]
+        self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
+        self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(self.size) if self._processor.is_byte(id)}
+        self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
+
+    @classmethod
+    def train(
+        cls, sentences: Iterable[str], config: TokenizerConfig, *, side: Side = "source", fingerprint: str = ""
+    ) -> "Tokenizer":
+        """Learn a vocabulary; the same sentences and config give the same bytes."""
+        normaliser = config.normaliser(side)
+        model = train_model(
+            sample_sentences((_hidden(normaliser(sentence)) for sentence in sentences), config.sentences),
+            kind=config.kind,
+            size=config.size,
+            coverage=config.coverage,
+            byte_fallback=config.byte_fallback,
+            split_digits=config.split_digits,
+            text_name="training" if config.shared else side,
+        )
+        settings = {"kind": config.kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
+        return cls(with_settings(model, settings))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Read a model file; no code in it can run."""
+        try:
+            model = Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read the tokenizer {path}: {error.strerror}") from None
+        return cls(model, origin=str(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model file."""
+        with atomic_write(path) as file:
+            file.write(self.model)
+
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
+        return Tokenizer, (self.model,)
+
+    @property
+    def size(self) -> int:
+        """Ids run from 0 to size - 1."""
+        return len(self.pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """[BOS, ids of the pieces, EOS]."""
+        text = _hidden(self.normaliser(text))
+        if self.kind in ("unigram", "bpe"):
+            return [BOS, *self._processor.encode(text), EOS]
+        return [BOS, *(id for surface in self._surfaces(text) for id in self._ids_of(surface)), EOS]
+
+    def sample(self, text: str, amount: float, draws: Random) -> list[int]:
+        """Like `encode`, with the text cut at random (see `sampling`); the same draws give the same ids."""
+        hidden = _hidden(self.normaliser(text))
+        if not hidden or not amount:
+            return self.encode(text)
+        if amount not in self._samplers:
+            self._samplers[amount] = self._sampler(amount)
+        ids = [BOS]
+        for surface in self._samplers[amount].sample(_marked(hidden), draws):
+            found = self._ids_of(surface)
+            ids += found if found != [UNK] or ids[-1] != UNK else []  # a run of unknown letters is one token
+        return [*ids, EOS]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text the ids stand for, up to the first EOS; other special tokens say nothing, an unknown one "⁇"."""
+        kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in (PAD, BOS)]
+        if kept and not 0 <= min(kept) <= max(kept) < self.size:
+            raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
+        if self.kind == "word":
+            text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in kept)
+        else:
+            text = self._processor.decode(kept) if kept else ""
+        return self.normaliser.restore(text.replace(HIDDEN, SPACE))
+
+    def pieces_with_offsets(self, text: str) -> list[Piece]:
+        """The pieces of `encode` (without BOS and EOS), each with the part of `text` it stands for.
+
+        The bytes of a character written in bytes all stand for that character; so do the letters of a syllable.
+        """
+        normalised, starts, ends = self.normaliser.trace(text)
+        found, at = [], -1  # one mark for a space comes before the text
+        for surface in self._surfaces(_hidden(normalised)):
+            first, last = at + surface.startswith(SPACE), at + len(surface)
+            here = ends[last - 1] if last > 0 else 0
+            start, end = (starts[first], here) if first < last else (here, here)
+            found += [Piece(piece, start, end) for piece in self._names_of(surface)]
+            at = last
+        return found
+
+    def _surfaces(self, text: str) -> list[str]:
+        """Cut the text, its spaces written ▁; joined, the surfaces are the text again with one ▁ before it."""
+        if not text:
+            return []
+        if self.kind == "char":
+            return list(_marked(text))
+        if self.kind == "word":
+            return WORDS.findall(_marked(text))
+        ids, surfaces = self._processor.encode(text), self._processor.encode(text, out_type=str)
+        return list(_letters_from_bytes(surfaces, [self._bytes.get(id) for id in ids]))
+
+    def _ids_of(self, surface: str) -> list[int]:
+        if surface in self._ids:
+            return [self._ids[surface]]
+        if not self._bytes:
+            return [UNK]
+        return [self._ids[f"<0x{byte:02X}>"] for byte in surface.encode()]
+
+    def _names_of(self, surface: str) -> list[str]:
+        ids = self._ids_of(surface)
+        return [surface.replace(HIDDEN, SPACE)] if len(ids) == 1 else [self.pieces[id] for id in ids]
+
+    def _sampler(self, amount: float) -> UnigramSampler | BpeSampler:
+        scores = {piece: self._processor.get_score(id) for piece, id in self._ids.items() if id not in self._bytes}
+        if self.kind == "unigram":
+            return UnigramSampler(scores, temperature=amount)
+        if self.kind == "bpe":
+            return BpeSampler(scores, dropout=amount)
+        raise ArgumentError(f"only unigram and bpe tokenizers can sample, not {self.kind}")
+
+
+def _hidden(text: str) -> str:
+    return text.replace(SPACE, HIDDEN)
+
+
+def _marked(text: str) -> str:
+    return SPACE + text.replace(" ", SPACE)
+
+
+def _letters_from_bytes(surfaces: list[str], values: list[int | None]) -> Iterator[str]:
+    """Join the surfaces that are single bytes (`values` not None) to the letters they spell."""
+    spelling = bytearray()
+    for surface, value in zip(surfaces, values, strict=True):
+        if value is None:
+            yield surface
+            continue
+        spelling.append(value)
+        try:
+            letter = spelling.decode()
+        except UnicodeDecodeError:
+            continue
+        yield letter
+        spelling.clear()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

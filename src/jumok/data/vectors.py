@@ -1,0 +1,123 @@
+"""Pretrained word vectors: word2vec (text and binary), GloVe (no header) and fastText .vec files, plain, .gz or .xz."""
+
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.data.files import bare_suffix, name, open_bytes
+from jumok.errors import DataError
+
+FASTTEXT_BINARY = struct.pack("<i", 793712314)
+LONGEST_WORD = 10_000  # bytes; a binary file without a space for this long is no word2vec file
+
+
+class WordVectors(NamedTuple):
+    """Words, and a row of numbers for each."""
+
+    words: list[str]
+    matrix: Float[np.ndarray, "words dim"]
+
+
+def read_vectors(path: str | Path, *, only: Collection[str] | None = None) -> WordVectors:
+    """Read a file of word vectors; `only` keeps these words and spares the memory of the others.
+
+    A name ending in .bin is read as word2vec's binary format, all others as text, with or without a header line. Of a
+    word that comes twice the first vector counts.
+    """
+    with open_bytes(path) as file:
+        rows = _binary_rows(file, path) if bare_suffix(path) == ".bin" else _text_rows(file, path)
+        found: dict[str, np.ndarray] = {}
+        for word, numbers in rows:
+            if word not in found and (only is None or word in only):
+                found[word] = numbers()
+    if not found and only is None:
+        raise DataError(f"{name(path)} holds no vectors")
+    matrix = np.stack(list(found.values())) if found else np.zeros((0, 0), np.float32)
+    return WordVectors(list(found), matrix)
+
+
+def match(vectors: WordVectors, pieces: Sequence[str]) -> Float[Tensor, "pieces dim"]:
+    """A row for each piece of a vocabulary: the vector of its word, or NaN where there is none.
+
+    The mark of a word's beginning (▁) is left off, and a word missing as it stands is looked up in lower case.
+    """
+    rows = {word: row for row, word in enumerate(vectors.words)}
+    found = [_row_of(piece.removeprefix("▁"), rows) for piece in pieces]
+    matched = np.full((len(pieces), vectors.matrix.shape[1]), np.nan, np.float32)
+    for at, row in enumerate(found):
+        if row is not None:
+            matched[at] = vectors.matrix[row]
+    return torch.from_numpy(matched)
+
+
+def _row_of(word: str, rows: dict[str, int]) -> int | None:
+    return rows.get(word, rows.get(word.lower()))
+
+
+Row = tuple[str, Callable[[], np.ndarray]]  # numbers are parsed only for the words that are kept
+
+
+def _text_rows(file: IO[bytes], path: str | Path) -> Iterator[Row]:
+    first = file.readline()
+    header = first.split()
+    counted = len(header) == 2 and all(part.isdigit() for part in header)
+    wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
+    if dim < 1:
+        raise DataError(f"{name(path)}, line 1 is neither a header nor a word with its numbers: {first[:60]!r}")
+    number = 0
+    for number, raw in enumerate(file if counted else _chain(first, file), start=1 + counted):
+        yield _text_row(raw, dim, f"{name(path)}, line {number}")
+    seen = number - 1 if counted else number
+    if wanted is not None and max(seen, 0) != wanted:
+        raise DataError(f"{name(path)} is cut short: its first line promises {wanted} words, but {max(seen, 0)} follow")
+
+
+def _text_row(raw: bytes, dim: int, where: str) -> Row:
+    """The last `dim` columns are numbers; what comes before is the word, which may hold spaces (GloVe 840B)."""
+    parts = raw.rstrip().split(b" ")
+    if len(parts) <= dim:
+        raise DataError(f"{where} has {len(parts) - 1} numbers after the word, but the file's vectors have {dim}")
+
+    def numbers() -> np.ndarray:
+        try:
+            return np.array([float(part) for part in parts[-dim:]], np.float32)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}; expected a word and {dim} numbers") from None
+
+    return b" ".join(parts[:-dim]).decode("utf-8", "replace"), numbers
+
+
+def _binary_rows(file: IO[bytes], path: str | Path) -> Iterator[Row]:
+    first = file.readline(200)
+    if first.startswith(FASTTEXT_BINARY):
+        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
+    header = first.split()
+    if len(header) != 2 or not all(part.isdigit() for part in header):
+        raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
+    count, dim = int(header[0]), int(header[1])
+    for number in range(1, count + 1):
+        word = _word_before_space(file)
+        data = file.read(4 * dim)
+        if word is None or len(data) < 4 * dim:
+            raise DataError(f"{name(path)} is cut short in word {number} of the {count} its first line promises")
+        yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda data=data: np.frombuffer(data, "<f4").copy()  # type: ignore[misc]
+
+
+def _word_before_space(file: IO[bytes]) -> bytes | None:
+    word = bytearray()
+    while (letter := file.read(1)) != b" ":
+        if not letter or len(word) > LONGEST_WORD:
+            return None
+        word += letter
+    return bytes(word)
+
+
+def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest

@@ -1,0 +1,157 @@
+"""Beam search: keep the best few beginnings of an output, extend each by a token, keep the best few again.
+
+A hypothesis is finished when it ends; it then waits in its sentence's pool of the best `beam` finished ones. A sentence
+is finished when nothing that still grows can overtake the worst of a full pool, and leaves the batch.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.decoding.config import DecodingConfig
+from jumok.decoding.repeats import repeats_a_run
+from jumok.models.seq2seq import Decoder, Encoding, State
+
+
+class Hypothesis(NamedTuple):
+    """One output for one input: its token ids, and its log-probability over its length to the length penalty."""
+
+    ids: list[int]
+    score: float
+
+
+class Specials(NamedTuple):
+    """The ids that are not words."""
+
+    pad: int
+    bos: int
+    eos: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The sentences still being searched, each with `beam` hypotheses that grow and up to `beam` finished ones."""
+
+    state: State
+    sentences: Int[Tensor, " sentence"]
+    """Which sentences of the batch these are."""
+    longest: Int[Tensor, " sentence"]
+    """Most tokens an output may have."""
+    ids: Int[Tensor, "sentence growing length"]
+    totals: Float[Tensor, "sentence growing"]
+    """Log-probability of each growing hypothesis; -inf where there is none."""
+    pool_ids: Int[Tensor, "sentence beam length"]
+    pool_scores: Float[Tensor, "sentence beam"]
+    """Scores of the finished ones, best first; -inf where there is none."""
+
+    def keep(self, going_on: Bool[Tensor, " sentence"]) -> "_Search":
+        rows = going_on.nonzero().flatten()
+        fields = ("sentences", "longest", "ids", "totals", "pool_ids", "pool_scores")
+        return replace(self, state=self.state.keep(rows), **{name: getattr(self, name)[rows] for name in fields})
+
+
+@torch.no_grad()
+def beam_search(
+    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig
+) -> list[list[Hypothesis]]:
+    """The best hypotheses for every sentence of the batch, best first: up to `config.beam` of them, all different."""
+    search = _begin(decoder, encoding, specials, config)
+    found: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
+    length = 0
+    while len(search.sentences):
+        log_probs, state = decoder.step(search.state, search.ids[:, :, -1])
+        log_probs = _allowed(log_probs, search, length, specials, config)
+        search = _extend(replace(search, state=state), log_probs, length, specials, config)
+        length += 1
+        done = _finished(search, length, config)
+        if done.any():
+            for row in done.nonzero().flatten().tolist():
+                found[int(search.sentences[row])] = _hypotheses(search, row, specials)
+            search = search.keep(~done)
+    return found
+
+
+def _begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig) -> _Search:
+    count, device = len(encoding.states), encoding.states.device
+    lengths = encoding.visible.sum(-1).tolist()
+    longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long, device=device)
+    state = decoder.start(encoding, capacity=int(longest.max()) + 2 if count else 1)
+    first = torch.full((count, 1, 1), specials.bos, dtype=torch.long, device=device)
+    # Scores add up over many steps: in float32 whatever the model computes in.
+    dtype = torch.promote_types(encoding.states.dtype, torch.float32)
+    nothing = torch.full((count, config.beam), -torch.inf, dtype=dtype, device=device)
+    empty = torch.full((count, config.beam, 1), specials.pad, dtype=torch.long, device=device)
+    sentences = torch.arange(count, device=device)
+    return _Search(state, sentences, longest, first, nothing.new_zeros(count, 1), empty, nothing)
+
+
+def _allowed(
+    log_probs: Float[Tensor, "sentence beam vocabulary"],
+    search: _Search,
+    length: int,
+    specials: Specials,
+    config: DecodingConfig,
+) -> Float[Tensor, "sentence beam vocabulary"]:
+    """The log-probabilities with everything that must not come next at -inf."""
+    forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
+    if config.no_repeat:
+        forbidden |= repeats_a_run(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])
+    # An output that has reached its longest can only end.
+    forbidden |= (length >= search.longest)[:, None, None]
+    forbidden[:, :, specials.eos] = length < config.min_length
+    forbidden[:, :, [specials.pad, specials.bos]] = True
+    return log_probs.masked_fill(forbidden, -torch.inf)
+
+
+def _extend(search: _Search, log_probs: Tensor, length: int, specials: Specials, config: DecodingConfig) -> _Search:
+    """Every hypothesis by every token: the best that end go to the pool, the best that do not grow on."""
+    vocabulary, beam = log_probs.shape[-1], config.beam
+    candidates = (search.totals[:, :, None] + log_probs).flatten(1)
+    # At most `beam` of the 2 · beam best candidates end here, so `beam` are left to grow.
+    totals, best = candidates.topk(min(2 * beam, candidates.shape[1]), dim=1)
+    parents, tokens = best // vocabulary, best % vocabulary
+    ids = torch.cat([_rows(search.ids, parents), tokens[:, :, None]], -1)
+    ends = tokens == specials.eos
+    growing, order = totals.masked_fill(ends, -torch.inf).topk(min(beam, totals.shape[1]), dim=1)
+    finished = totals[:, :beam].masked_fill(~ends[:, :beam], -torch.inf) / (length + 1) ** config.length_penalty
+    pool_ids, pool_scores = _pool(search, ids[:, :beam], finished)
+    return replace(
+        search,
+        state=search.state.reorder(parents.gather(1, order)),
+        ids=_rows(ids, order),
+        totals=growing,
+        pool_ids=pool_ids,
+        pool_scores=pool_scores,
+    )
+
+
+def _pool(search: _Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The pools with newly finished hypotheses in them, cut to the best of each."""
+    older = torch.nn.functional.pad(search.pool_ids, (0, 1))
+    scores, order = torch.cat([search.pool_scores, scores], 1).topk(search.pool_scores.shape[1], dim=1)
+    return _rows(torch.cat([older, ids], 1), order), scores
+
+
+def _finished(search: _Search, length: int, config: DecodingConfig) -> Bool[Tensor, " sentence"]:
+    """Sentences at their longest, or with a full pool that nothing can enter any more."""
+    # A total only falls; what it is divided by may still grow until the longest length there can be.
+    reach = search.longest if config.length_penalty > 0 else torch.full_like(search.longest, length)
+    best_to_come = search.totals.amax(1) / (reach + 1.0) ** config.length_penalty
+    return (length > search.longest) | (search.pool_scores[:, -1] >= best_to_come)
+
+
+def _hypotheses(search: _Search, row: int, specials: Specials) -> list[Hypothesis]:
+    found = zip(search.pool_ids[row].tolist(), search.pool_scores[row].tolist(), strict=True)
+    return [Hypothesis(_words(ids, specials), score) for ids, score in found if score > -torch.inf]
+
+
+def _words(ids: list[int], specials: Specials) -> list[int]:
+    words = ids[1:]
+    return words[: words.index(specials.eos)] if specials.eos in words else words
+
+
+def _rows(table: Int[Tensor, "sentence row length"], rows: Int[Tensor, "sentence pick"]) -> Tensor:
+    return table.gather(1, rows[:, :, None].expand(-1, -1, table.shape[-1]))

@@ -1,0 +1,38 @@
+"""How hypotheses are searched for and compared."""
+
+from dataclasses import dataclass
+
+from jumok.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingConfig:
+    """Everything that changes which output is found for an input."""
+
+    beam: int = 5
+    """Hypotheses kept at each step; 1 is greedy search."""
+    length_penalty: float = 1.0
+    """A hypothesis of n tokens scores its log-probability / n to this power; 0 favours short outputs."""
+    min_length: int = 0
+    """Tokens an output has at least, its end not counted."""
+    max_length: int = 256
+    """Tokens an output has at most."""
+    max_ratio: float = 3.0
+    """An output also has at most this many times the tokens of its input, plus 20: a stop for models that ramble."""
+    no_repeat: int = 0
+    """No run of this many tokens comes twice in one output; 0 allows all."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"decoding.{name} = {getattr(self, name)}, but it must be at least {least}")
+        if self.max_ratio <= 0:
+            raise ConfigError(f"decoding.max_ratio = {self.max_ratio}, but it must be greater than 0")
+        if self.min_length > self.max_length:
+            raise ConfigError(
+                f"decoding.min_length = {self.min_length} is more than decoding.max_length = {self.max_length}"
+            )
+
+    def longest(self, source: int) -> int:
+        """How many tokens the output of an input of `source` tokens may have."""
+        return max(self.min_length, min(self.max_length, int(self.max_ratio * source) + 20))

@@ -1,0 +1,34 @@
+"""Modules that own weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
+
+from jumok.layers.additive_attention import AdditiveAttention
+from jumok.layers.embedding import TokenEmbedding
+from jumok.layers.feed_forward import FeedForward
+from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2
+from jumok.layers.luong_attention import LuongAttention
+from jumok.layers.memory import KeyValueCache, KeyValues, Memory
+from jumok.layers.multi_head import MultiHeadAttention
+from jumok.layers.positions import (
+    AddedPositions,
+    ConcatenatedPositions,
+    LearnedPositions,
+    RotaryPositions,
+    sinusoids,
+)
+
+__all__ = [
+    "AddedPositions",
+    "AdditiveAttention",
+    "ConcatenatedPositions",
+    "FeedForward",
+    "GraphAttention",
+    "GraphAttentionV2",
+    "KeyValueCache",
+    "KeyValues",
+    "LearnedPositions",
+    "LuongAttention",
+    "Memory",
+    "MultiHeadAttention",
+    "RotaryPositions",
+    "TokenEmbedding",
+    "sinusoids",
+]

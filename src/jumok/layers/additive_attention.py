@@ -1,0 +1,50 @@
+"""Bahdanau's attention: a small network scores the decoder's state against every source state."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from jumok.attention import Attended, Visible, additive, attend
+from jumok.errors import ArgumentError
+from jumok.layers.memory import Memory
+from jumok.layers.vector import small_vector
+
+
+class AdditiveAttention(nn.Module):
+    """c = Σ αᵢ hᵢ, α = softmax(v · tanh(W s + U h)) (Bahdanau et al. 2015).
+
+    `memory(states)` computes U h once for a whole sequence; each step passes it in again with the state s.
+    """
+
+    def __init__(
+        self, *, query_width: int, key_width: int, hidden: int, bias: bool = False, backend: str = "auto"
+    ) -> None:
+        super().__init__()
+        self.to_query = nn.Linear(query_width, hidden, bias=bias)
+        self.to_key = nn.Linear(key_width, hidden, bias=False)
+        self.v = small_vector(hidden)
+        self.backend = backend
+
+    def memory(
+        self,
+        states: Float[Tensor, "batch key key_width"],
+        visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
+    ) -> Memory:
+        """The states, ready to be looked at: their projections are the keys, they themselves the values."""
+        if states.dim() != 3 or states.shape[-1] != self.to_key.in_features:
+            wanted = f"[batch, key, {self.to_key.in_features}]"
+            raise ArgumentError(f"states must be {wanted}, but its shape is {list(states.shape)}")
+        return Memory(self.to_key(states), states, visible)
+
+    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory) -> Attended:
+        """Look from every query state at the memory."""
+        if query.dim() != 3 or query.shape[-1] != self.to_query.in_features:
+            wanted = f"[batch, query, {self.to_query.in_features}]"
+            raise ArgumentError(f"query must be {wanted}, but its shape is {list(query.shape)}")
+        return attend(
+            self.to_query(query),
+            memory.keys,
+            memory.values,
+            score=additive(self.v),
+            visible=memory.visible,
+            backend=self.backend,
+        )

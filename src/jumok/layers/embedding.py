@@ -1,0 +1,92 @@
+"""From token ids to vectors: learned from nothing, or begun from pretrained word vectors."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.errors import ArgumentError
+
+
+class TokenEmbedding(nn.Module):
+    """One row of a table for each id, times sqrt(width) when `scale` (Vaswani et al., 2017).
+
+    `vectors` [vocabulary, vector_width] are pretrained; a row of NaN is a word they do not know, and is drawn at random
+    with the mean and spread of the others. When vector_width is not `width`, a linear map without bias leads from one
+    to the other. `freeze` keeps the whole table as it begins, the random rows too; the linear map still learns.
+    The row of `padding` is zero and stays zero.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        width: int,
+        padding: int | None = None,
+        vectors: Float[Tensor, "vocabulary vector_width"] | None = None,
+        freeze: bool = False,
+        scale: bool = False,
+    ) -> None:
+        super().__init__()
+        if vocabulary < 1 or width < 1:
+            raise ArgumentError(f"vocabulary = {vocabulary} and width = {width}; both must be at least 1")
+        if padding is not None and not 0 <= padding < vocabulary:
+            raise ArgumentError(f"padding = {padding} is not an id of a vocabulary of {vocabulary}")
+        if freeze and vectors is None:
+            raise ArgumentError("freeze = True without vectors would keep a random table; pass vectors or freeze=False")
+        if vectors is None:
+            # Scaled rows then have the unit spread that positions added to them expect.
+            table = torch.randn(vocabulary, width) * (width**-0.5 if scale else 1.0)
+        else:
+            _check_vectors(vectors, vocabulary)
+            table = _fill_unknown(vectors)
+        if padding is not None:
+            table[padding] = 0
+        self.table = nn.Parameter(table, requires_grad=not freeze)
+        self.project = None if table.shape[1] == width else nn.Linear(table.shape[1], width, bias=False)
+        self.padding, self.factor = padding, width**0.5 if scale else 1.0
+
+    def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
+        """Look up every id."""
+        _check_ids(ids, len(self.table))
+        vectors = F.embedding(ids, self.table, self.padding)
+        if self.project is not None:
+            vectors = self.project(vectors)
+        return vectors if self.factor == 1.0 else vectors * self.factor
+
+
+def _fill_unknown(vectors: Tensor) -> Tensor:
+    table = vectors.detach().clone()
+    unknown = table.isnan().all(-1)
+    known = table[~unknown]
+    mean, spread = (known.mean(), known.std(correction=0)) if known.numel() else (0.0, 1.0)
+    table[unknown] = torch.randn_like(table[unknown]) * spread + mean
+    return table
+
+
+def _check_vectors(vectors: Tensor, vocabulary: int) -> None:
+    if vectors.ndim != 2 or len(vectors) != vocabulary or not vectors.is_floating_point():
+        raise ArgumentError(
+            f"vectors is {list(vectors.shape)} of {vectors.dtype}; wanted floats [vocabulary, vector_width] "
+            f"with vocabulary = {vocabulary}"
+        )
+    broken = ~vectors.isfinite().all(-1) & ~vectors.isnan().all(-1)
+    if broken.any():
+        raise ArgumentError(
+            f"vectors[{int(broken.nonzero()[0])}] is NaN or infinite in places; wanted numbers, or NaN throughout for "
+            "a word without a vector"
+        )
+
+
+def _check_ids(ids: Tensor, vocabulary: int) -> None:
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ArgumentError(f"ids holds {ids.dtype}; wanted torch.int64 or torch.int32")
+    # Looking would make a GPU wait, and a compiled graph break.
+    if ids.device.type != "cpu" or ids.numel() == 0 or torch.compiler.is_compiling():
+        return
+    lowest, highest = ids.aminmax()
+    if lowest < 0 or highest >= vocabulary:
+        where = ((ids < 0) | (ids >= vocabulary)).nonzero()[0].tolist()
+        raise ArgumentError(
+            f"ids{where} = {ids[tuple(where)]}, but the vocabulary has {vocabulary} tokens, 0 to {vocabulary - 1}"
+        )

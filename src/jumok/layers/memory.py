@@ -1,0 +1,59 @@
+"""What a decoder looks at: keys, values and what of them is visible; and keys and values that grow step by step."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention import Visible
+from jumok.errors import ArgumentError
+
+
+class Memory(NamedTuple):
+    """A sequence made ready to be attended to, once; every step of a decoder then looks at the same one."""
+
+    keys: Float[Tensor, "batch key key_width"]
+    values: Float[Tensor, "batch key value_width"]
+    visible: Visible | Bool[Tensor, "batch #query key"] | None = None
+
+
+class KeyValues(NamedTuple):
+    """Projected keys and values, split into heads."""
+
+    keys: Float[Tensor, "batch head key dim"]
+    values: Float[Tensor, "batch head key value_dim"]
+
+
+class KeyValueCache:
+    """Room for the keys and values of `capacity` steps, filled as decoding goes on; nothing is copied to grow.
+
+    It belongs to one run of a decoder, which makes it, passes it along and drops it. Not for training: the buffers are
+    written in place.
+    """
+
+    def __init__(self, *, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self._buffers: KeyValues | None = None
+
+    def append(self, new: KeyValues) -> KeyValues:
+        """Add the keys and values of the newest steps; gives back all there are so far, as views."""
+        end = self.length + new.keys.shape[2]
+        if end > self.capacity:
+            raise ArgumentError(f"the cache has room for {self.capacity} steps, but step {end} was to be added")
+        if self._buffers is None:
+            self._buffers = KeyValues(*(self._room_for(part) for part in new))
+        for buffer, part in zip(self._buffers, new, strict=True):
+            buffer[:, :, self.length : end] = part.detach()
+        self.length = end
+        return KeyValues(*(buffer[:, :, :end] for buffer in self._buffers))
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep these rows of the batch, in this order: what a beam does when hypotheses are dropped or doubled."""
+        if self._buffers is not None:
+            self._buffers = KeyValues(*(buffer.index_select(0, rows) for buffer in self._buffers))
+
+    def _room_for(self, part: Tensor) -> Tensor:
+        batch, heads, _, dim = part.shape
+        return torch.empty(batch, heads, self.capacity, dim, dtype=part.dtype, device=part.device)

@@ -1,0 +1,102 @@
+"""Multi-head attention: project, split into heads, attend, join, project (Vaswani et al. 2017)."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from jumok.attention import Attended, Visible, attend
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers.heads import join_heads, share_heads, split_heads
+from jumok.layers.memory import KeyValues
+from jumok.layers.positions import RotaryPositions
+
+
+class MultiHeadAttention(nn.Module):
+    """Self-attention when given one sequence, cross-attention when given two.
+
+    `key_width` and `value_width` are the widths of the attended sequence, `width` unless told. With `key_heads` fewer
+    than `heads`, groups of heads share keys and values. With `rotary`, positions turn queries and keys.
+
+    Keys and values can be made once and used many times: `look(x, layer.keys_values(memory))` is `layer(x, memory)`.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        key_width: int | None = None,
+        value_width: int | None = None,
+        key_heads: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        key_width = width if key_width is None else key_width
+        key_heads = heads if key_heads is None else key_heads
+        if heads < 1 or width % heads:
+            raise ConfigError(f"heads = {heads} does not divide width = {width}")
+        if key_heads < 1 or heads % key_heads:
+            raise ConfigError(f"key_heads = {key_heads} does not divide heads = {heads}")
+        shared = width // heads * key_heads
+        self.heads, self.key_heads = heads, key_heads
+        self.to_query = nn.Linear(width, width, bias=bias)
+        self.to_key = nn.Linear(key_width, shared, bias=bias)
+        self.to_value = nn.Linear(key_width if value_width is None else value_width, shared, bias=bias)
+        self.to_output = nn.Linear(width, width, bias=bias)
+        self.dropout, self.rotary, self.backend = dropout, rotary, backend
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch query width"],
+        key: Float[Tensor, "batch key key_width"] | None = None,
+        value: Float[Tensor, "batch key value_width"] | None = None,
+        visible: Visible | Bool[Tensor, "..."] | None = None,
+    ) -> Attended:
+        """Attend from `query` to `key` and its `value`; to itself if there is no key, with key as value if no value."""
+        key = query if key is None else key
+        return self.look(query, self.keys_values(key, value), visible)
+
+    def keys_values(
+        self,
+        key: Float[Tensor, "batch key key_width"],
+        value: Float[Tensor, "batch key value_width"] | None = None,
+        *,
+        start: int = 0,
+    ) -> KeyValues:
+        """Project a sequence to be attended to; `start` is the position of its first item."""
+        value = key if value is None else value
+        _check_width("key", key, self.to_key)
+        _check_width("value", value, self.to_value)
+        keys = split_heads(self.to_key(key), self.key_heads)
+        values = split_heads(self.to_value(value), self.key_heads)
+        return KeyValues(keys if self.rotary is None else self.rotary(keys, start=start), values)
+
+    def look(
+        self,
+        query: Float[Tensor, "batch query width"],
+        memory: KeyValues,
+        visible: Visible | Bool[Tensor, "..."] | None = None,
+        *,
+        start: int = 0,
+    ) -> Attended:
+        """Attend to keys and values made before; `start` is the position of the first query."""
+        _check_width("query", query, self.to_query)
+        queries = split_heads(self.to_query(query), self.heads)
+        if self.rotary is not None:
+            queries = self.rotary(queries, start=start)
+        values, weights = attend(
+            queries,
+            share_heads(memory.keys, self.heads),
+            share_heads(memory.values, self.heads),
+            visible=visible,
+            dropout=self.dropout if self.training else 0.0,
+            backend=self.backend,
+        )
+        return Attended(self.to_output(join_heads(values)), weights)
+
+
+def _check_width(name: str, x: Tensor, layer: nn.Linear) -> None:
+    if x.dim() != 3 or x.shape[-1] != layer.in_features:
+        raise ArgumentError(f"{name} must be [batch, time, {layer.in_features}], but its shape is {list(x.shape)}")

@@ -1,0 +1,103 @@
+"""A sequence-to-sequence model: an encoder turns its input into states, a decoder steps over them.
+
+Any encoder goes with any decoder, because all that passes between them is an `Encoding`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Protocol
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+class Encoding(NamedTuple):
+    """What an encoder made of a batch of inputs; the same for every decoder."""
+
+    states: Float[Tensor, "batch source width"]
+    """One vector for every source item (a token, a region of an image); zeros where there is none."""
+    visible: Bool[Tensor, "batch source"]
+    """True where there is a source item."""
+    summary: Float[Tensor, "batch width"]
+    """The whole input in one vector: the fixed context of a decoder without attention, and where others begin."""
+    tokens: Int[Tensor, "batch source"] | None = None
+    """The source ids, for decoders that copy; None where the source is not text."""
+
+
+class HeadWeights(Protocol):
+    """Attention weights [batch, head, target, source], built when called; as `jumok.attention.Weights`."""
+
+    def __call__(
+        self, *, heads: list[int] | None = None, rows: slice | list[int] | None = None
+    ) -> Float[Tensor, "batch head target source"]: ...
+
+
+class Prediction(NamedTuple):
+    """What a decoder says of a whole target at once."""
+
+    logits: Float[Tensor, "batch target vocabulary"]
+    """Scores of the next token at every place; their softmax is its distribution."""
+    attention: tuple[HeadWeights, ...] = ()
+    """Where every target place looked in the source, one entry for each layer that looks; empty without attention."""
+
+
+class State(ABC):
+    """Where a decoder stands after some steps, for a beam of hypotheses for each of some sentences.
+
+    What belongs to a sentence (keys and values of its source) is there once, however wide the beam.
+    """
+
+    @abstractmethod
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "State":
+        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
+
+    @abstractmethod
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "State":
+        """Only these sentences go on; the others have finished."""
+
+
+class Decoder(nn.Module, ABC):
+    """Predicts targets over an encoding: whole ones while training, token by token while decoding."""
+
+    vocabulary: int
+
+    @abstractmethod
+    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
+        """Predict every next token of a known target at once (teacher forcing)."""
+
+    @abstractmethod
+    def start(self, encoding: Encoding, *, capacity: int) -> State:
+        """Stand before the first token, with a beam of one hypothesis; at most `capacity` steps will follow."""
+
+    @abstractmethod
+    def step(
+        self, state: State, tokens: Int[Tensor, "sentence beam"]
+    ) -> tuple[Float[Tensor, "sentence beam vocabulary"], State]:
+        """Append one token to every hypothesis: the log-probabilities of what comes next, and where that leaves us."""
+
+
+class Encoder(nn.Module, ABC):
+    """Turns a batch of token ids into an `Encoding` of `width`-wide states."""
+
+    width: int
+
+    @abstractmethod
+    def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
+        """Encode a padded batch; what is not visible changes nothing."""
+
+
+class Seq2Seq(nn.Module):
+    """An encoder and a decoder, trained together."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_visible: Bool[Tensor, "batch source"],
+        target_in: Int[Tensor, "batch target"],
+    ) -> Prediction:
+        """Predict every next token of `target_in`."""
+        prediction: Prediction = self.decoder(self.encoder(source, source_visible), target_in)
+        return prediction

@@ -1,0 +1,138 @@
+"""Beam search against exhaustive search over a tiny language whose probabilities are anything at all."""
+
+import itertools
+import zlib
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumok.decoding import DecodingConfig, Specials, beam_search
+from jumok.decoding.repeats import repeats_a_run
+from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
+
+SPECIALS = Specials(pad=0, bos=1, eos=2)
+
+
+@dataclass(frozen=True)
+class Prefixes(State):
+    """The state of a model that remembers every token: ids [sentence, beam, length] and the sentences' names."""
+
+    ids: torch.Tensor
+    names: torch.Tensor
+
+    def reorder(self, parents):
+        return Prefixes(self.ids.gather(1, parents[:, :, None].expand(-1, -1, self.ids.shape[-1])), self.names)
+
+    def keep(self, sentences):
+        return Prefixes(self.ids[sentences], self.names[sentences])
+
+
+class AnyLanguage(Decoder):
+    """Log-probabilities drawn at random for every sentence and prefix: no structure for a search to lean on."""
+
+    def __init__(self, vocabulary: int, sharpness: float = 2.0) -> None:
+        super().__init__()
+        self.vocabulary, self.sharpness = vocabulary, sharpness
+
+    def next_token(self, name: int, prefix: list[int]) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(zlib.crc32(repr((name, prefix)).encode()))
+        logits = torch.randn(self.vocabulary, generator=generator, dtype=torch.double) * self.sharpness
+        logits[[SPECIALS.pad, SPECIALS.bos]] = -torch.inf
+        return logits.log_softmax(-1)
+
+    def forward(self, encoding, target_in) -> Prediction:
+        raise AssertionError("searching needs steps only")
+
+    def start(self, encoding, *, capacity):
+        names = encoding.summary[:, 0].long()
+        return Prefixes(torch.zeros(len(names), 1, 0, dtype=torch.long), names)
+
+    def step(self, state, tokens):
+        ids = torch.cat([state.ids, tokens[:, :, None]], -1)
+        rows = [
+            [self.next_token(int(n), hyp) for hyp in beam] for n, beam in zip(state.names, ids.tolist(), strict=True)
+        ]
+        return torch.stack([torch.stack(row) for row in rows]), Prefixes(ids, state.names)
+
+
+def sentences(*names: int) -> Encoding:
+    summary = torch.tensor(names, dtype=torch.double)[:, None]
+    return Encoding(torch.zeros(len(names), 2, 1).double(), torch.ones(len(names), 2, dtype=torch.bool), summary)
+
+
+def every_output(model: AnyLanguage, name: int, longest: int, penalty: float) -> list[tuple[float, list[int]]]:
+    """All outputs of up to `longest` tokens with their scores, best first."""
+    words = range(3, model.vocabulary)
+    found = []
+    for length in range(longest + 1):
+        for output in itertools.product(words, repeat=length):
+            ids = [SPECIALS.bos, *output, SPECIALS.eos]
+            total = sum(float(model.next_token(name, ids[:i])[ids[i]]) for i in range(1, len(ids)))
+            found.append((total / (length + 1) ** penalty, list(output)))
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.0])
+def test_a_wide_beam_finds_what_exhaustive_search_finds(penalty):
+    model = AnyLanguage(vocabulary=6)
+    config = DecodingConfig(beam=150, max_length=4, length_penalty=penalty)
+    for name, hypotheses in enumerate(beam_search(model, sentences(0, 1, 2, 3), SPECIALS, config)):
+        best = every_output(model, name, longest=4, penalty=penalty)
+        assert [h.ids for h in hypotheses[:20]] == [ids for _, ids in best[:20]]
+        assert [h.score for h in hypotheses[:20]] == pytest.approx([score for score, _ in best[:20]])
+
+
+def test_greedy_search_takes_the_likeliest_token_each_time():
+    model = AnyLanguage(vocabulary=8)
+    ((found,),) = beam_search(model, sentences(5), SPECIALS, DecodingConfig(beam=1, max_length=30))
+    ids = [SPECIALS.bos]
+    while (token := int(model.next_token(5, ids).argmax())) != SPECIALS.eos:
+        ids.append(token)
+    assert found.ids == ids[1:]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.integers(1, 4), st.floats(0, 2))
+def test_neighbours_in_the_batch_never_change_an_output(names, beam, penalty):
+    model = AnyLanguage(vocabulary=7)
+    config = DecodingConfig(beam=beam, max_length=6, length_penalty=penalty)
+    together = beam_search(model, sentences(*names), SPECIALS, config)
+    assert together == [beam_search(model, sentences(name), SPECIALS, config)[0] for name in names]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6), st.floats(0, 2))
+def test_hypotheses_are_sorted_and_all_different(name, beam, penalty):
+    config = DecodingConfig(beam=beam, max_length=6, length_penalty=penalty)
+    (found,) = beam_search(AnyLanguage(vocabulary=7), sentences(name), SPECIALS, config)
+    scores = [hypothesis.score for hypothesis in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({tuple(hypothesis.ids) for hypothesis in found}) == len(found) >= 1
+
+
+@given(st.integers(0, 10_000), st.integers(0, 5), st.integers(0, 4))
+def test_lengths_stay_between_the_shortest_and_the_longest(name, shortest, more):
+    config = DecodingConfig(beam=3, min_length=shortest, max_length=max(1, shortest + more))
+    (found,) = beam_search(AnyLanguage(vocabulary=6), sentences(name), SPECIALS, config)
+    assert all(shortest <= len(h.ids) <= config.max_length for h in found)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_no_run_comes_twice_where_that_is_forbidden(name, run):
+    config = DecodingConfig(beam=3, max_length=12, no_repeat=run, length_penalty=2.0)
+    (found,) = beam_search(AnyLanguage(vocabulary=9), sentences(name), SPECIALS, config)
+    for hypothesis in found:
+        runs = list(zip(*(hypothesis.ids[i:] for i in range(run)), strict=False))
+        assert len(set(runs)) == len(runs)
+
+
+def test_a_run_is_recognised_wherever_it_stood():
+    ids = torch.tensor([[[5, 6, 7, 8, 5, 6]]])
+    assert repeats_a_run(ids, 3, 10)[0, 0].nonzero().flatten().tolist() == [7]
+    assert repeats_a_run(ids, 1, 10)[0, 0].nonzero().flatten().tolist() == [5, 6, 7, 8]
+    assert not repeats_a_run(ids[..., :1], 3, 10).any()
+
+
+def test_an_empty_batch_gives_no_outputs():
+    assert beam_search(AnyLanguage(vocabulary=6), sentences(), SPECIALS, DecodingConfig()) == []
