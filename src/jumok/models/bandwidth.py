@@ -15,6 +15,8 @@ GRID = 24
 """Candidates of the first search, evenly spaced in log h."""
 REFINEMENTS = 20
 """Steps of the golden section after it: each narrows the bracket to 0.62 of its width."""
+FAR = math.log(1000)
+"""How far a learned log h may go from its start: further out nothing changes any more, and exp would overflow."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -48,10 +50,10 @@ def learn(smoother: Smoother, rows: Int[Tensor, " row"]) -> Chosen:
     The error has several valleys, so the descent does not start just anywhere. With one h per dimension it stretches
     the dimensions that do not matter until they no longer count.
     """
-    best = search(smoother, rows, refinements=0)
-    log_bandwidth = best.bandwidth.log().requires_grad_()
+    best = start = search(smoother, rows, refinements=0)
+    log_factor = torch.zeros_like(start.bandwidth, dtype=torch.float64, requires_grad=True)
     spread = float(_outputs(smoother).var(0, correction=0).sum()) or 1.0
-    descent = torch.optim.LBFGS([log_bandwidth], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
+    descent = torch.optim.LBFGS([log_factor], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
 
     @torch.enable_grad()
     def closure() -> float:
@@ -59,12 +61,12 @@ def learn(smoother: Smoother, rows: Int[Tensor, " row"]) -> Chosen:
         descent.zero_grad()
         total = 0.0
         for part in _chunks(smoother, rows):  # each part frees its graph before the next
-            current = replace(smoother, bandwidth=log_bandwidth.exp())
-            error = _squared_errors(current, part) / len(rows)
+            bandwidth = start.bandwidth * log_factor.clamp(-FAR, FAR).exp().to(start.bandwidth.dtype)
+            error = _squared_errors(replace(smoother, bandwidth=bandwidth), part) / len(rows)
             (error / spread).backward()
             total += error.item()
         if total < best.error:
-            best = Chosen(log_bandwidth.detach().exp(), total)
+            best = Chosen(bandwidth.detach(), total)
         return total / spread
 
     descent.step(closure)

@@ -86,8 +86,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Σ α yᵢ for each row of X."""
         query = self._queries(X)
         smoother = self._smoother(self.bandwidth_)
-        y = query.new_empty(len(query), smoother.y_and_one.shape[-1] - 1)  # filled in place: small results kept
-        #   between large blocks would stop the C library from using their memory again
+        # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
+        y = query.new_empty(len(query), smoother.y_and_one.shape[-1] - 1)
         with torch.no_grad():
             if self.kernel == "constant":
                 return self._shaped(y.copy_(smoother(query[:1])))
@@ -131,7 +131,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         choose = bandwidths.search if self.bandwidth == "loo" else bandwidths.learn
         with torch.no_grad():
             chosen = choose(self._smoother(unit), self._left_out())
-        self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth), chosen.error
+        self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error
 
     def _unit(self) -> Any:
         """What the search multiplies: 1, or the spread of each dimension."""
@@ -149,14 +149,15 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _smoother(self, bandwidth: Any) -> Smoother:
         def tensor(array: Any) -> Tensor:
-            return torch.as_tensor(array, dtype=getattr(torch, self.X_.dtype.name), device=_device(self.device))
+            # A copy, for PyTorch wants no tensor over memory that may only be read.
+            return torch.tensor(array, dtype=getattr(torch, self.X_.dtype.name), device=_device(self.device))
 
         return Smoother.of(self.kernel, tensor(bandwidth), tensor(self.X_), tensor(self.y_.reshape(len(self.y_), -1)))
 
     def _queries(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=self.X_.dtype)  # noqa: N806
-        return torch.as_tensor(X, device=_device(self.device))
+        return torch.tensor(X, device=_device(self.device))
 
     def _shaped(self, y: Tensor) -> np.ndarray:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
