@@ -63,13 +63,13 @@ def learn(smoother: Smoother, rows: Int[Tensor, " row"]) -> Chosen:
         for part in _chunks(smoother, rows):  # each part frees its graph before the next
             bandwidth = start.bandwidth * log_factor.clamp(-FAR, FAR).exp().to(start.bandwidth.dtype)
             error = _squared_errors(replace(smoother, bandwidth=bandwidth), part) / len(rows)
-            (error / spread).backward()
+            (error / spread).backward()  # type: ignore[no-untyped-call]
             total += error.item()
         if total < best.error:
             best = Chosen(bandwidth.detach(), total)
         return total / spread
 
-    descent.step(closure)
+    descent.step(closure)  # type: ignore[no-untyped-call]
     return best
 
 

@@ -19,7 +19,7 @@ except ImportError as missing:
     raise MissingExtraError("scikit-learn", "sklearn", "KernelRegressor") from missing
 
 
-class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Predict the mean of the training outputs, weighed by how near each training point is.
 
     α(x, xᵢ) = K(‖x − xᵢ‖ / h) / Σⱼ K(‖x − xⱼ‖ / h), which is attention with log K for its score. A query that no
@@ -51,15 +51,15 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernel="gaussian",
-        bandwidth="loo",
+        kernel: str = "gaussian",
+        bandwidth: Any = "loo",
         *,
-        per_dimension=False,
-        loo_points=2048,
-        device=None,
-        verbose=False,
-        random_state=0,
-    ):
+        per_dimension: bool = False,
+        loo_points: int | None = 2048,
+        device: Any = None,
+        verbose: bool = False,
+        random_state: Any = 0,
+    ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.per_dimension = per_dimension
@@ -68,12 +68,12 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X, y) -> "KernelRegressor":  # noqa: N803
+    def fit(self, X: Any, y: Any) -> "KernelRegressor":  # noqa: N803
         """Remember the training points, and choose the bandwidth if it is not given."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
         self._check_parameters()
         self.X_, self.y_ = X, y.astype(X.dtype)
-        self.loo_error_ = None
+        self.loo_error_: float | None = None
         if self.kernel == "constant":
             self.bandwidth_ = np.inf
         elif isinstance(self.bandwidth, str):
@@ -82,7 +82,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             self.bandwidth_ = _given(self.bandwidth, X.shape[1])
         return self
 
-    def predict(self, X) -> np.ndarray:  # noqa: N803
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """Σ α yᵢ for each row of X."""
         query = self._queries(X)
         smoother = self._smoother(self.bandwidth_)
@@ -97,7 +97,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 y[part] = smoother(query[part])
         return self._shaped(y)
 
-    def weights(self, X) -> np.ndarray:  # noqa: N803
+    def weights(self, X: Any) -> np.ndarray:  # noqa: N803
         """α: how much each row of X looks at each training point, [queries, points]; its product with y_ is predict."""
         with torch.no_grad():
             return self._smoother(self.bandwidth_).weights(self._queries(X)).cpu().numpy()
@@ -112,7 +112,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             )
         if self.bandwidth == "learned" and self.kernel == "boxcar":
             raise ArgumentError(
-                'bandwidth="learned" needs a slope, and the boxcar kernel has none; use bandwidth="loo" or another kernel'
+                'bandwidth="learned" needs a slope, and the boxcar kernel has none; use bandwidth="loo" instead'
             )
         if self.per_dimension and self.bandwidth != "learned":
             raise ArgumentError(

@@ -73,7 +73,8 @@ def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterato
         # The C library hands large freed blocks back to the system, and page faults then take half the time. Once it
         # has seen a block of this size come and go, it keeps the smaller ones.
         torch.empty(31 * 2**20, dtype=torch.uint8)
-    yield from rows.split(max(1, at_once // max(1, points * element_size)))
+    size = max(1, at_once // max(1, points * element_size))
+    yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def _indifferent(query: Tensor, key: Tensor) -> Tensor:
