@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import jumok
-from jumok.errors import ArgumentError
+from jumok.analysis.regression_picture import draw_bandwidths
+from jumok.errors import ArgumentError, MissingExtraError
 from jumok.models import KernelRegressor, SoftDatabase
 
 X, Y = np.arange(6.0).reshape(3, 2), np.arange(3.0)
@@ -90,6 +91,17 @@ except MissingExtraError as error:
     assert done.stdout == (
         "KernelRegressor needs scikit-learn, which is not installed; run: pip install 'jumok[sklearn]'\n"
     )
+
+
+def test_a_picture_of_an_unknown_kind_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match=r"fit\.doc should end in one of .*\.png.*\.svg"):
+        draw_bandwidths(tmp_path / "fit.doc", bandwidths=[0.5])
+
+
+def test_drawing_without_matplotlib_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingExtraError, match=r"drawing needs matplotlib.*pip install 'jumok\[plot\]'"):
+        draw_bandwidths(tmp_path / "fit.png", bandwidths=[0.5])
 
 
 def test_names_the_package_does_not_have_are_attribute_errors():
