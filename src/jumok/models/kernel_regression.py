@@ -51,13 +51,13 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def __init__(
         self,
-        kernel: str = "gaussian",
+        kernel: Any = "gaussian",  # by scikit-learn's rules a constructor takes anything, and fit complains
         bandwidth: Any = "loo",
         *,
-        per_dimension: bool = False,
-        loo_points: int | None = 2048,
+        per_dimension: Any = False,
+        loo_points: Any = 2048,
         device: Any = None,
-        verbose: bool = False,
+        verbose: Any = False,
         random_state: Any = 0,
     ) -> None:
         self.kernel = kernel
