@@ -188,8 +188,16 @@ def gat() -> Figure:
     for (source, target), weight in zip(EDGES.T.tolist(), weights.tolist(), strict=True):
         start, end = NODES[source], NODES[target]
         step = (end - start) / (end - start).norm()
-        axes.plot(*zip((start + 0.1 * step).tolist(), (end - 0.2 * step).tolist(), strict=True), color=BLUE, lw=10 * weight)
-        head = {"arrowstyle": "-|>,head_width=0.22,head_length=0.4", "color": BLUE, "lw": 0.5, "shrinkA": 0, "shrinkB": 0}
+        axes.plot(
+            *zip((start + 0.1 * step).tolist(), (end - 0.2 * step).tolist(), strict=True), color=BLUE, lw=10 * weight
+        )
+        head = {
+            "arrowstyle": "-|>,head_width=0.22,head_length=0.4",
+            "color": BLUE,
+            "lw": 0.5,
+            "shrinkA": 0,
+            "shrinkB": 0,
+        }
         axes.annotate("", (end - 0.11 * step).tolist(), (end - 0.3 * step).tolist(), arrowprops=head)
     axes.scatter(*NODES.T.numpy(), s=34, color=[ORANGE] + [INK] * 6, zorder=3)
     axes.set(xlim=(-1.3, 1.25), ylim=(-1.25, 1.3), aspect="equal")

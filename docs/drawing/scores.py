@@ -20,7 +20,16 @@ def field(score: object, *, arrow: torch.Tensor | None = None) -> Figure:
     scores = score_pairs(queries, KEY, score).reshape(81, 81).T
     figure, axes = sheet(width=1.5)
     axes.imshow(scores.numpy(), origin="lower", extent=(-2, 2, -2, 2), cmap=SCORES, interpolation="bilinear")
-    axes.contour(side.numpy(), side.numpy(), scores.numpy(), levels=7, colors="white", linewidths=0.5, linestyles="solid", alpha=0.7)
+    axes.contour(
+        side.numpy(),
+        side.numpy(),
+        scores.numpy(),
+        levels=7,
+        colors="white",
+        linewidths=0.5,
+        linestyles="solid",
+        alpha=0.7,
+    )
     if arrow is not None:
         axes.annotate("", arrow, KEY[0], arrowprops={"arrowstyle": "->", "color": "white", "lw": 1.2})
         axes.text(*(arrow + torch.tensor([-0.15, 0.2])), "Wk", color="white", ha="right")

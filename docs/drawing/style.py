@@ -1,6 +1,8 @@
 """One restrained style for every small picture of the documentation: white ground, dark ink, blue for weight."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
@@ -32,12 +34,14 @@ STYLE = {
 }
 
 
-def styled():  # noqa: ANN201 - matplotlib's own context manager
+def styled() -> AbstractContextManager[None]:
     """Draw and save within this, and matplotlib's own settings stay as they were."""
     return rc_context(STYLE)
 
 
-def sheet(columns: int = 1, *, width: float = 1.9, height: float = 1.45, ratios: Iterable[float] | None = None):
+def sheet(
+    columns: int = 1, *, width: float = 1.9, height: float = 1.45, ratios: Iterable[float] | None = None
+) -> tuple[Figure, Any]:
     """A figure and its axes, side by side; sizes in inches as they appear on the page."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.06)
