@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -48,7 +49,7 @@ class Gaussian(Smoothing):
     """K(u) = exp(−u² / 2)."""
 
     def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return -(u**2) / 2
+        return -0.5 * u**2
 
 
 class Boxcar(Smoothing):
@@ -73,9 +74,8 @@ class Triangular(Smoothing):
 
 
 def _log_inside(kernel: Tensor) -> Tensor:
-    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf.
-    inside = ~(kernel <= 0)  # a NaN stays one
-    return kernel.where(inside, 1).log().masked_fill(~inside, -torch.inf)
+    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf. A NaN stays one.
+    return F.threshold(kernel, 0, 1).log().masked_fill(kernel <= 0, -torch.inf)
 
 
 def distances(
@@ -83,8 +83,10 @@ def distances(
 ) -> Float[Tensor, "*lead query key"]:
     """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
     wide = query.dtype if query.dtype == torch.float64 else torch.float32
-    found = torch.cdist(query.to(wide), key.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
-    return found.to(query.dtype)
+    query_wide, key_wide = query.to(wide), key.to(wide)
+    if query.shape[-1] == 1:  # on a line it is |q − k|, a tenth of the general form's work
+        return (query_wide - key_wide.mT).abs().to(query.dtype)
+    return torch.cdist(query_wide, key_wide, compute_mode="donot_use_mm_for_euclid_dist").to(query.dtype)
 
 
 def gaussian(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Gaussian:
