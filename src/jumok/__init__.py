@@ -3,12 +3,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from jumok.cpu import avoid_broken_amx
+
 if TYPE_CHECKING:
     from jumok.attention import attend, explain
     from jumok.models import KernelRegressor, SoftDatabase
 
 __version__ = "0.1.0"
 __all__ = ["KernelRegressor", "SoftDatabase", "attend", "explain"]
+
+avoid_broken_amx()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {

@@ -29,7 +29,7 @@ class Weights:
     """The whole matrix, where the backend had to build it anyway."""
 
     def __call__(
-        self, *, heads: Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
+        self, *, heads: slice | Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
     ) -> Float[Tensor, "*lead rows key"]:
         """The weights of the chosen heads (the last leading axis) and query rows; all of them unless told."""
         *lead, queries, _ = self.lookup.query.shape

@@ -1,4 +1,4 @@
-"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used again while nothing changed."""
+"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -140,7 +140,7 @@ def prepare(
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
     inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], babel.__version__)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
-    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in set(tokenizers)])
+    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")

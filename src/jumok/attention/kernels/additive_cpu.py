@@ -6,7 +6,7 @@ themselves is ever kept; the backward pass computes the tiles again.
 """
 
 from collections.abc import Iterator
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 import torch
@@ -76,15 +76,15 @@ class _Scores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, v = ctx.saved_tensors
-        d_query, d_key, mixed = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v)
+        d_query, d_key, mixed = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v, dtype=torch.float64)
         for (some, rows, keys), reciprocals in _tiles(query, key):
             upstream = d_scores[some, rows, keys].contiguous()
-            mixed += upstream.flatten() @ reciprocals.flatten(0, 2)
+            mixed += (upstream[..., None, :] @ reciprocals).sum((0, 1, 2), dtype=torch.float64)
             # tanh' = 1 − tanh² = 4 (r − r²)
             slope = reciprocals.addcmul_(reciprocals, reciprocals, value=-1).mul_(upstream[..., None])
             d_query[some, rows] += slope.sum(2)
             d_key[some, keys] += slope.sum(1)
-        return d_query * (4 * v), d_key * (4 * v), d_scores.sum() - 2 * mixed
+        return d_query * (4 * v), d_key * (4 * v), (d_scores.sum(dtype=torch.float64) - 2 * mixed).to(v.dtype)
 
 
 def _tiles(
@@ -94,7 +94,7 @@ def _tiles(
     (batch, queries, dim), keys = query.shape, key.shape[1]
     small = all(_largest(tensor) < LARGEST for tensor in (query, key))  # and not NaN
     up, down = ((2 * query).exp(), (2 * key).exp()) if small else (-2 * query, -2 * key)
-    per_key = max(1, min(keys, TILE // max(1, dim)))
+    per_key = max(1, min(keys, isqrt(TILE // max(1, dim))))
     per_row = max(1, min(queries, TILE // max(1, dim * per_key)))
     per_batch = max(1, min(batch, TILE // max(1, dim * per_key * per_row)))
     one, memory = query.new_ones(()), query.new_empty(per_batch * per_row * per_key * dim)
