@@ -1,0 +1,35 @@
+"""The compiler takes attend as it is; in a process of its own, for it cannot see through the checks of signatures."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMPILE = """
+import torch
+from helpers import SCORES, backends_of, random_inputs
+from jumok.attention import attend, causal
+
+for name in ("scaled_dot", "additive", "gaussian"):
+    inputs, score = random_inputs(), SCORES[name].build(*SCORES[name].parameters(3))
+    for backend in backends_of(name):
+
+        def values(query, key, value):
+            return attend(query, key, value, score=score, visible=causal(), backend=backend).values
+
+        torch._dynamo.reset()
+        leaves = [tensor.requires_grad_() for tensor in inputs]
+        found, wanted = torch.compile(values, backend="eager")(*leaves), values(*leaves)
+        torch.testing.assert_close(found, wanted)
+        for one, other in zip(*(torch.autograd.grad(v.sum(), leaves, allow_unused=True) for v in (found, wanted))):
+            torch.testing.assert_close(one, other)
+"""
+
+
+@pytest.mark.slow
+def test_every_backend_compiles_to_the_same_values_and_gradients():
+    here = [path for path in sys.path if path]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {here!r}\n{COMPILE}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
