@@ -31,6 +31,8 @@ class Smoothing(Score):
         else:
             found = []  # reading a CUDA tensor would wait for the device at every call
         for bandwidth in found:
+            if not isinstance(bandwidth, float | int):
+                raise ArgumentError(f"bandwidth must be a number or a tensor, but it is {type(bandwidth).__name__}")
             if not 0 < bandwidth < float("inf"):
                 raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {bandwidth}")
 
