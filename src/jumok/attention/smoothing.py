@@ -31,6 +31,8 @@ class Smoothing(Score):
         else:
             found = []  # reading a CUDA tensor would wait for the device at every call
         for bandwidth in found:
+            if not isinstance(bandwidth, float | int):
+                raise ArgumentError(f"bandwidth must be a number or a tensor, but it is {type(bandwidth).__name__}")
             if not 0 < bandwidth < float("inf"):
                 raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {bandwidth}")
 
@@ -38,7 +40,7 @@ class Smoothing(Score):
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
     ) -> Float[Tensor, "*lead query key"]:
         bandwidth = self.bandwidth[..., None, None] if isinstance(self.bandwidth, Tensor) else self.bandwidth
-        return self.log_kernel(distances(query, key) / bandwidth)
+        return self.log_kernel(distances(query, key) / bandwidth).to(query.dtype)
 
     @abstractmethod
     def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
@@ -81,12 +83,15 @@ def _log_inside(kernel: Tensor) -> Tensor:
 def distances(
     query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
 ) -> Float[Tensor, "*lead query key"]:
-    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
-    wide = query.dtype if query.dtype == torch.float64 else torch.float32
-    query_wide, key_wide = query.to(wide), key.to(wide)
+    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away.
+
+    In 32 bits at least: half precision would move keys over the edge of a kernel.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    query, key = query.to(wide), key.to(wide)
     if query.shape[-1] == 1:  # on a line it is |q − k|, a tenth of the general form's work
-        return (query_wide - key_wide.mT).abs().to(query.dtype)
-    return torch.cdist(query_wide, key_wide, compute_mode="donot_use_mm_for_euclid_dist").to(query.dtype)
+        return (query - key.mT).abs()
+    return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def gaussian(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Gaussian:
