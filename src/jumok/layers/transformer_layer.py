@@ -1,4 +1,4 @@
-"""One layer of a Transformer's encoder or decoder (Vaswani et al. 2017): attention and feed-forward, each with a way round."""
+"""One layer of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a way round it."""
 
 from typing import Literal, NamedTuple
 
@@ -144,9 +144,7 @@ class DecoderLayer(nn.Module):
         change, own = self.own.look(newest, past, start=start)
         return self._look_at_source(self.around_own.after(x, change.view_as(x)), own, memory, visible)
 
-    def _look_at_source(
-        self, x: Tensor, own: Weights, memory: KeyValues, visible: Visible | Tensor | None
-    ) -> Decoded:
+    def _look_at_source(self, x: Tensor, own: Weights, memory: KeyValues, visible: Visible | Tensor | None) -> Decoded:
         change, cross = self.cross.look(self.around_cross.before(x), memory, visible)
         x = self.around_cross.after(x, change)
         return Decoded(self.around_feed.after(x, self.feed(self.around_feed.before(x))), own, cross)

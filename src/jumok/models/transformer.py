@@ -95,7 +95,8 @@ class TransformerConfig:
         if self.width % self.heads:
             nearest = max(round(self.width / self.heads), 1) * self.heads
             raise ConfigError(
-                f"{self._said('heads')} does not divide {self._said('width')}; the nearest width that works is {nearest}"
+                f"{self._said('heads')} does not divide {self._said('width')}; "
+                f"the nearest width that works is {nearest}"
             )
         if self.key_heads is not None and (self.key_heads < 1 or self.heads % self.key_heads):
             works = ", ".join(str(n) for n in range(1, self.heads + 1) if self.heads % n == 0)
@@ -116,7 +117,9 @@ class PlacedTokens(nn.Module):
     def __init__(self, config: TransformerConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
         super().__init__()
         width = config.token_width
-        self.embedding = TokenEmbedding(vocabulary=vocabulary, width=width, scale=True) if embedding is None else embedding
+        self.embedding = (
+            TokenEmbedding(vocabulary=vocabulary, width=width, scale=True) if embedding is None else embedding
+        )
         _check_embedding(self.embedding, vocabulary, width)
         self.positions = _positions(config)
         self.dropout = nn.Dropout(config.dropout)
@@ -133,14 +136,16 @@ def initialise(model: nn.Module) -> None:
 
     Query, key and value are spread as the one matrix of three that they are in other libraries.
     """
+    thirds = {
+        third
+        for module in model.modules()
+        if isinstance(module, MultiHeadAttention)
+        for third in (module.to_query, module.to_key, module.to_value)
+    }
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
+            nn.init.xavier_uniform_(module.weight, gain=2**-0.5 if module in thirds else 1.0)
             nn.init.zeros_(module.bias)
-    for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
-            for linear in (module.to_query, module.to_key, module.to_value):
-                nn.init.xavier_uniform_(linear.weight, gain=2**-0.5)
 
 
 def _positions(config: TransformerConfig) -> nn.Module | None:
@@ -154,9 +159,8 @@ def _positions(config: TransformerConfig) -> nn.Module | None:
 
 
 def _check_embedding(embedding: TokenEmbedding, vocabulary: int, width: int) -> None:
-    tokens, table_width = embedding.table.shape
-    given_width = table_width if embedding.project is None else embedding.project.out_features
-    if (tokens, given_width) != (vocabulary, width):
+    tokens = len(embedding.table)
+    if (tokens, embedding.width) != (vocabulary, width):
         raise ArgumentError(
-            f"the embedding gives {tokens} tokens vectors of {given_width}; wanted {vocabulary} tokens of {width}"
+            f"the embedding holds {tokens} tokens, {embedding.width} wide; wanted {vocabulary} tokens, {width} wide"
         )

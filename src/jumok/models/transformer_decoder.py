@@ -1,7 +1,8 @@
 """The Transformer's decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -87,7 +88,9 @@ class TransformerState(State):
         self._select((sentences[:, None] * self.beam + hypotheses).flatten())
         return replace(
             self,
-            memories=tuple(KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories),
+            memories=tuple(
+                KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories
+            ),
             visible=None if self.visible is None else self.visible.index_select(0, sentences),
             sentences=len(sentences),
         )
@@ -113,7 +116,7 @@ class TransformerDecoder(Decoder):
         embedding: TokenEmbedding | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.width, self.vocabulary = config, config.width, vocabulary
+        self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
         self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(
             DecoderLayer(key_width=encoder_width, **config.layer_options()) for _ in range(config.layers)
@@ -134,7 +137,7 @@ class TransformerDecoder(Decoder):
         """A known target at every place, each having seen only itself, those before it, and the source."""
         x, own, cross = self.tokens(target_in), [], []
         visible = keys_seen(encoding.visible)
-        for layer in self.layers:
+        for layer in self._layers:
             x, at_target, at_source = layer(x, layer.memory(encoding.states), visible)
             own.append(at_target)
             cross.append(at_source)
@@ -147,12 +150,11 @@ class TransformerDecoder(Decoder):
 
     def start(self, encoding: Encoding, *, capacity: int) -> TransformerState:
         """Stand before the first token, with a beam of one hypothesis; at most `capacity` steps will follow."""
-        limit = self.config.limit
-        if limit is not None and capacity > limit:
-            raise ArgumentError(f"capacity = {capacity} steps, but the decoder has learned only {limit} positions")
+        if self.limit is not None and capacity > self.limit:
+            raise ArgumentError(f"capacity = {capacity} steps, but the decoder has learned only {self.limit} positions")
         return TransformerState(
-            memories=tuple(layer.memory(encoding.states) for layer in self.layers),
-            caches=tuple(KeyValueCache(capacity=capacity) for _ in self.layers),
+            memories=tuple(layer.memory(encoding.states) for layer in self._layers),
+            caches=tuple(KeyValueCache(capacity=capacity) for _ in self._layers),
             visible=keys_seen(encoding.visible),
             sentences=len(encoding.states),
         )
@@ -173,11 +175,15 @@ class TransformerDecoder(Decoder):
         state = _checked(state, tokens)
         x = self.tokens(tokens.reshape(-1, 1), start=state.length).view(*tokens.shape, self.width)
         own, cross = [], []
-        for layer, cache, memory in zip(self.layers, state.caches, state.memories, strict=True):
+        for layer, cache, memory in zip(self._layers, state.caches, state.memories, strict=True):
             x, at_target, at_source = layer.step(x, cache, memory, state.visible)
             own.append(at_target)
             cross.append(at_source)
         return Hidden(self._normed(x), tuple(own), tuple(cross)), state
+
+    @property
+    def _layers(self) -> Sequence[DecoderLayer]:
+        return cast(Sequence[DecoderLayer], self.layers)
 
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)

@@ -38,11 +38,16 @@ class TransformerEncoder(Encoder):
         self, config: TransformerEncoderConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None
     ) -> None:
         super().__init__()
-        self.config, self.width, self.vocabulary = config, config.width, vocabulary
+        self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
         self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(EncoderLayer(**config.layer_options()) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else None
         initialise(self.layers)
+
+    @property
+    def embedding(self) -> TokenEmbedding:
+        """The table of the source tokens, for a decoder to share."""
+        return self.tokens.embedding
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; what is not visible changes nothing."""
