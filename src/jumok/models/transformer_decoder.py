@@ -1,6 +1,6 @@
 """The Transformer's decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple, cast, get_args
 
@@ -182,8 +182,8 @@ class TransformerDecoder(Decoder):
         return Hidden(self._normed(x), tuple(own), tuple(cross)), state
 
     @property
-    def _layers(self) -> Sequence[DecoderLayer]:
-        return cast(Sequence[DecoderLayer], self.layers)
+    def _layers(self) -> Iterable[DecoderLayer]:
+        return cast(Iterable[DecoderLayer], self.layers)
 
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)
