@@ -1,4 +1,6 @@
+import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.data import BOS, EOS, PAD, BatchConfig, BatchPlan, collate
+from jumok.data import BOS, EOS, PAD, BatchConfig, BatchPlan, collate, read_pairs
 
+REAL = Path(os.environ.get("JUMOK_DATA", "/nowhere"), "multi30k")
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
 
 
@@ -58,6 +61,16 @@ def test_batches_hold_other_sentences_together_every_epoch():
 def test_under_a_tenth_of_a_batch_is_padding(tokens):
     lengths = natural_lengths(29_000)
     plan = BatchPlan(lengths, BatchConfig(tokens=tokens))
+    batches = [lengths[plan.batch(0, step)] for step in range(plan.steps(0))]
+    padded = sum((batch.max(axis=0) * len(batch)).sum() for batch in batches)
+    assert 1 - lengths.sum() / padded < 0.10
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="JUMOK_DATA names no folder with multi30k/")
+def test_under_a_tenth_of_a_multi30k_batch_is_padding():
+    pairs = read_pairs(REAL / "train.en.gz", REAL / "train.de.gz")
+    lengths = np.array([[len(side.split()) + 1 for side in pair] for pair in pairs])
+    plan = BatchPlan(lengths, BatchConfig())
     batches = [lengths[plan.batch(0, step)] for step in range(plan.steps(0))]
     padded = sum((batch.max(axis=0) * len(batch)).sum() for batch in batches)
     assert 1 - lengths.sum() / padded < 0.10

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.data import Pair, read_lines, read_pairs
+from jumok.data import Pair, read_dataset, read_lines, read_pairs
 
 PAIRS = [Pair("Good morning.", "좋은 아침입니다."), Pair("", "empty"), Pair("a  b ", "é\u2028x\x0by")]
 
@@ -72,3 +72,11 @@ def test_any_lines_written_are_read_back(tmp_path_factory, texts):
     path.write_bytes(lines(texts).encode())
     texts[0] = texts[0].removeprefix("\ufeff")
     assert list(read_lines(path)) == texts
+
+
+def test_a_saved_dataset_is_read_by_its_keys(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = [{"translation": {"en": pair.source, "ko": pair.target}} for pair in PAIRS]
+    datasets.DatasetDict({"validation": datasets.Dataset.from_list(rows)}).save_to_disk(tmp_path)
+    found = read_dataset(str(tmp_path), split="validation", columns=("translation.en", "translation.ko"))
+    assert list(found) == PAIRS

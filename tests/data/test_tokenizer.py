@@ -179,9 +179,8 @@ def test_shared_and_separate_vocabularies_are_saved_and_loaded(tmp_path):
 
 
 def test_numbers_are_cut_into_digits(tokenizer_of):
-    assert [piece.piece for piece in tokenizer_of().pieces_with_offsets("1988")][-4:] == ["1", "9", "8", "8"] or [
-        piece.piece.removeprefix("▁") for piece in tokenizer_of().pieces_with_offsets("1988")
-    ] == ["1", "9", "8", "8"]
+    pieces = [piece.piece.removeprefix("▁") for piece in tokenizer_of().pieces_with_offsets("1988")]
+    assert list(filter(None, pieces)) == ["1", "9", "8", "8"]
 
 
 def test_long_texts_are_sampled_down_evenly():
