@@ -43,6 +43,13 @@ def test_values_and_weights_of_every_score_and_normaliser(name, normalise):
     check(compute, [*inputs, *parameters])
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_on_a_line(name):
+    query, key, value = random_inputs(lead=(), queries=3, keys=4, dim=1)
+    (bandwidth,) = SCORES[name].parameters(1)
+    check(lambda q, k, b: attend(q, k, value, score=SCORES[name].build(b)).values, [query, key, bandwidth / 3])
+
+
 @every_score
 def test_values_of_every_score_in_blocks(name, small_blocks):
     inputs, mask = inputs_and_mask()

@@ -14,9 +14,10 @@ def scores_pair_by_pair(name, query, key, parameters):
 
 
 @every_score
-def test_a_score_is_its_formula(name):
-    query, key, _ = random_inputs(lead=(), queries=6, keys=7, dim=4)
-    parameters = SCORES[name].parameters(4)
+@pytest.mark.parametrize("dim", [1, 4])
+def test_a_score_is_its_formula(name, dim):
+    query, key, _ = random_inputs(lead=(), queries=6, keys=7, dim=dim)
+    parameters = SCORES[name].parameters(dim)
     found = score_pairs(query, key, SCORES[name].build(*parameters))
     torch.testing.assert_close(found, scores_pair_by_pair(name, query, key, parameters))
 
