@@ -1,11 +1,14 @@
-"""What every test shares."""
+"""What every test shares: one thread per worker, a fixed search for counterexamples, the backends and devices."""
 
 import os
 
-import hypothesis
-import torch
-
+# Some CPUs advertise AMX and die using it for bfloat16; and Keras reads its backend when it is imported.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import hypothesis
+import pytest
+import torch
 
 # The same examples every time: a failure seen once is seen again.
 hypothesis.settings.register_profile("jumok", deadline=None, derandomize=True, max_examples=40)
@@ -13,3 +16,27 @@ hypothesis.settings.load_profile("jumok")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+def device(request):
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of a single row, so that several run at the sizes of these tests."""
+    monkeypatch.setattr("jumok.attention.blocks.BLOCK_BYTES", 1)
+
+
+@pytest.fixture(params=["direct", "blocked", "sdpa"])
+def backend(request):
+    """Every backend in turn; "blocked" one row at a time."""
+    if request.param == "blocked":
+        request.getfixturevalue("small_blocks")
+    return request.param

@@ -1,3 +1,32 @@
 """jumok (주목): one attention mechanism, from kernel regression to the Transformer and graph attention."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from jumok.cpu import avoid_broken_amx
+
+if TYPE_CHECKING:
+    from jumok.attention import attend, explain
+    from jumok.models import KernelRegressor, SoftDatabase
+
 __version__ = "0.1.0"
+__all__ = ["KernelRegressor", "SoftDatabase", "attend", "explain"]
+
+avoid_broken_amx()
+
+# Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
+_HOME = {
+    "KernelRegressor": "jumok.models",
+    "SoftDatabase": "jumok.models",
+    "attend": "jumok.attention",
+    "explain": "jumok.attention",
+}
+_FOLDERS = ("analysis", "attention", "data", "decoding", "layers", "models")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

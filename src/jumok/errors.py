@@ -17,6 +17,10 @@ class DataError(JumokError, ValueError):
     """A file that cannot be read or written as asked; the message names it, the line or byte, and what to do."""
 
 
+class ModelError(JumokError, RuntimeError):
+    """A model folder or checkpoint that is incomplete, damaged, or of another shape than its recipe says."""
+
+
 class BackendError(JumokError, RuntimeError):
     """A backend asked for by name that cannot run this call; the message says why."""
 

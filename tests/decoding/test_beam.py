@@ -136,3 +136,11 @@ def test_a_run_is_recognised_wherever_it_stood():
 
 def test_an_empty_batch_gives_no_outputs():
     assert beam_search(AnyLanguage(vocabulary=6), sentences(), SPECIALS, DecodingConfig()) == []
+
+
+def test_no_output_is_longer_than_the_steps_a_decoder_can_take():
+    decoder = AnyLanguage(5)
+    decoder.limit = 4
+    encoding = Encoding(torch.zeros(1, 3, 1), torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 1))
+    found = beam_search(decoder, encoding, SPECIALS, DecodingConfig(beam=3, min_length=3))
+    assert [len(hypothesis.ids) for hypothesis in found[0]] == [3, 3, 3]

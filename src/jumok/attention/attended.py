@@ -1,6 +1,6 @@
 """What attention gives back: the mixed values, and the weights that mixed them, rebuilt only when asked for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, TypeVar
@@ -29,7 +29,7 @@ class Weights:
     """The whole matrix, where the backend had to build it anyway."""
 
     def __call__(
-        self, *, heads: Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
+        self, *, heads: slice | Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
     ) -> Float[Tensor, "*lead rows key"]:
         """The weights of the chosen heads (the last leading axis) and query rows; all of them unless told."""
         *lead, queries, _ = self.lookup.query.shape
@@ -90,6 +90,8 @@ def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:
 def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torch.device) -> Int[Tensor, " chosen"]:
     if isinstance(chosen, slice):
         chosen = range(size)[chosen]
+    if not isinstance(chosen, Iterable):
+        raise ArgumentError(f"{name} must be a list of positions or a slice, but it is {chosen!r}")
     for position in chosen:
         if not -size <= position < size:
             raise ArgumentError(f"{name} asks for number {position}, but there are {size}")

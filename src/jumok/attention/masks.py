@@ -52,6 +52,8 @@ def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
     """From `key_padding_mask` of torch.nn.MultiheadAttention, [batch, key]: True there means *ignore this key*."""
     if key_padding_mask.dtype != torch.bool:
         raise ArgumentError(f"key_padding_mask must be boolean, but it is {key_padding_mask.dtype}")
+    if key_padding_mask.dim() != 2:
+        raise ArgumentError(f"key_padding_mask must be [batch, key], but its shape is {list(key_padding_mask.shape)}")
     return Mask(~key_padding_mask[:, None, None, :])
 
 

@@ -6,9 +6,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.attention import backends
+from jumok.attention.additive_scores import additive, concat
 from jumok.attention.attended import Attended
 from jumok.attention.checks import check_parameters, check_tensors, leading_axes
-from jumok.attention.dot_scores import cosine, dot, scaled_dot
+from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, find_normaliser
 from jumok.attention.quarantine import quarantine
@@ -30,7 +31,12 @@ SCORES: dict[str, Callable[[], Score]] = {
 }
 """The scores that need no parameters, by name."""
 
-WITH_PARAMETERS = ("general", "additive", "concat", "location")
+WITH_PARAMETERS: dict[str, Callable[..., Score]] = {
+    "general": general,
+    "additive": additive,
+    "concat": concat,
+    "location": location,
+}
 
 
 def attend(
@@ -95,6 +101,9 @@ def find_score(score: ScoreLike) -> Score:
     if isinstance(score, str) or not callable(score):
         known = ", ".join([*SCORES, *WITH_PARAMETERS])
         raise ArgumentError(f"score must be one of {known}, or a function of query and key, but it is {score!r}")
+    makers: list[object] = [*SCORES.values(), *WITH_PARAMETERS.values()]
+    if score in makers:
+        raise ArgumentError(f"score is the function that makes a score; call it: score={score.__name__}(...)")
     return Custom(score)
 
 

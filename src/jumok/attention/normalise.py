@@ -21,8 +21,10 @@ def distribution(
     normaliser = find_normaliser(normalise)
     if scores.shape[-1] == 0:
         return scores
+    nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
+    if scores.is_cpu and not torch.is_grad_enabled() and not nothing.any():
+        return normaliser(scores)  # the usual case; the two copies below would cost more than the softmax
     # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
-    nothing = (scores == -torch.inf).all(-1, keepdim=True)
     return normaliser(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0)
 
 

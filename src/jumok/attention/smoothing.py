@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -30,6 +31,8 @@ class Smoothing(Score):
         else:
             found = []  # reading a CUDA tensor would wait for the device at every call
         for bandwidth in found:
+            if not isinstance(bandwidth, float | int):
+                raise ArgumentError(f"bandwidth must be a number or a tensor, but it is {type(bandwidth).__name__}")
             if not 0 < bandwidth < float("inf"):
                 raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {bandwidth}")
 
@@ -37,7 +40,7 @@ class Smoothing(Score):
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
     ) -> Float[Tensor, "*lead query key"]:
         bandwidth = self.bandwidth[..., None, None] if isinstance(self.bandwidth, Tensor) else self.bandwidth
-        return self.log_kernel(distances(query, key) / bandwidth)
+        return self.log_kernel(distances(query, key) / bandwidth).to(query.dtype)
 
     @abstractmethod
     def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
@@ -48,7 +51,7 @@ class Gaussian(Smoothing):
     """K(u) = exp(−u² / 2)."""
 
     def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return -(u**2) / 2
+        return -0.5 * u**2
 
 
 class Boxcar(Smoothing):
@@ -73,18 +76,22 @@ class Triangular(Smoothing):
 
 
 def _log_inside(kernel: Tensor) -> Tensor:
-    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf.
-    inside = ~(kernel <= 0)  # a NaN stays one
-    return kernel.where(inside, 1).log().masked_fill(~inside, -torch.inf)
+    # Outside its support log K would be NaN, and its gradient with it: there it is the constant -inf. A NaN stays one.
+    return F.threshold(kernel, 0, 1).log().masked_fill(kernel <= 0, -torch.inf)
 
 
 def distances(
     query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
 ) -> Float[Tensor, "*lead query key"]:
-    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
-    wide = query.dtype if query.dtype == torch.float64 else torch.float32
-    found = torch.cdist(query.to(wide), key.to(wide), compute_mode="donot_use_mm_for_euclid_dist")
-    return found.to(query.dtype)
+    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away.
+
+    In 32 bits at least: half precision would move keys over the edge of a kernel.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    query, key = query.to(wide), key.to(wide)
+    if query.shape[-1] == 1:  # on a line it is |q − k|, a tenth of the general form's work
+        return (query - key.mT).abs()
+    return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def gaussian(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Gaussian:

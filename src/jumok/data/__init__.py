@@ -1,7 +1,8 @@
 """Text <-> tokens <-> batches; knows files, knows no model."""
 
+from typing import TYPE_CHECKING, Any
+
 from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate, pad
-from jumok.data.corpora import corpus_pairs
 from jumok.data.files import read_lines
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.loader import Batches
@@ -13,6 +14,9 @@ from jumok.data.store import Store, write_store
 from jumok.data.subwords import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
 from jumok.data.vectors import WordVectors, match, read_vectors
+
+if TYPE_CHECKING:
+    from jumok.data.corpora import corpus_pairs
 
 __all__ = [
     "BOS",
@@ -47,3 +51,11 @@ __all__ = [
     "read_vectors",
     "write_store",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "corpus_pairs":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jumok.data.corpora import corpus_pairs  # Babel is only imported by who wants it
+
+    return corpus_pairs

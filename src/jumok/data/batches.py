@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from jumok.data.subwords import PAD
 from jumok.errors import ArgumentError, ConfigError
+
+Ids = Sequence[int] | Integer[np.ndarray, "_"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,8 @@ def likeness(
     length = np.floor(longer * (1 + blur * noise[0]))
     lean = difference + noise[1] * (1 + blur * longer)
     lean = (lean - lean.min()) / (np.ptp(lean) + 1)
-    return length + np.where(length % 2, lean, 1 - lean)
+    key: np.ndarray = length + np.where(length % 2, lean, 1 - lean)
+    return key
 
 
 def cut(longer: Int[np.ndarray, " sentences"], config: BatchConfig) -> Int[np.ndarray, "batches 2"]:
@@ -138,7 +141,7 @@ def cut(longer: Int[np.ndarray, " sentences"], config: BatchConfig) -> Int[np.nd
     return np.column_stack([starts[:-1], starts[1:]]).astype(np.int64)
 
 
-def collate(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
+def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad encoded pairs ([BOS, ..., EOS] each) to one batch; the source goes without its BOS."""
     source, source_visible = pad([source[1:] for source, _ in rows])
     target_in, target_visible = pad([target[:-1] for _, target in rows])
@@ -146,7 +149,7 @@ def collate(rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
     return Batch(source, source_visible, target_in, target_out, target_visible)
 
 
-def pad(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
+def pad(rows: Sequence[Ids]) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
     """Rows of ids side by side, filled up with PAD, and where they are real."""
     lengths = np.array([len(row) for row in rows])
     visible = np.arange(lengths.max(initial=0)) < lengths[:, None]

@@ -8,8 +8,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 from jumok.errors import DataError
 
@@ -44,10 +45,10 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
 
 
 @contextmanager
-def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
+def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
     """The bytes of `path`, decompressed by its name; every failure to read becomes one clear DataError."""
     if str(path) == STDIN:
-        yield sys.stdin.buffer
+        yield cast(BufferedIOBase, sys.stdin.buffer)
         return
     path = Path(path)
     try:
@@ -65,7 +66,7 @@ def open_bytes(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
     """A file that appears under its name complete and on disk, or not at all."""
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")

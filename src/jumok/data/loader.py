@@ -2,7 +2,7 @@
 
 from random import Random
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store
 
@@ -36,12 +36,15 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        rows = []
-        for number in self.plan.batch(epoch, step):
-            source, target = self.store[int(number)]
-            if self._tokenizers is not None:
-                draws = Random(f"{self.seed}/{epoch}/{number}")
-                source = self._tokenizers.source.sample(self._tokenizers.source.decode(source), self._sampling, draws)
-                target = self._tokenizers.target.sample(self._tokenizers.target.decode(target), self._sampling, draws)
-            rows.append((source, target))
-        return collate(rows)
+        return collate([self._row(epoch, int(number)) for number in self.plan.batch(epoch, step)])
+
+    def _row(self, epoch: int, number: int) -> tuple[Ids, Ids]:
+        source, target = self.store[number]
+        if self._tokenizers is None:
+            return source, target
+        draws = Random(f"{self.seed}/{epoch}/{number}")
+        from_, to = self._tokenizers
+        return (
+            from_.sample(from_.decode(source.tolist()), self._sampling, draws),
+            to.sample(to.decode(target.tolist()), self._sampling, draws),
+        )

@@ -20,6 +20,14 @@ NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0]")
 SYLLABLE = re.compile("[가-힣]")
 
 
+class Letter(NamedTuple):
+    """One character of a normalised text, and the part [start, end) of the original it stands for."""
+
+    text: str
+    start: int
+    end: int
+
+
 class Normalised(NamedTuple):
     """A normalised text, and the part [start, end) of the original each of its characters stands for."""
 
@@ -56,17 +64,13 @@ class Normaliser:
     def trace(self, text: str) -> Normalised:
         """Normalise, remembering where every character came from."""
         text = NOT_TEXT.sub(" ", text)
-        letters = [part for run in _independent_runs(text, self._spell) for part in run]
+        letters = [letter for run in _independent_runs(text, self._spell) for letter in run]
         if self.spaces == "collapse":
-            kept = [
-                here
-                for here, before in zip(letters, [(" ", 0, 0), *letters], strict=False)
-                if (here[0], before[0]) != (" ", " ")
-            ]
-            letters = kept[:-1] if kept and kept[-1][0] == " " else kept
-        return Normalised(
-            "".join(part[0] for part in letters), [part[1] for part in letters], [part[2] for part in letters]
-        )
+            before = [" ", *(letter.text for letter in letters)]
+            letters = [letter for letter, last in zip(letters, before, strict=False) if letter.text + last != "  "]
+            letters = letters[:-1] if letters and letters[-1].text == " " else letters
+        texts, starts, ends = zip(*letters, strict=True) if letters else ((), (), ())
+        return Normalised("".join(texts), list(starts), list(ends))
 
     def _spell(self, text: str) -> str:
         spelt = _to_form(text, self.form)
@@ -93,10 +97,10 @@ def _to_form(text: str, form: Form) -> str:
             )
 
 
-def _independent_runs(text: str, spell: Callable[[str], str]) -> list[list[tuple[str, int, int]]]:
+def _independent_runs(text: str, spell: Callable[[str], str]) -> list[list[Letter]]:
     """Cut `text` where spell(a + b) = spell(a) + spell(b), and give each run's spelt characters with their origin."""
     if spell(text) == text:
-        return [[(letter, at, at + 1) for at, letter in enumerate(text)]]
+        return [[Letter(letter, at, at + 1) for at, letter in enumerate(text)]]
     cuts = [0]
     for at in range(1, len(text)):
         before, letter = text[cuts[-1] : at], text[at]
@@ -104,4 +108,6 @@ def _independent_runs(text: str, spell: Callable[[str], str]) -> list[list[tuple
         if not joins and spell(before + letter) == spell(before) + spell(letter):
             cuts.append(at)
     ends = [*cuts[1:], len(text)]
-    return [[(letter, start, end) for letter in spell(text[start:end])] for start, end in zip(cuts, ends, strict=True)]
+    return [
+        [Letter(letter, start, end) for letter in spell(text[start:end])] for start, end in zip(cuts, ends, strict=True)
+    ]

@@ -5,12 +5,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jumok.data.files import STDIN, bare_suffix, name, read_lines
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 Columns = tuple[int, int] | tuple[str, str]
+
+
+Corpus = Literal["cldr", "dates", "reverse"]
+"""The built-in corpora, in corpora.py; they are named here because that file needs Babel and half a second."""
+Split = Literal["train", "valid", "test"]
 
 
 class Pair(NamedTuple):

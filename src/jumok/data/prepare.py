@@ -1,17 +1,15 @@
-"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used again while nothing changed."""
+"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import babel
-
-from jumok.data.corpora import Corpus, Split, corpus_pairs
 from jumok.data.files import STDIN
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
-from jumok.data.pairs import Columns, Pair, read_dataset, read_pairs
+from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import TokenizerConfig
@@ -109,6 +107,8 @@ class DataConfig:
         return read_pairs(self.source, self.target)
 
     def _built_in(self, split: Split, count: int) -> Iterator[Pair]:
+        from jumok.data.corpora import corpus_pairs
+
         assert self.corpus
         source, target = self.locales
         return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)
@@ -138,9 +138,10 @@ def prepare(
     what is being done.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
-    inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], babel.__version__)
+    made_by = version("babel") if data.corpus else ""
+    inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], made_by)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
-    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in set(tokenizers)])
+    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")

@@ -13,9 +13,10 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from io import BufferedIOBase
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt
@@ -42,7 +43,7 @@ class Store:
         self._bytes: np.ndarray[Any, Any] = np.memmap(self.path, np.uint8, "r")
         self._checked = np.zeros(-(-footer["data_bytes"] // BLOCK), bool)
         checks = self._bytes[footer["data_bytes"] : footer["data_bytes"] + 4 * self._checked.size]
-        if zlib.crc32(checks) != footer["checks_crc"]:
+        if zlib.crc32(checks.tobytes()) != footer["checks_crc"]:
             raise self._damaged()
         self._checks = checks.view("<u4")
         self._tokens = self._bytes[: footer["tokens"] * kind.itemsize].view(kind)
@@ -52,7 +53,7 @@ class Store:
     def __len__(self) -> int:
         return self.rows
 
-    def __getitem__(self, row: int) -> tuple[UInt[np.ndarray, " length"], ...]:
+    def __getitem__(self, row: int) -> tuple[UInt[np.ndarray, "_"], ...]:
         """The sentences of one row, a copy of each."""
         if not 0 <= row < self.rows:
             raise IndexError(f"row {row} of a store with {self.rows} rows")
@@ -61,7 +62,7 @@ class Store:
         ends = [int(end) for end in self._offsets[first : first + self.sides + 1]]
         width = self._tokens.itemsize
         self._check(ends[0] * width, ends[-1] * width)
-        return tuple(self._tokens[start:end].copy() for start, end in pairwise(ends))
+        return tuple(np.array(self._tokens[start:end]) for start, end in pairwise(ends))
 
     def lengths(self) -> Int[np.ndarray, "rows sides"]:
         """How many ids every sentence has; reads all offsets (16 bytes a pair)."""
@@ -77,7 +78,7 @@ class Store:
         for block in blocks:
             if not self._checked[block]:
                 data = self._bytes[block * BLOCK : min((block + 1) * BLOCK, self._data_bytes)]
-                if zlib.crc32(data) != self._checks[block]:
+                if zlib.crc32(data.tobytes()) != self._checks[block]:
                     raise self._damaged()
                 self._checked[block] = True
 
@@ -141,8 +142,8 @@ def fingerprint_of(*parts: object) -> str:
 
 def _write_rows(
     rows: Iterable[Sequence[Sequence[int]]],
-    file: IO[bytes],
-    offsets: IO[bytes],
+    file: BufferedIOBase,
+    offsets: BufferedIOBase,
     sides: int,
     kind: np.dtype[Any],
     size: int,
@@ -171,7 +172,7 @@ def _write_rows(
     return tokens + flush()
 
 
-def _write_checks(file: IO[bytes]) -> int:
+def _write_checks(file: BufferedIOBase) -> int:
     """Append a CRC-32 for each block written so far; the CRC-32 of those."""
     file.flush()
     file.seek(0)

@@ -203,8 +203,8 @@ class Tokenizer:
         found, at = [], -1  # one mark for a space comes before the text
         for surface in self._surfaces(_hidden(normalised)):
             first, last = at + surface.startswith(SPACE), at + len(surface)
-            here = ends[last - 1] if last > 0 else 0
-            start, end = (starts[first], here) if first < last else (here, here)
+            start = starts[first] if first < len(starts) else len(text)
+            end = ends[last - 1] if first < last else start
             found += [Piece(piece, start, end) for piece in self._names_of(surface)]
             at = last
         return found

@@ -2,8 +2,9 @@
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -63,7 +64,7 @@ def _row_of(word: str, rows: dict[str, int]) -> int | None:
 Row = tuple[str, Callable[[], np.ndarray]]  # numbers are parsed only for the words that are kept
 
 
-def _text_rows(file: IO[bytes], path: str | Path) -> Iterator[Row]:
+def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
     first = file.readline()
     header = first.split()
     counted = len(header) == 2 and all(part.isdigit() for part in header)
@@ -93,7 +94,7 @@ def _text_row(raw: bytes, dim: int, where: str) -> Row:
     return b" ".join(parts[:-dim]).decode("utf-8", "replace"), numbers
 
 
-def _binary_rows(file: IO[bytes], path: str | Path) -> Iterator[Row]:
+def _binary_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
     first = file.readline(200)
     if first.startswith(FASTTEXT_BINARY):
         raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
@@ -109,7 +110,7 @@ def _binary_rows(file: IO[bytes], path: str | Path) -> Iterator[Row]:
         yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda data=data: np.frombuffer(data, "<f4").copy()  # type: ignore[misc]
 
 
-def _word_before_space(file: IO[bytes]) -> bytes | None:
+def _word_before_space(file: BufferedIOBase) -> bytes | None:
     word = bytearray()
     while (letter := file.read(1)) != b" ":
         if not letter or len(word) > LONGEST_WORD:

@@ -78,7 +78,9 @@ def _begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: Dec
     count, device = len(encoding.states), encoding.states.device
     lengths = encoding.visible.sum(-1).tolist()
     longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long, device=device)
-    state = decoder.start(encoding, capacity=int(longest.max()) + 2 if count else 1)
+    if decoder.limit is not None:  # the last step only ends the output
+        longest = longest.clamp(max=decoder.limit - 1)
+    state = decoder.start(encoding, capacity=int(longest.max()) + 1 if count else 1)
     first = torch.full((count, 1, 1), specials.bos, dtype=torch.long, device=device)
     # Scores add up over many steps: in float32 whatever the model computes in.
     dtype = torch.promote_types(encoding.states.dtype, torch.float32)

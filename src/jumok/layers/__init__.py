@@ -14,11 +14,14 @@ from jumok.layers.positions import (
     RotaryPositions,
     sinusoids,
 )
+from jumok.layers.transformer_layer import DecoderLayer, EncoderLayer
 
 __all__ = [
     "AddedPositions",
     "AdditiveAttention",
     "ConcatenatedPositions",
+    "DecoderLayer",
+    "EncoderLayer",
     "FeedForward",
     "GraphAttention",
     "GraphAttentionV2",

@@ -44,7 +44,7 @@ class TokenEmbedding(nn.Module):
             table[padding] = 0
         self.table = nn.Parameter(table, requires_grad=not freeze)
         self.project = None if table.shape[1] == width else nn.Linear(table.shape[1], width, bias=False)
-        self.padding, self.factor = padding, width**0.5 if scale else 1.0
+        self.width, self.padding, self.factor = width, padding, width**0.5 if scale else 1.0
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
         """Look up every id."""

@@ -59,6 +59,8 @@ class Decoder(nn.Module, ABC):
     """Predicts targets over an encoding: whole ones while training, token by token while decoding."""
 
     vocabulary: int
+    limit: int | None = None
+    """The most steps it can take; None where there is no such limit."""
 
     @abstractmethod
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
@@ -79,6 +81,8 @@ class Encoder(nn.Module, ABC):
     """Turns a batch of token ids into an `Encoding` of `width`-wide states."""
 
     width: int
+    limit: int | None = None
+    """The longest source it can take; None where there is no such limit."""
 
     @abstractmethod
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:

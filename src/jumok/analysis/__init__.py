@@ -1,0 +1,1 @@
+"""From attention weights to numbers and pictures."""

@@ -1,0 +1,35 @@
+"""The command line: one file per command; each parses, calls and prints."""
+
+import sys
+from io import TextIOWrapper
+
+import typer
+
+from jumok.cli.demo import demo
+from jumok.errors import JumokError
+
+app = typer.Typer(
+    name="jumok",
+    help="Attention you can read: sequence-to-sequence models, and what they look at.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+
+
+@app.callback()
+def _several_commands() -> None:
+    """Without this, typer would take an app of one command for the command itself."""
+
+
+def main() -> None:
+    """Run a command; what the caller can mend is one line on standard error and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on
+    try:
+        app(prog_name="jumok")
+    except JumokError as error:
+        print(f"jumok: {error}", file=sys.stderr)
+        sys.exit(1)

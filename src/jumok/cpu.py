@@ -1,0 +1,45 @@
+"""Keeps PyTorch from crashing on machines that advertise AMX but do not let programs use it.
+
+Some virtual machines show a CPU's AMX matrix units and refuse the permission to use them. oneDNN, which multiplies
+bfloat16 matrices for PyTorch, believes what it is shown, and the program dies of an illegal instruction.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from pathlib import Path
+
+ASK_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
+TILE_DATA = 18  # XFEATURE_XTILEDATA
+ARCH_PRCTL = 158
+WITHOUT_AMX = "AVX512_CORE_BF16"
+
+
+def avoid_broken_amx() -> None:
+    """Have oneDNN leave AMX alone where it is advertised and cannot be used; elsewhere change nothing."""
+    if not (_advertised() and not _permitted()):
+        return
+    if "torch" not in sys.modules:
+        # oneDNN reads this when PyTorch is loaded.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", WITHOUT_AMX)
+    elif "ONEDNN_MAX_CPU_ISA" not in os.environ:
+        # Too late for that: do without oneDNN, which is slower but does not end the program.
+        sys.modules["torch"].backends.mkldnn.set_flags(False)
+
+
+def _advertised() -> bool:
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    try:
+        return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
+
+
+def _permitted() -> bool:
+    """Ask the kernel for the tile registers, as every program that uses them must."""
+    try:
+        return int(ctypes.CDLL(None, use_errno=True).syscall(ARCH_PRCTL, ASK_PERMISSION, TILE_DATA)) == 0
+    except (OSError, AttributeError):
+        return False

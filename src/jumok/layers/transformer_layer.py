@@ -1,0 +1,150 @@
+"""One layer of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a way round it."""
+
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from jumok.attention import Attended, Visible, Weights, causal
+from jumok.layers.feed_forward import Activation, FeedForward
+from jumok.layers.memory import KeyValueCache, KeyValues
+from jumok.layers.multi_head import MultiHeadAttention
+from jumok.layers.positions import RotaryPositions
+
+Norm = Literal["pre", "post"]
+
+
+class Residual(nn.Module):
+    """The way round a sublayer f: x + f(norm(x)) with the norm "pre", norm(x + f(x)) with the norm "post".
+
+    "post" is the original; with "pre" (Xiong et al. 2020) the gradient finds a straight path, and warm-up matters less.
+    """
+
+    def __init__(self, *, width: int, norm: Norm, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def before(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
+        """What the sublayer is given."""
+        given: Tensor = self.norm(x) if self.pre else x
+        return given
+
+    def after(
+        self, x: Float[Tensor, "batch time width"], change: Float[Tensor, "batch time width"]
+    ) -> Float[Tensor, "batch time width"]:
+        """What goes on, once the sublayer has answered with a change."""
+        x = x + self.dropout(change)
+        onward: Tensor = x if self.pre else self.norm(x)
+        return onward
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network."""
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        hidden: int,
+        key_heads: int | None = None,
+        norm: Norm = "pre",
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
+    ) -> None:
+        super().__init__()
+        self.own = MultiHeadAttention(
+            width=width, heads=heads, key_heads=key_heads, dropout=attention_dropout, rotary=rotary
+        )
+        self.feed = FeedForward(width=width, hidden=hidden, activation=activation, dropout=activation_dropout)
+        self.around_own, self.around_feed = (Residual(width=width, norm=norm, dropout=dropout) for _ in range(2))
+
+    def forward(
+        self, x: Float[Tensor, "batch time width"], visible: Visible | Bool[Tensor, "..."] | None = None
+    ) -> Attended:
+        """The layer's output, and where each position looked."""
+        change, weights = self.own(self.around_own.before(x), visible=visible)
+        x = self.around_own.after(x, change)
+        return Attended(self.around_feed.after(x, self.feed(self.around_feed.before(x))), weights)
+
+
+class Decoded(NamedTuple):
+    """What a decoder layer answers."""
+
+    values: Float[Tensor, "batch query width"]
+    own: Weights
+    """Where each position looked among those before it, and at itself."""
+    cross: Weights
+    """Where it looked in the source."""
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over what came before, cross-attention to a source of `key_width`, the feed-forward network.
+
+    The source's keys and values are made once, by `memory`. A whole target goes through `forward`, the next token of
+    many hypotheses through `step`: a sentence's hypotheses are then so many queries to the one source.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        hidden: int,
+        key_width: int | None = None,
+        key_heads: int | None = None,
+        norm: Norm = "pre",
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        rotary: RotaryPositions | None = None,
+    ) -> None:
+        super().__init__()
+        self.own = MultiHeadAttention(
+            width=width, heads=heads, key_heads=key_heads, dropout=attention_dropout, rotary=rotary
+        )
+        self.cross = MultiHeadAttention(
+            width=width, heads=heads, key_heads=key_heads, key_width=key_width, dropout=attention_dropout
+        )
+        self.feed = FeedForward(width=width, hidden=hidden, activation=activation, dropout=activation_dropout)
+        self.around_own, self.around_cross, self.around_feed = (
+            Residual(width=width, norm=norm, dropout=dropout) for _ in range(3)
+        )
+
+    def memory(self, states: Float[Tensor, "batch source key_width"]) -> KeyValues:
+        """The source's states, ready to be looked at."""
+        return self.cross.keys_values(states)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch target width"],
+        memory: KeyValues,
+        visible: Visible | Bool[Tensor, "..."] | None = None,
+    ) -> Decoded:
+        """Every position of a whole target at once; `visible` is what of the source may be seen."""
+        change, own = self.own(self.around_own.before(x), visible=causal())
+        return self._look_at_source(self.around_own.after(x, change), own, memory, visible)
+
+    def step(
+        self,
+        x: Float[Tensor, "sentence beam width"],
+        cache: KeyValueCache,
+        memory: KeyValues,
+        visible: Visible | Bool[Tensor, "..."] | None = None,
+    ) -> Decoded:
+        """The newest token of every hypothesis; `cache` holds those before it and takes it in."""
+        start = cache.length
+        newest = self.around_own.before(x).reshape(-1, 1, x.shape[-1])  # each hypothesis has a past of its own
+        past = cache.append(self.own.keys_values(newest, start=start))
+        change, own = self.own.look(newest, past, start=start)
+        return self._look_at_source(self.around_own.after(x, change.view_as(x)), own, memory, visible)
+
+    def _look_at_source(self, x: Tensor, own: Weights, memory: KeyValues, visible: Visible | Tensor | None) -> Decoded:
+        change, cross = self.cross.look(self.around_cross.before(x), memory, visible)
+        x = self.around_cross.after(x, change)
+        return Decoded(self.around_feed.after(x, self.feed(self.around_feed.before(x))), own, cross)

@@ -1,0 +1,91 @@
+"""ŷ(x) = Σ α(x, xᵢ) yᵢ on tensors: kernel regression as attention over the training points, a few queries at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.smoothing import distances
+
+KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
+"""The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
+
+CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20}
+"""How large one chunk's plane of weights may be: what a core's cache nearly holds, what fills a GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """Training points to attend to: x are the keys, y the values, K(‖x − xᵢ‖ / bandwidth) the weight.
+
+    A query that no kernel reaches takes the mean of its nearest training points, the Gaussian's limit at bandwidth 0.
+    """
+
+    kernel: str
+    bandwidth: Float[Tensor, "*#dim"]
+    """One number, or one for each input dimension."""
+    x: Float[Tensor, "point dim"]
+    y_and_one: Float[Tensor, "point output_and_one"]
+    """The outputs and a column of ones, whose mixture Σ α tells a query that sees nothing (0) from the others (1)."""
+
+    @staticmethod
+    def of(kernel: str, bandwidth: Tensor, x: Float[Tensor, "point dim"], y: Float[Tensor, "point out"]) -> "Smoother":
+        """A smoother of points x with outputs y."""
+        return Smoother(kernel, bandwidth, x, torch.cat([y, torch.ones_like(y[:, :1])], -1))
+
+    def __call__(
+        self, query: Float[Tensor, "query dim"], visible: Bool[Tensor, "query point"] | None = None
+    ) -> Float[Tensor, "query output"]:
+        """Σ α y."""
+        mixed = self._attend(query, visible).values
+        y, reached = mixed[:, :-1], mixed[:, -1:] > 0
+        return y if reached.all() else torch.where(reached, y, self._nearest(query, visible).values[:, :-1])
+
+    def weights(self, query: Float[Tensor, "query dim"]) -> Float[Tensor, "query point"]:
+        """α, the whole matrix."""
+        weights = self._attend(query, None).weights()
+        reached = weights.sum(-1, keepdim=True) > 0
+        return weights if reached.all() else torch.where(reached, weights, self._nearest(query, None).weights())
+
+    def _attend(self, query: Tensor, visible: Tensor | None) -> Attended:
+        if self.kernel == "constant":
+            return attend(query, self.x, self.y_and_one, score=_indifferent, normalise="mean", visible=visible)
+        score = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth)
+        return attend(self._stretched(query), self._stretched(self.x), self.y_and_one, score=score, visible=visible)
+
+    @torch.no_grad()
+    def _nearest(self, query: Tensor, visible: Tensor | None) -> Attended:
+        query, x = self._stretched(query), self._stretched(self.x)
+        return attend(query, x, self.y_and_one, score=_closeness, normalise=_nearest, visible=visible)
+
+    def _stretched(self, points: Float[Tensor, "some dim"]) -> Float[Tensor, "some dim"]:
+        """Where every dimension has its bandwidth, dividing by it leaves a kernel of bandwidth 1."""
+        return points / self.bandwidth if self.bandwidth.dim() else points
+
+
+def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterator[Int[Tensor, " chunk"]]:
+    """The rows in parts whose weights on all points stay within CHUNK_BYTES; at least one row each."""
+    at_once = CHUNK_BYTES.get(rows.device.type, CHUNK_BYTES["cuda"])
+    if rows.is_cpu:
+        # The C library hands large freed blocks back to the system, and page faults then take half the time. Once it
+        # has seen a block of this size come and go, it keeps the smaller ones.
+        torch.empty(31 * 2**20, dtype=torch.uint8)
+    size = max(1, at_once // max(1, points * element_size))
+    yield from (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _indifferent(query: Tensor, key: Tensor) -> Tensor:
+    return query.new_zeros(query.shape[-2], key.shape[-2])
+
+
+def _closeness(query: Tensor, key: Tensor) -> Tensor:
+    return -distances(query, key)
+
+
+def _nearest(scores: Float[Tensor, "query point"]) -> Float[Tensor, "query point"]:
+    """All weight on the largest score, shared where several are equal."""
+    largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
+    return largest / largest.sum(-1, keepdim=True)

@@ -1,0 +1,51 @@
+"""Scores against sacrebleu's own numbers and against counting by hand."""
+
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumok.analysis.scores import by_length, edit_distance, score_outputs
+
+OUTPUTS = ["the cat sat on the mat", "a dog barks", "1988년 12월 23일 금요일", "hello"]
+REFERENCES = ["the cat sat on a mat", "the dog is barking", "1988년 12월 23일 금요일", "hello there"]
+
+
+def test_bleu_chrf_and_ter_are_those_of_sacrebleu_with_its_signature():
+    bleu, chrf, ter = score_outputs(OUTPUTS, REFERENCES, ["bleu", "chrf", "ter"])
+    assert bleu.value == sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score
+    assert chrf.value == sacrebleu.corpus_chrf(OUTPUTS, [REFERENCES]).score
+    assert ter.value == sacrebleu.corpus_ter(OUTPUTS, [REFERENCES]).score
+    assert "tok:13a" in bleu.signature
+    assert all(score.low < score.value < score.high for score in (bleu, chrf, ter))
+
+
+def test_exact_match_counts_whole_outputs():
+    (exact,) = score_outputs(OUTPUTS, REFERENCES, ["exact_match"])
+    assert exact.value == 25
+    assert exact.low <= 25 <= exact.high
+
+
+def test_word_errors_are_insertions_deletions_and_substitutions_over_reference_words():
+    (wer,) = score_outputs(["a b c", "x"], ["a c", "x y z"], ["wer"])
+    assert wer.value == pytest.approx(100 * (1 + 2) / 5)
+
+
+words = st.lists(st.sampled_from("abc"), max_size=6)
+
+
+@given(words, words, words)
+def test_the_edit_distance_is_a_distance(one, other, third):
+    assert edit_distance(one, other) == edit_distance(other, one)
+    assert (edit_distance(one, other) == 0) == (one == other)
+    assert edit_distance(one, third) <= edit_distance(one, other) + edit_distance(other, third)
+
+
+def test_one_sentence_alone_has_a_score_and_no_spread():
+    (bleu,) = score_outputs(["the cat sat on the mat"], ["the cat sat on the mat"], ["bleu"])
+    assert bleu.value == pytest.approx(100)
+    assert bleu.low == bleu.high
+
+
+def test_bands_of_length_hold_what_belongs_to_them():
+    assert by_length([1, 2, 3, 9], [1, 0, 1, 1], [2, 4]) == [("1-2", 2, 0.5), ("3-4", 1, 1.0), ("over 4", 1, 1.0)]

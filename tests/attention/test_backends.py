@@ -1,0 +1,120 @@
+"""One place decides what runs, says why, and says the truth."""
+
+import pytest
+import torch
+
+from helpers import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
+from jumok.attention import additive, attend, backends, blocks, causal, explain, gaussian_window, sdpa
+from jumok.attention.lookup import Lookup
+from jumok.errors import BackendError
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The backends that really computed something, seen where each does its work."""
+    seen = []
+    fused, in_blocks, mixed = sdpa.F.scaled_dot_product_attention, backends.in_blocks, Lookup.mix
+
+    def spy(name, function):
+        def call(*args, **options):
+            seen.append(name)
+            return function(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", spy("sdpa", fused))
+    monkeypatch.setattr(backends, "in_blocks", spy("blocked", in_blocks))
+    monkeypatch.setattr(Lookup, "mix", spy("direct", mixed))
+    return seen
+
+
+@every_score
+@every_normaliser
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_the_backend_explained_is_the_backend_that_runs(monkeypatch, ran, name, normalise, size):
+    if size == "large":
+        monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+    inputs, score = random_inputs(), random_score(name, 3)
+    plan = explain(*inputs, score=score, normalise=normalise)
+    assert not ran
+    attend(*inputs, score=score, normalise=normalise)
+    assert ran[0] == plan.backend
+    if name in DOT_PRODUCTS and normalise in ("softmax", "sum"):
+        assert plan.backend == "sdpa"
+    elif size == "large" or name in ("additive", "concat"):
+        assert plan.backend == "blocked"
+    else:
+        assert plan.backend == "direct"
+
+
+@pytest.mark.parametrize("backend", ["direct", "blocked", "sdpa"])
+def test_a_backend_asked_for_by_name_runs(ran, backend):
+    inputs = random_inputs()
+    attend(*inputs, backend=backend)
+    assert ran[0] == backend
+    assert explain(*inputs, backend=backend).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"score": "gaussian"}, 'score "gaussian" is not a dot product'),
+        ({"score": additive(torch.ones(3).double())}, 'score "additive" is not a dot product'),
+        ({"score": lambda q, k: q @ k.mT}, "is not a dot product"),
+        ({"normalise": "sparsemax"}, "softmax only"),
+        ({"normalise": torch.sigmoid}, "softmax only"),
+        ({"visible": gaussian_window(torch.ones(4), 2.0) & causal()}, "Gaussian window"),
+    ],
+)
+def test_sdpa_refuses_what_it_cannot_run_and_names_what_could(options, reason):
+    inputs = random_inputs()
+    for function in (attend, explain):
+        with pytest.raises(BackendError) as raised:
+            function(*inputs, backend="sdpa", **options)
+        assert 'backend "sdpa" was asked for' in str(raised.value)
+        assert reason in str(raised.value)
+        assert f'"auto" would run "{explain(*inputs, **options).backend}"' in str(raised.value)
+    assert reason in explain(*inputs, **options).against["sdpa"]
+    assert reason in str(explain(*inputs, **options))
+
+
+def test_nothing_to_compare_is_no_work_for_sdpa():
+    inputs = random_inputs(keys=0)
+    assert "nothing to compare" in explain(*inputs).against["sdpa"]
+    with pytest.raises(BackendError, match="nothing to compare"):
+        attend(*inputs, backend="sdpa")
+
+
+def test_a_plan_reads_as_sentences():
+    plan = explain(*random_inputs(), score="gaussian")
+    assert str(plan).splitlines() == [
+        "direct: it is computed as the equation is written, all rows at once",
+        '  not sdpa: score "gaussian" is not a dot product',
+        "  not blocked: its largest tensor, 960 bytes, is small enough to build at once",
+    ]
+
+
+@pytest.mark.parametrize(("keys", "said"), [(2**10, "64 KiB"), (2**14, "1 MiB"), (2**15, "2 MiB")])
+def test_a_plan_says_sizes_plainly(keys, said):
+    query, key = torch.zeros(16, 1), torch.zeros(keys, 1)
+    assert said in explain(query, key, key, score="gaussian").against["blocked"]
+
+
+def test_a_function_of_the_callers_is_never_cut_into_blocks_quietly(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+
+    def biased(query, key):
+        return query @ key.mT
+
+    plan = explain(*random_inputs(), score=biased)
+    assert plan.backend == "direct"
+    assert plan.against["blocked"] == "score biased is a function that may need to see every row at once"
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_devices_without_numbers_give_shapes(name):
+    inputs = [tensor.to("meta") for tensor in random_inputs()]
+    parameters = [parameter.to("meta") for parameter in SCORES[name].parameters(3)]
+    out = attend(*inputs, score=SCORES[name].build(*parameters), visible=causal(), backend="direct")
+    assert out.values.shape == (2, 3, 4, 2)
+    assert out.values.device.type == "meta"

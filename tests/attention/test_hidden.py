@@ -1,0 +1,179 @@
+"""What is hidden stays hidden: zeros for queries that see nothing, and NaN or infinity that never leaves its place."""
+
+import pytest
+import torch
+
+from helpers import (
+    POSITIONS,
+    SCORES,
+    every_combination,
+    every_score,
+    every_score_and_backend,
+    random_inputs,
+    random_score,
+    values_and_gradients,
+)
+from jumok.attention import attend, causal, from_lengths, gaussian_window
+
+BROKEN = [torch.nan, torch.inf, -torch.inf]
+
+
+def with_hidden_rows(lead=(2, 3), queries=4, keys=5):
+    """A mask under which query 1 sees nothing, nor does anybody in the second sequence."""
+    mask = torch.rand(*lead, queries, keys) > 0.3
+    mask[..., 0] = True
+    mask[..., 1, :] = False
+    mask[1] = False
+    return mask
+
+
+@every_combination
+def test_a_query_that_sees_nothing_gets_zeros_in_values_weights_and_gradients(name, normalise, backend):
+    inputs, parameters, mask = random_inputs(), SCORES[name].parameters(3), with_hidden_rows()
+    options = {"normalise": normalise, "visible": mask, "backend": backend}
+    weights = []
+
+    def compute(query, key, value, *parameters):
+        out = attend(query, key, value, score=SCORES[name].build(*parameters), **options)
+        weights.append(out.weights())
+        return torch.cat([out.values, out.weights()], -1)
+
+    found, d_query, d_key, d_value, *others = values_and_gradients(compute, [*inputs, *parameters])
+    hidden = ~mask.any(-1)
+    assert hidden.sum() == 3 + 12
+    assert (found[hidden] == 0).all()
+    assert (d_query[hidden] == 0).all()
+    assert (d_key[1] == 0).all()
+    assert (d_value[1] == 0).all()
+    assert all(tensor.isfinite().all() for tensor in (found, d_query, d_key, d_value, *others))
+    shown = weights[0][~hidden].sum(-1)
+    compact = name in ("boxcar", "epanechnikov", "triangular")
+    assert ((shown - 1).abs() < 1e-9).all() or (compact and ((shown - 1).abs() < 1e-9).logical_or(shown == 0).all())
+
+
+@every_score_and_backend
+def test_when_every_row_is_hidden_nothing_but_zeros_comes_out(name, backend):
+    inputs, score = random_inputs(), random_score(name, 3)
+    for visible in (torch.tensor(False), from_lengths([0, 0]), causal(offset=-9)):
+        found = values_and_gradients(
+            lambda *given, visible=visible: attend(*given, score=score, visible=visible, backend=backend).values, inputs
+        )
+        assert all((tensor == 0).all() for tensor in found)
+
+
+def assert_no_trace(compute, clean, spoilt, untouched):
+    """The same values in untouched rows and the same gradients in all inputs, spoilt or not, none of them NaN."""
+    upstream = torch.randn((*untouched.shape, 2), dtype=torch.float64) * untouched[..., None]
+    wanted = values_and_gradients(compute, clean, upstream)
+    found = values_and_gradients(compute, spoilt, upstream)
+    torch.testing.assert_close(found[0][untouched], wanted[0][untouched])
+    for number, (one, other) in enumerate(zip(found[1:], wanted[1:], strict=True)):
+        assert one.isfinite().all(), f"the gradient of input {number} is not finite"
+        where = ~spoilt[number].isfinite().all(-1) if number < 3 else torch.zeros(one.shape[:-1], dtype=torch.bool)
+        torch.testing.assert_close(one[~where], other[~where])
+        assert (one[where] == 0).all()
+
+
+@every_score_and_backend
+@pytest.mark.parametrize("broken", BROKEN)
+def test_padding_that_is_not_finite_leaves_no_trace(name, backend, broken):
+    clean, parameters = random_inputs(), SCORES[name].parameters(3)
+    visible = from_lengths([3, 5])
+    spoilt = [tensor.clone() for tensor in clean]
+    spoilt[1][0, :, 3:] = broken
+    spoilt[2][0, :, 4, 1] = broken
+
+    def compute(query, key, value, *parameters):
+        return attend(query, key, value, score=SCORES[name].build(*parameters), visible=visible, backend=backend).values
+
+    assert_no_trace(compute, clean + parameters, spoilt + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
+
+
+@every_score_and_backend
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize("where", ["key", "value", "query"])
+def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backend, broken, where):
+    clean, parameters = random_inputs(queries=5), SCORES[name].parameters(3)
+    spoilt = [tensor.clone() for tensor in clean]
+    spoilt[["query", "key", "value"].index(where)][0, 1, 3, 0] = broken
+    sees = torch.zeros(2, 3, 5, dtype=torch.bool)
+    sees[0, 1, 3:] = True
+    if where == "query":
+        sees[0, 1, 4] = False
+
+    def compute(query, key, value, *parameters):
+        return attend(
+            query, key, value, score=SCORES[name].build(*parameters), visible=causal(), backend=backend
+        ).values
+
+    assert compute(*spoilt, *parameters)[sees].isnan().all()
+    assert_no_trace(compute, clean + parameters, spoilt + parameters, ~sees)
+
+
+@every_score_and_backend
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_query_that_sees_nothing_leaves_no_trace(name, backend, broken):
+    clean, parameters = random_inputs(), SCORES[name].parameters(3)
+    mask = with_hidden_rows()
+    spoilt = [clean[0].clone(), *clean[1:]]
+    spoilt[0][:, :, 1] = broken
+
+    def compute(query, key, value, *parameters):
+        return attend(query, key, value, score=SCORES[name].build(*parameters), visible=mask, backend=backend).values
+
+    assert (compute(*spoilt, *parameters)[:, :, 1] == 0).all()
+    assert_no_trace(compute, clean + parameters, spoilt + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
+
+
+@every_combination
+def test_weights_of_spoilt_rows_are_nan_and_of_others_as_before(name, normalise, backend):
+    inputs, score = random_inputs(queries=5), random_score(name, 3)
+    wanted = attend(*inputs, score=score, normalise=normalise, visible=causal(), backend=backend).weights()
+    inputs[1][0, 2, 3] = torch.nan
+    out = attend(*inputs, score=score, normalise=normalise, visible=causal(), backend=backend)
+    sees = torch.zeros(2, 3, 5, dtype=torch.bool)
+    sees[0, 2, 3:] = True
+    for found in (out.weights(), out.weights(rows=range(5)), out.weights(heads=range(3))):
+        assert found[sees].isnan().all()
+        torch.testing.assert_close(found[~sees], wanted[~sees])
+    assert out.weights.entropy()[sees].isnan().all()
+    assert out.weights.entropy()[~sees].isfinite().all()
+
+
+@every_score
+@pytest.mark.parametrize("normalise", ["softmax", "sparsemax", "entmax15"])
+def test_without_a_mask_everybody_sees_a_nan(name, normalise):
+    query, key, value = random_inputs(lead=())
+    if name == "location":
+        value[2] = torch.nan  # it does not read keys
+    else:
+        key[2] = torch.nan
+    assert attend(query, key, value, score=random_score(name, 3), normalise=normalise).values.isnan().all()
+
+
+def test_broadcast_keys_are_quarantined_in_their_own_shape(backend):
+    query, key, value = torch.randn(2, 3, 4, 3), torch.randn(5, 3), torch.randn(2, 1, 5, 2)
+    key[4], value[0, 0, 3] = torch.nan, torch.inf
+    visible = from_lengths([3, 4])
+    values, *gradients = values_and_gradients(
+        lambda q, k, v: attend(q, k, v, visible=visible, backend=backend).values, [query, key, value]
+    )
+    assert all(tensor.isfinite().all() for tensor in (values, *gradients))
+    assert [gradient.shape for gradient in gradients] == [query.shape, key.shape, value.shape]
+
+
+def test_a_gaussian_window_keeps_nan_out_too():
+    query, key, value = random_inputs(lead=())
+    key[4] = value[4] = torch.nan
+    centre = torch.full((4,), 1.0, dtype=torch.float64)
+    values, *gradients = values_and_gradients(
+        lambda q, k, v, p: attend(q, k, v, visible=gaussian_window(p, 1.0)).values, [query, key, value, centre]
+    )
+    assert all(tensor.isfinite().all() for tensor in (values, *gradients))
+
+
+def test_nan_in_positions_beyond_the_keys_of_a_location_score_is_not_read():
+    query, key, value = random_inputs(lead=())
+    weight = torch.randn(POSITIONS, 3, dtype=torch.float64)
+    weight[5:] = torch.nan
+    assert attend(query, key, value, score=SCORES["location"].build(weight)).values.isfinite().all()

@@ -1,0 +1,370 @@
+"""Every mistake in a call of attention: an error of ours that names the argument, what was seen and what was wanted."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from helpers import SCORES
+from jumok.attention import (
+    additive,
+    attend,
+    boxcar,
+    causal,
+    concat,
+    distribution,
+    epanechnikov,
+    explain,
+    from_lengths,
+    from_torch_mask,
+    from_torch_padding,
+    gaussian,
+    gaussian_window,
+    general,
+    location,
+    score_pairs,
+    to_torch_mask,
+    triangular,
+    whole,
+    window,
+)
+from jumok.errors import ArgumentError, BackendError, JumokError
+
+
+@contextmanager
+def raises(*parts, error=ArgumentError):
+    """Raises our error, with every one of the parts in its message."""
+    with pytest.raises(error) as raised:
+        yield
+    missing = [part for part in parts if part not in str(raised.value)]
+    assert not missing, f"{str(raised.value)!r} does not say {missing}"
+
+
+@pytest.fixture
+def q():
+    return torch.randn(2, 3, 4, 8)
+
+
+@pytest.fixture
+def k():
+    return torch.randn(2, 3, 5, 8)
+
+
+@pytest.fixture
+def v():
+    return torch.randn(2, 3, 5, 6)
+
+
+both = pytest.mark.parametrize("function", [attend, explain])
+
+
+@both
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_what_is_not_a_tensor(function, q, k, v, name):
+    given = {"query": q, "key": k, "value": v, name: [[1.0, 2.0]]}
+    with raises(name, "tensor", "list"):
+        function(**given)
+
+
+@both
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_what_is_not_floating_point(function, q, k, v, name, dtype):
+    given = {"query": q, "key": k, "value": v}
+    given[name] = given[name].to(dtype)
+    with raises(name, "floating point", str(dtype)):
+        function(**given)
+
+
+@both
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+@pytest.mark.parametrize("shape", [(), (8,)])
+def test_too_few_axes(function, q, k, v, name, shape):
+    with raises(name, "[time, dim]", str(list(shape))):
+        function(**{"query": q, "key": k, "value": v, name: torch.zeros(shape)})
+
+
+@both
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_types_and_devices_that_differ(function, q, k, v, name):
+    given = {"query": q, "key": k, "value": v}
+    with raises(name, "torch.float64", "query", "torch.float32"):
+        function(**{**given, name: given[name].double()})
+    with raises(name, "meta", "query", "cpu"):
+        function(**{**given, name: given[name].to("meta")})
+
+
+@both
+def test_keys_without_values(function, q, k, v):
+    with raises("key", "5", "value", "4"):
+        function(q, k, v[..., :4, :])
+
+
+@both
+@pytest.mark.parametrize("score", ["dot", "scaled_dot", "cosine", "gaussian", "boxcar", "epanechnikov", "triangular"])
+def test_widths_that_differ(function, q, k, v, score):
+    with raises("query", "8", "key", "7", "width", "score"):
+        function(q, k[..., :7], v, score=score)
+
+
+@both
+@pytest.mark.parametrize("name", ["query", "key", "value"])
+def test_leading_axes_that_do_not_broadcast(function, q, k, v, name):
+    given = {"query": q, "key": k, "value": v}
+    given[name] = torch.cat([given[name]] * 2, dim=1)
+    with raises("leading axes", "broadcast", f"{name} [2, 6]", "[2, 3]"):
+        function(**given)
+
+
+@pytest.mark.parametrize("name", [name for name, case in SCORES.items() if case.shapes(8)])
+def test_leading_axes_of_parameters_that_do_not_broadcast(q, k, v, name):
+    score = SCORES[name].build(*SCORES[name].parameters(8, lead=(5,), dtype=torch.float32))
+    for call in (lambda: attend(q, k, v, score=score), lambda: score_pairs(q, k, score)):
+        with raises("leading axes", "broadcast", "[5]", "[2, 3]", f'score "{name}"'):
+            call()
+
+
+def test_scores_alone_check_what_they_are_given(q, k):
+    with raises("key", "torch.float64"):
+        score_pairs(q, k.double())
+    with raises("query", "8", "key", "3"):
+        score_pairs(q, k[..., :3])
+    with raises("leading axes", "[2, 3]", "[3, 3]"):
+        score_pairs(q, torch.zeros(3, 3, 5, 8))
+
+
+@both
+def test_unknown_names(function, q, k, v):
+    with raises("score", "'bilinear'", "scaled_dot", "additive"):
+        function(q, k, v, score="bilinear")
+    with raises("score", "None", "scaled_dot"):
+        function(q, k, v, score=None)
+    with raises("score", "3"):
+        function(q, k, v, score=3)
+    with raises("normalise", "'softmin'", "softmax", "sparsemax", "entmax15", "mean"):
+        function(q, k, v, normalise="softmin")
+    with raises("normalise", "None"):
+        function(q, k, v, normalise=None)
+    with raises("backend", "'flash'", "auto", "sdpa", "blocked", "direct"):
+        function(q, k, v, backend="flash")
+
+
+def test_an_unknown_normaliser_of_scores():
+    with raises("normalise", "'softmin'", "softmax"):
+        distribution(torch.zeros(2, 3), "softmin")
+
+
+@both
+@pytest.mark.parametrize("name", ["general", "additive", "concat", "location"])
+def test_a_score_with_parameters_by_its_name_alone(function, q, k, v, name):
+    with raises(f'"{name}"', "parameters", f"score={name}(...)"):
+        function(q, k, v, score=name)
+
+
+@both
+def test_parameters_of_the_wrong_shape(function, q, k, v):
+    with raises("v", "7", "8", "additive"):
+        function(q, k, v, score=additive(torch.zeros(7)))
+    with raises("general", "weight", "[8, 7]", "[..., 8, 8]"):
+        function(q, k, v, score=general(torch.zeros(8, 7)))
+    with raises("concat", "weight", "[6, 8]", "[..., 6, 16]"):
+        function(q, k, v, score=concat(torch.zeros(6), torch.zeros(6, 8)))
+    with raises("location", "weight", "7", "8"):
+        function(q, k, v, score=location(torch.zeros(9, 7)))
+    with raises("location", "weight", "4 positions", "5 keys"):
+        function(q, k, v, score=location(torch.zeros(4, 8)))
+
+
+@both
+@pytest.mark.parametrize(
+    ("score", "name", "axes"),
+    [
+        (lambda t: additive(t.reshape(())), "v", 1),
+        (lambda t: general(t), "weight", 2),
+        (lambda t: location(t), "weight", 2),
+        (lambda t: concat(t, t), "weight", 2),
+    ],
+)
+def test_parameters_with_too_few_axes(function, q, k, v, score, name, axes):
+    with raises(f"{name} of score", f"{axes} axes", "[]" if axes == 1 else "[1]"):
+        function(q, k, v, score=score(torch.zeros(1)))
+
+
+@both
+@pytest.mark.parametrize("name", ["general", "additive", "concat", "location"])
+def test_parameters_of_another_type_or_device(function, q, k, v, name):
+    case = SCORES[name]
+    parameters = case.parameters(8, dtype=torch.float32)
+    with raises(f'score "{name}"', "floating point", "torch.int64"):
+        function(q, k, v, score=case.build(*(parameter.long() for parameter in parameters)))
+    with raises(f'score "{name}"', "torch.float64", "query", "torch.float32"):
+        function(q, k, v, score=case.build(*(parameter.double() for parameter in parameters)))
+    with raises(f'score "{name}"', "meta", "query", "cpu"):
+        function(q, k, v, score=case.build(*(parameter.to("meta") for parameter in parameters)))
+    with raises(f'score "{name}"', "tensor", "list"):
+        function(q, k, v, score=case.build(*(parameter.tolist() for parameter in parameters)))
+
+
+@pytest.mark.parametrize("kernel", [gaussian, boxcar, epanechnikov, triangular])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 0, -2])
+def test_bandwidths_that_are_not_positive_and_finite(kernel, wrong):
+    with raises("bandwidth", "greater than 0", str(wrong)):
+        kernel(wrong)
+    with raises("bandwidth", "greater than 0", str(float(wrong))):
+        kernel(torch.tensor([1.0, wrong, 2.0]))
+
+
+def test_a_bandwidth_of_another_kind(q, k, v):
+    with raises("bandwidth", "number", "str"):
+        gaussian("wide")
+    with raises("bandwidth", "floating point", "torch.int64"):
+        attend(q, k, v, score=gaussian(torch.tensor([1, 2, 3])))
+    with raises("bandwidth", "meta", "cpu"):
+        attend(q, k, v, score=gaussian(torch.ones(3, device="meta")))
+
+
+@both
+@pytest.mark.parametrize("wrong", [-0.1, 1.0, 1.5, float("nan")])
+def test_dropout_out_of_range(function, q, k, v, wrong):
+    with raises("dropout", str(wrong), "at least 0", "below 1"):
+        function(q, k, v, dropout=wrong)
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_masks_that_are_not_boolean(function, q, k, v, dtype):
+    with raises("visible", "boolean", str(dtype), "mask.bool()"):
+        function(q, k, v, visible=torch.ones(4, 5, dtype=dtype))
+
+
+@both
+def test_masks_that_are_not_tensors(function, q, k, v):
+    with raises("visible", "boolean tensor", "list"):
+        function(q, k, v, visible=[[True] * 5] * 4)
+    with raises("visible", "boolean tensor", "str"):
+        function(q, k, v, visible=causal() & "causal")
+
+
+@both
+@pytest.mark.parametrize("shape", [(4,), (5, 4), (2, 5), (3, 2, 4, 5), (1, 2, 3, 4, 5), (2, 4, 5)])
+def test_masks_that_do_not_broadcast(function, q, k, v, shape):
+    for mask in (torch.ones(shape, dtype=torch.bool), torch.ones(shape, dtype=torch.bool) & causal()):
+        with raises("visible", str(list(shape)), "[2, 3, 4, 5]"):
+            function(q, k, v, visible=mask)
+    with raises("visible", str(list(shape))):
+        function(q, k, v, visible=~(causal() | torch.ones(shape, dtype=torch.bool)))
+
+
+@both
+def test_masks_on_another_device(function, q, k, v):
+    with raises("visible", "meta", "cpu"):
+        function(q, k, v, visible=torch.ones(4, 5, dtype=torch.bool, device="meta"))
+    with raises("lengths", "meta", "cpu"):
+        function(q, k, v, visible=from_lengths(torch.ones(2, dtype=torch.long, device="meta")))
+    with raises("centre", "meta", "cpu"):
+        function(q, k, v, visible=gaussian_window(torch.ones(4, device="meta"), 2.0))
+    with raises("centre", "meta", "cpu"):
+        function(q, k, v, visible=window(1, centre=torch.ones(4, device="meta")))
+
+
+def test_lengths_that_cannot_be(q, k, v):
+    with raises("lengths", "negative", "-1"):
+        from_lengths([3, -1])
+    with raises("lengths", "whole numbers", "torch.float32"):
+        from_lengths([1.5, 2.0])
+    with raises("lengths", "whole numbers", "torch.bool"):
+        from_lengths(torch.ones(2, dtype=torch.bool))
+    with raises("lengths", "6", "5 keys"):
+        attend(q, k, v, visible=from_lengths([3, 6]))
+    with raises("lengths", "[3]", "[2, 3]"):
+        attend(q, k, v, visible=from_lengths([1, 2, 3]))
+    with raises("lengths", "[2, 3, 4]", "[2, 3]"):
+        attend(q, k, v, visible=from_lengths(torch.ones(2, 3, 4, dtype=torch.long)))
+    with raises("lengths", "[2]", "[]"):
+        attend(q[0, 0], k[0, 0], v[0, 0], visible=from_lengths([1, 2]))
+
+
+def test_windows_that_cannot_be(q, k, v):
+    with raises("before = -1", "after = 2", "negative"):
+        window(-1, 2)
+    with raises("after = -2", "negative"):
+        window(1, -2)
+    for reach in (0.0, -1.0, float("nan")):
+        with raises("reach", "greater than 0", str(reach)):
+            gaussian_window(torch.ones(4), reach)
+    with raises("centre", "floating-point", "torch.int64"):
+        gaussian_window(torch.ones(4, dtype=torch.long), 1.0)
+    for visible in (gaussian_window(torch.ones(5), 1.0), window(1, centre=torch.ones(5))):
+        with raises("centre", "[5]", "[*lead, query]", "[2, 3, 4]"):
+            attend(q, k, v, visible=visible)
+
+
+def test_torch_masks_that_cannot_be_read():
+    with raises("true_means", "'masked'", "hidden", "visible"):
+        from_torch_mask(torch.ones(2, 2, dtype=torch.bool), true_means="masked")
+    with raises("true_means", "None", "hidden", "visible"):
+        to_torch_mask(causal(), true_means=None, queries=2, keys=2)
+    with raises("attn_mask", "torch.float32", "0 and -inf"):
+        from_torch_mask(torch.full((2, 2), 0.5), true_means="hidden")
+    with raises("attn_mask", "torch.float32", "0 and -inf"):
+        from_torch_mask(torch.full((2, 2), torch.nan), true_means="hidden")
+    with raises("attn_mask", "torch.int64", "boolean"):
+        from_torch_mask(torch.zeros(2, 2, dtype=torch.long), true_means="hidden")
+    with raises("key_padding_mask", "boolean", "torch.float32"):
+        from_torch_padding(torch.zeros(2, 5))
+    with raises("key_padding_mask", "[batch, key]", "[5]"):
+        from_torch_padding(torch.zeros(5, dtype=torch.bool))
+
+
+def test_a_whole_mask_of_the_wrong_size():
+    with raises("visible", "[4]", "[2, 3]"):
+        whole(torch.ones(4, dtype=torch.bool), queries=2, keys=3)
+
+
+@pytest.mark.parametrize("backend", ["direct", "sdpa"])
+def test_heads_rows_and_counts_out_of_range(q, k, v, backend):
+    weights = attend(q, k, v, backend=backend).weights
+    with raises("heads", "3", "there are 3"):
+        weights(heads=[0, 3])
+    with raises("heads", "-4", "there are 3"):
+        weights(heads=[-4])
+    with raises("rows", "4", "there are 4"):
+        weights(rows=[4])
+    with raises("rows", "list", "3"):
+        weights(rows=3)
+    for k_largest in (0, 6, -1):
+        with raises(str(k_largest), "largest", "5 keys"):
+            weights.top_k(k_largest)
+    with raises("heads", "no head axis"):
+        attend(q[0, 0], k[0, 0], v[0, 0], backend=backend).weights(heads=[0])
+
+
+def test_functions_that_score_or_normalise_wrongly(q, k, v):
+    def transposed(query, key):
+        return key @ query.mT
+
+    with raises("score transposed", "[2, 3, 5, 4]", "[2, 3, 4, 5]"):
+        attend(q, k, v, score=transposed)
+    with raises("score", "[7, 1, 4, 5]", "[2, 3, 4, 5]"):
+        attend(q, k, v, score=lambda query, key: torch.zeros(7, 1, 4, 5))
+    with raises("score", "float", "[2, 3, 4, 5]"):
+        attend(q, k, v, score=lambda query, key: 1.0)
+
+
+def test_a_maker_of_scores_in_place_of_a_score(q, k, v):
+    for maker in (additive, gaussian, general):
+        with raises("score", maker.__name__, "(...)"):
+            attend(q, k, v, score=maker)
+
+
+def test_a_backend_that_cannot_run(q, k, v):
+    with raises("sdpa", "gaussian", "not a dot product", "direct", error=BackendError):
+        attend(q, k, v, score="gaussian", backend="sdpa")
+    with raises("sdpa", "softmax only", error=BackendError):
+        explain(q, k, v, normalise="mean", backend="sdpa")
+
+
+def test_every_error_is_ours_and_also_pythons():
+    assert issubclass(ArgumentError, JumokError)
+    assert issubclass(ArgumentError, ValueError)
+    assert issubclass(BackendError, RuntimeError)

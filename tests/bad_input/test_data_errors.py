@@ -1,0 +1,325 @@
+"""What a user can do wrong with data, and the message that helps."""
+
+import gzip
+import os
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from jumok.data import (
+    BatchConfig,
+    BatchPlan,
+    DataConfig,
+    FilterConfig,
+    Normaliser,
+    Store,
+    Tokenizer,
+    TokenizerConfig,
+    Tokenizers,
+    corpus_pairs,
+    prepare,
+    read_dataset,
+    read_lines,
+    read_pairs,
+    read_vectors,
+    write_store,
+)
+from jumok.errors import ArgumentError, ConfigError, DataError, MissingExtraError
+
+TEXTS = [text for pair in corpus_pairs("cldr", 200) for text in pair]
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def message_of(error, call):
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_files_of_different_lengths_are_counted_and_quoted(tmp_path):
+    source = write(tmp_path / "train.ko", "안녕\n감사합니다.\n네\n")
+    target = write(tmp_path / "train.en", "Hello\nWhere is the station?\n")
+    assert message_of(DataError, lambda: list(read_pairs(source, target))) == (
+        f"{source} has 3 lines but {target} has 2, and line n of each must be the same sentence.\n"
+        'Their last lines are "네" and "Where is the station?"; look for a line lost or split in two.'
+    )
+
+
+def test_invalid_utf8_is_located(tmp_path):
+    path = write(tmp_path / "a.txt", b"fine\ncaf\xe9\n")
+    said = message_of(DataError, lambda: list(read_lines(path)))
+    assert said.startswith(f"{path}, line 2: byte 4 of the line (0xe9) is not UTF-8")
+    wide = write(tmp_path / "b.txt", "wide".encode("utf-16"))
+    assert "iconv -f UTF-16" in message_of(DataError, lambda: list(read_lines(wide)))
+
+
+def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):
+    write(tmp_path / "train.en", "x\n")
+    assert message_of(DataError, lambda: list(read_lines(tmp_path / "trian.en"))) == (
+        f"there is no file {tmp_path / 'trian.en'}; did you mean {tmp_path / 'train.en'}?"
+    )
+    assert "does not exist either" in message_of(DataError, lambda: list(read_lines(tmp_path / "no" / "a")))
+    assert "is a folder" in message_of(DataError, lambda: list(read_lines(tmp_path)))
+
+
+def test_damaged_archives_are_named(tmp_path):
+    whole = gzip.compress(b"line\n" * 1000)
+    assert "is cut short" in message_of(DataError, lambda: list(read_lines(write(tmp_path / "a.gz", whole[:-9]))))
+    for name in ("b.gz", "b.xz"):
+        path = write(tmp_path / name, b"plain text\n")
+        assert "not compressed as its name says" in message_of(DataError, lambda path=path: list(read_lines(path)))
+
+
+def test_empty_corpora_are_refused(tmp_path):
+    empty = write(tmp_path / "a.tsv", "")
+    assert (
+        message_of(DataError, lambda: list(read_pairs(empty))) == f"{empty} holds no pairs; is it the file you meant?"
+    )
+    assert "holds no pairs" in message_of(DataError, lambda: list(read_pairs(empty, empty)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"source": "a"', "line 2 is not JSON"),
+        ("[" * 100_000, "line 2 is not JSON"),
+        ("[1, 2]", "line 2 is not a JSON object"),
+        ('{"source": "a", "traget": "b"}', "line 2 has no key 'target'; did you mean 'traget'?"),
+        ('{"source": "a", "target": 5}', "line 2: the value of 'target' is \"5\", not text"),
+        ('{"source": "a", "target": "\\ud800"}', "half a surrogate pair"),
+    ],
+)
+def test_a_bad_json_line_is_located(tmp_path, line, said):
+    path = write(tmp_path / "a.jsonl", '{"source": "a", "target": "b"}\n' + line + "\n")
+    found = message_of(DataError, lambda: list(read_pairs(path)))
+    assert found.startswith(f"{path}, line 2")
+    assert said in found
+    assert len(found) < 400
+
+
+def test_missing_columns_are_counted(tmp_path):
+    path = write(tmp_path / "a.tsv", "a\tb\nonly one\n")
+    assert message_of(DataError, lambda: list(read_pairs(path))) == (
+        f'{path}, line 2 has 1 of the 2 columns needed, separated by tabs: "only one"'
+    )
+    assert "names no column 'c'" in message_of(DataError, lambda: list(read_pairs(path, columns=("a", "c"))))
+    assert "counted from 1" in message_of(ArgumentError, lambda: list(read_pairs(path, columns=(0, 1))))
+
+
+def test_formats_that_cannot_be_meant_are_refused(tmp_path):
+    assert "give the target file too" in message_of(ArgumentError, lambda: read_pairs("train.en"))
+    assert "both standard input" in message_of(ArgumentError, lambda: read_pairs("-", "-"))
+    path = write(tmp_path / "a.jsonl", "{}\n")
+    assert "two keys, not column numbers" in message_of(ArgumentError, lambda: list(read_pairs(path, columns=(1, 2))))
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "pip install 'jumok[datasets]'" in message_of(MissingExtraError, lambda: read_dataset("opus100"))
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_vocabulary_larger_than_the_data_allows_says_what_is_possible(kind, capfd):
+    said = message_of(DataError, lambda: Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=30_000)))
+    assert said.startswith("tokenizer.size = 30000 is more than the training text allows; the most is ")
+    most = int(said.split("the most is ")[1].split(":")[0])
+    assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=most)).size == most
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_vocabulary_smaller_than_the_alphabet_says_what_is_needed():
+    said = message_of(DataError, lambda: Tokenizer.train(TEXTS, TokenizerConfig(size=20)))
+    assert said.startswith("tokenizer.size = 20 is too small for the training text, whose characters alone need ")
+
+
+def test_an_empty_text_trains_no_tokenizer():
+    said = message_of(DataError, lambda: Tokenizer.train(["", " "], TokenizerConfig()))
+    assert said == "the training text is empty, so there is nothing to train a tokenizer on"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b"", lambda b: b"junk", lambda b: b[:-3], lambda b: b[:500], lambda b: b"\0" * 99]
+)
+def test_a_damaged_tokenizer_is_refused(tmp_path, damage):
+    model = Tokenizer.train(TEXTS, TokenizerConfig(kind="char")).model
+    path = write(tmp_path / "tokenizer.model", damage(model))
+    said = message_of(DataError, lambda: Tokenizer.load(path))
+    assert said.startswith(f"{path} is not a jumok tokenizer, or is damaged")
+    assert "\n" not in said
+
+
+def test_a_missing_tokenizer_is_named(tmp_path):
+    assert "tokenizer.model: No such file" in message_of(DataError, lambda: Tokenizers.load(tmp_path))
+
+
+def test_ids_outside_the_vocabulary_are_refused():
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="char"))
+    assert "ids must lie between 0 and" in message_of(ArgumentError, lambda: tokenizer.decode([tokenizer.size]))
+    assert "ids must lie between 0 and" in message_of(ArgumentError, lambda: tokenizer.decode([-1]))
+
+
+def test_only_subwords_can_be_sampled():
+    from random import Random
+
+    tokenizer = Tokenizer.train(TEXTS, TokenizerConfig(kind="char"))
+    assert "not char" in message_of(ArgumentError, lambda: tokenizer.sample("a", 1.0, Random(0)))
+
+
+@pytest.fixture
+def stored(tmp_path):
+    write_store(tmp_path / "a.store", [([1, 2, 3], [4] * 50_000)] * 3, size=5, fingerprint="f")
+    return tmp_path / "a.store"
+
+
+def test_a_truncated_store_is_refused(stored):
+    whole = stored.read_bytes()
+    for kept in (0, 5, len(whole) // 2, len(whole) - 1):
+        stored.write_bytes(whole[:kept])
+        assert "is cut short or is not a store" in message_of(DataError, lambda: Store(stored))
+    stored.write_bytes(whole[100:])
+    assert f"should have {len(whole)} bytes but has {len(whole) - 100}" in message_of(DataError, lambda: Store(stored))
+
+
+def test_a_changed_bit_anywhere_is_found(stored):
+    whole = stored.read_bytes()
+
+    def read_all():
+        opened = Store(stored)
+        opened.lengths()
+        opened.check()
+
+    read_all()
+    for at in np.linspace(0, len(whole) - 1, 60).astype(int):
+        changed = bytearray(whole)
+        changed[at] ^= 4
+        stored.write_bytes(changed)
+        assert "it will be written again" in message_of(DataError, read_all)
+
+
+def test_a_changed_row_is_found_when_it_is_read(stored):
+    changed = bytearray(stored.read_bytes())
+    changed[70_000] ^= 1
+    stored.write_bytes(changed)
+    opened = Store(stored)
+    assert "its checksums do not match" in message_of(DataError, lambda: opened[0])
+    with pytest.raises(IndexError, match="row 3 of a store with 3 rows"):
+        opened[3]
+
+
+def test_what_does_not_fit_a_store_is_refused(tmp_path):
+    assert "between 0 and 4, but run from 5 to 5" in message_of(
+        ArgumentError, lambda: write_store(tmp_path / "a", [([5], [5])], size=5)
+    )
+    assert "has 2 sides" in message_of(ArgumentError, lambda: write_store(tmp_path / "a", [([1],)], size=5))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_while_writing_leaves_the_old_file(stored, monkeypatch):
+    import jumok.data.files
+
+    def full_disk(path, mode):
+        return open("/dev/full", mode)
+
+    before = stored.read_bytes()
+    monkeypatch.setattr(jumok.data.files, "open", full_disk, raising=False)
+    said = message_of(DataError, lambda: write_store(stored, [([1] * 100_000, [1])], size=5))
+    assert said == f"cannot write {stored}: No space left on device"
+    assert stored.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    write(tmp_path / "file", "in the way")
+    said = message_of(DataError, lambda: write_store(tmp_path / "file" / "a.store", [], size=5))
+    assert said.startswith(f"cannot write {tmp_path / 'file' / 'a.store'}: ")
+
+
+def test_a_corpus_filtered_to_nothing_says_by_what(tmp_path):
+    data = DataConfig(corpus="cldr", size=50)
+    said = message_of(
+        DataError, lambda: prepare(tmp_path, data, TokenizerConfig(kind="char"), FilterConfig(max_length=1))
+    )
+    assert said.startswith("no pair is left to learn from: kept 0 of 50 pairs (dropped: ")
+    assert "too long" in said
+    assert not (tmp_path / "train.store").exists()
+
+
+def test_unknown_corpora_and_locales_are_refused():
+    assert "there are cldr, dates, reverse" in message_of(ArgumentError, lambda: list(corpus_pairs("cldrr", 1)))
+    for locale in ("xx", "", "english please", "../en"):
+        said = message_of(ArgumentError, lambda locale=locale: list(corpus_pairs("cldr", 1, target=locale)))
+        assert said == f"CLDR has no locale {locale!r}; write it like en, ko, de or pt_BR"
+
+
+def test_batches_need_sentences_steps_and_ranks_that_exist():
+    lengths = np.ones((5, 2), int)
+    assert "no sentences" in message_of(ArgumentError, lambda: BatchPlan(lengths[:0], BatchConfig()))
+    assert "rank = 2 must lie" in message_of(ArgumentError, lambda: BatchPlan(lengths, BatchConfig(), rank=2, world=2))
+    plan = BatchPlan(lengths, BatchConfig())
+    assert message_of(ArgumentError, lambda: plan.batch(0, 1)) == "step 1 of epoch 0 does not exist; it has 1 steps"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: FilterConfig(min_length=0), "filter.min_length = 0"),
+        (lambda: FilterConfig(max_length=5, min_length=6), "filter.max_length = 5 is below filter.min_length = 6"),
+        (lambda: FilterConfig(max_ratio=0.5), "filter.max_ratio = 0.5"),
+        (lambda: BatchConfig(tokens=0), "batch.tokens = 0"),
+        (lambda: BatchConfig(sentences=-1), "batch.sentences = -1"),
+        (lambda: BatchConfig(blur=2.0), "batch.blur = 2.0"),
+        (lambda: TokenizerConfig(kind="bpee"), "tokenizer.kind = 'bpee' is not one of unigram, bpe, char, word"),
+        (lambda: TokenizerConfig(size=4), "tokenizer.size = 4 is too small; the least is 5"),
+        (lambda: TokenizerConfig(size=200, byte_fallback=True), "the least is 261"),
+        (lambda: TokenizerConfig(coverage=0.5), "tokenizer.coverage = 0.5"),
+        (lambda: TokenizerConfig(kind="word", byte_fallback=True), "tokenizer.byte_fallback needs"),
+        (lambda: TokenizerConfig(kind="word", spaces="keep"), "tokenizer.spaces"),
+        (lambda: TokenizerConfig(kind="bpe", sampling=1.0), "tokenizer.sampling = 1.0"),
+        (lambda: TokenizerConfig(kind="char", sampling=0.1), "tokenizer.sampling needs"),
+        (lambda: TokenizerConfig(source_form="jamo"), "needs tokenizer.shared = false"),
+        (lambda: TokenizerConfig(source_form="nfx", target_form="nfx"), "form = 'nfx' is not one of none, nfc"),
+        (lambda: TokenizerConfig(sentences=0), "tokenizer.sentences = 0"),
+        (lambda: Normaliser(spaces="some"), "spaces = 'some' is not one of collapse, keep"),
+        (lambda: DataConfig(), "none of them is given"),
+        (lambda: DataConfig(corpus="cldr", pairs="a.tsv"), "data.pairs and data.corpus is given"),
+        (lambda: DataConfig(source="a"), "data.source and data.target belong together"),
+        (
+            lambda: DataConfig(corpus="cldr", valid_target="a"),
+            "data.valid_source and data.valid_target belong together",
+        ),
+        (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
+        (lambda: DataConfig(pairs="-"), '"-" cannot be trained on'),
+        (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
+        (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(make, said):
+    assert said in message_of(ConfigError, make)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("v.txt", "a 1 2\nb 3\n", "line 2 has 1 numbers after the word, but the file's vectors have 2"),
+        ("v.txt", "2 2\na 1 2\nb 1 x\n", "line 3: could not convert string to float: b'x'"),
+        ("v.txt", "3 2\na 1 2\nb 1 2\n", "is cut short: its first line promises 3 words, but 2 follow"),
+        ("v.vec", "2 2\n", "promises 2 words, but 0 follow"),
+        ("v.txt", "", "line 1 is neither a header nor a word with its numbers"),
+        ("v.bin", "hello\n", "does not begin with two numbers"),
+        ("v.bin", b"2 2\na " + bytes(8) + b"b " + bytes(7), "is cut short in word 2 of the 2"),
+        ("v.bin", b"2 2\na " + bytes(8), "is cut short in word 2 of the 2"),
+        ("v.bin", b"2 2\n" + b"x" * 20_000, "is cut short in word 1 of the 2"),
+        ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(50), "is a fastText model"),
+        ("v.txt", "0 2\n", "holds no vectors"),
+    ],
+)
+def test_malformed_vectors_are_located(tmp_path, name, content, said):
+    path = write(tmp_path / name, content)
+    found = message_of(DataError, lambda: read_vectors(path))
+    assert found.startswith(str(path))
+    assert said in found

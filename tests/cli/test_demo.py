@@ -1,0 +1,92 @@
+"""`jumok demo` and the manners of the command line."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from jumok.cli import app
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "made" / "for it"
+    result = CliRunner().invoke(app, ["demo", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return result, folder
+
+
+def jumok(*arguments, **environment):
+    command = [sys.executable, "-m", "jumok", *arguments]
+    return subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=False)
+
+
+def test_every_kernel_is_measured_and_beats_the_plain_mean(shown):
+    lines = [line.split() for line in shown[0].stdout.splitlines()]
+    errors = {line[0]: float(line[-1]) for line in lines if line and line[0] in ("plain", "boxcar", "gaussian")}
+    assert max(errors["boxcar"], errors["gaussian"]) < errors["plain"] / 3
+
+
+def test_the_database_answers_exact_and_missing_keys(shown):
+    for answer in ("Li → Mu", "Lipson → Zachary", "Smol → Alex", "허 → Rachel"):
+        assert answer in shown[0].stdout
+
+
+def test_pictures_are_written_and_where_is_said_on_standard_error(shown):
+    result, folder = shown
+    for name in ("kernels.png", "bandwidths.png"):
+        assert (folder / name).stat().st_size > 10_000
+        assert f"wrote {folder / name}" in result.stderr
+        assert name not in result.stdout
+
+
+def test_json_is_all_there_is_on_standard_output(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--json", "--out", str(tmp_path)])
+    found = json.loads(result.stdout)
+    assert found["regression"][0]["kernel"] == "constant"
+    assert found["database"][0]["value"] == "Mu"
+    assert sum(row["weight"] for row in found["database"][1]["weights"]) == pytest.approx(1)
+    assert found["pictures"] == [str(tmp_path / "kernels.png"), str(tmp_path / "bandwidths.png")]
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
+    (tmp_path / "file").touch()
+    done = jumok("demo", "--out", str(tmp_path / "file" / "folder"))
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert done.stderr.decode().splitlines() == [
+        f"jumok: cannot write into the folder {tmp_path / 'file' / 'folder'} (Not a directory); "
+        "choose another with --out"
+    ]
+
+
+@pytest.mark.slow
+def test_a_terminal_without_hangul_still_gets_its_demo(tmp_path):
+    done = jumok("demo", "--out", str(tmp_path), PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert b"? ? Rachel" in done.stdout
+
+
+def test_help_comes_without_importing_torch():
+    program = "import sys; from jumok.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "demo" in done.stdout
+    assert not {"torch", "numpy", "matplotlib", "sklearn"} & set(done.stdout.splitlines()[-1].split())
+
+
+def test_help_takes_less_than_half_a_second_of_processor_time():
+    def seconds():
+        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return spent.ru_utime + spent.ru_stime
+
+    before = seconds()
+    assert jumok("--help").returncode == 0
+    assert seconds() - before < 0.5
+
+
+def test_an_unknown_option_is_a_usage_error():
+    assert jumok("demo", "--nonsense").returncode == 2

@@ -1,0 +1,81 @@
+from datetime import date, timedelta
+from itertools import islice
+
+import pytest
+
+from jumok.data import corpora, corpus_pairs
+from jumok.data.corpora import Value, render, split_of
+
+LOCALES = [("en", "ko"), ("ko", "en"), ("zh", "en"), ("fa", "de"), ("ja", "fr"), ("ar", "ru"), ("pt_BR", "th")]
+
+
+def test_pairs_are_real_sentences_of_both_languages():
+    known = {
+        Value("date", (1988, 12, 23), "full"): ("Friday, December 23, 1988", "1988년 12월 23일 금요일"),
+        Value("datetime", (1988, 12, 23, 15, 5)): ("December 23, 1988, 3:05 PM", "1988년 12월 23일 오후 3:05"),
+        Value("duration", (2, 30, "hour", "minute")): ("2 hours, 30 minutes", "2시간 30분"),
+        Value("relative", (-5, "hour")): ("5 hours ago", "5시간 전"),
+        Value("relative", (1, "month")): ("in 1 month", "1개월 후"),
+        Value("unit", (7, "speed-kilometer-per-hour")): ("7 kilometers per hour", "시속 7킬로미터"),
+        Value("amount", (123450, 2, "USD")): ("1,234.50 US dollars", "1,234.50 미국 달러"),
+        Value("countries", ("FR", "KR", "IT")): ("France, South Korea, and Italy", "프랑스, 대한민국 및 이탈리아"),
+    }
+    for value, (english, korean) in known.items():
+        assert render(value, corpora._locale("en")) == english
+        assert render(value, corpora._locale("ko")) == korean
+
+
+@pytest.mark.parametrize("corpus", ["cldr", "dates", "reverse"])
+def test_pair_n_depends_on_seed_split_and_n_alone(corpus):
+    first = list(corpus_pairs(corpus, 50))
+    assert list(islice(corpus_pairs(corpus, 500), 50)) == first
+    assert list(corpus_pairs(corpus, 50, seed=1)) != first
+    assert list(corpus_pairs(corpus, 50, split="valid")) != first
+
+
+@pytest.mark.parametrize("corpus", ["cldr", "dates", "reverse"])
+def test_splits_share_no_source(corpus):
+    train, valid, test = (
+        {pair.source for pair in corpus_pairs(corpus, 1500, split=split)} for split in corpora.get_args(corpora.Split)
+    )
+    assert not train & valid
+    assert not train & test
+    assert not valid & test
+
+
+def test_a_date_stays_in_its_split_whatever_its_style():
+    assert len({split_of(Value("date", (1988, 5, 3), style)) for style in ("full", "long", "yMd")}) == 1
+
+
+@pytest.mark.parametrize(("source", "target"), LOCALES)
+def test_one_source_has_one_target(source, target):
+    here, there = corpora._locale(source), corpora._locale(target)
+    targets = {}
+    for style in corpora._choices(here, there)["date"]:
+        for day in range(0, 730):
+            at = date(1988, 1, 1) + timedelta(days=day)
+            value = Value("date", (at.year, at.month, at.day), style)
+            assert targets.setdefault(render(value, here), render(value, there)) == render(value, there)
+    for pair in corpus_pairs("cldr", 3000, source=source, target=target):
+        assert targets.setdefault(pair.source, pair.target) == pair.target
+
+
+@pytest.mark.parametrize("locale", ["en", "ko", "de", "ja", "hi"])
+def test_a_date_of_any_locale_and_style_has_one_iso_form(locale):
+    targets = {}
+    for pair in corpus_pairs("dates", 4000, source=locale):
+        assert date.fromisoformat(pair.target)
+        assert targets.setdefault(pair.source, pair.target) == pair.target
+
+
+def test_reverse_reverses():
+    for pair in corpus_pairs("reverse", 100, longest=5):
+        assert pair.source.isdigit()
+        assert 1 <= len(pair.source) <= 5
+        assert pair.target == pair.source[::-1]
+
+
+def test_all_kinds_of_values_come_up():
+    texts = " ".join(pair.source for pair in corpus_pairs("cldr", 400))
+    for part in ("AM", "ago", "in ", " and ", "liters", "Swiss francs", "Thursday", "minutes"):
+        assert part in texts

@@ -1,0 +1,104 @@
+import os
+
+import pytest
+import torch
+
+from jumok.data import (
+    BatchConfig,
+    Batches,
+    DataConfig,
+    FilterConfig,
+    TokenizerConfig,
+    Tokenizers,
+    corpus_pairs,
+    prepare,
+)
+
+SMALL = TokenizerConfig(kind="char")
+
+
+def two_files(folder, pairs):
+    for side in ("source", "target"):
+        text = "".join(getattr(pair, side) + "\n" for pair in pairs)
+        (folder / f"train.{side}").write_text(text, encoding="utf-8")
+    return {"source": str(folder / "train.source"), "target": str(folder / "train.target")}
+
+
+def test_two_text_files_become_batches_of_their_sentences(tmp_path):
+    pairs = list(dict.fromkeys(corpus_pairs("cldr", 400)))
+    prepared = prepare(tmp_path / "run", DataConfig(**two_files(tmp_path, pairs)), SMALL)
+    held_out = set(prepared.valid_pairs)
+    assert held_out == set(pairs[::100])
+    assert prepared.report.read == prepared.report.kept == len(pairs) - len(held_out)
+    batches = Batches(prepared.train, BatchConfig(tokens=500))
+    seen = []
+    for step in range(batches.steps(0)):
+        batch = batches.batch(0, step)
+        seen += zip(
+            map(prepared.tokenizers.source.decode, batch.source.tolist()),
+            map(prepared.tokenizers.target.decode, batch.target_out.tolist()),
+            strict=True,
+        )
+    assert sorted(seen) == sorted(set(pairs) - held_out)
+    assert Tokenizers.load(tmp_path / "run").source.model == prepared.tokenizers.source.model
+
+
+def test_a_held_out_source_is_not_trained_on_with_another_target(tmp_path):
+    pairs = [*corpus_pairs("cldr", 150)]
+    pairs.append(pairs[0]._replace(target="다른 번역"))
+    data = DataConfig(**two_files(tmp_path, pairs))
+    assert not {pair.source for pair in data.training()} & {pair.source for pair in data.validation()}
+
+
+def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
+    files = two_files(tmp_path, list(corpus_pairs("cldr", 300)))
+    said = []
+
+    def run(tokenizer=SMALL, **settings):
+        said.clear()
+        prepared = prepare(tmp_path / "run", DataConfig(**files), tokenizer, FilterConfig(**settings), say=said.append)
+        return prepared.report
+
+    first = run()
+    assert len(said) == 2
+    assert run() == first
+    assert said == []
+    run(max_length=30)
+    assert said == ["tokenising the training text"]
+    run(TokenizerConfig(kind="char", shared=False))
+    assert len(said) == 2
+    os.utime(files["source"], (1, 1))
+    run(TokenizerConfig(kind="char", shared=False))
+    assert len(said) == 2
+
+
+def test_a_built_in_corpus_needs_no_file(tmp_path):
+    prepared = prepare(tmp_path, DataConfig(corpus="dates", size=300, valid_size=20), SMALL)
+    assert len(prepared.valid) == len(prepared.valid_pairs) == 20
+    assert prepared.report.read == 300
+
+
+@pytest.mark.parametrize(("kind", "sampling"), [("unigram", 50.0), ("bpe", 0.2)])
+def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sampling):
+    config = TokenizerConfig(kind=kind, size=400, sampling=sampling)
+    prepared = prepare(tmp_path, DataConfig(corpus="cldr", size=800), config)
+
+    def batches(seed=3):
+        return Batches(
+            prepared.train,
+            BatchConfig(tokens=400),
+            seed=seed,
+            tokenizers=prepared.tokenizers,
+            sampling=config.sampling,
+        )
+
+    one = batches()
+    for step in (5, 0, 3):
+        assert all(map(torch.equal, one.batch(1, step), batches().batch(1, step)))
+    plain = Batches(prepared.train, BatchConfig(tokens=400), seed=3)
+    decode = prepared.tokenizers.source.decode
+    assert [decode(row) for row in one.batch(1, 2).source.tolist()] == [
+        decode(row) for row in plain.batch(1, 2).source.tolist()
+    ]
+    assert one.batch(1, 2).source_visible.sum() > plain.batch(1, 2).source_visible.sum()
+    assert not torch.equal(one.batch(1, 2).source[0], batches(seed=4).batch(1, 2).source[0])

@@ -1,0 +1,51 @@
+"""The tables of the documentation are the benchmarks' own numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results import FOLDER, MARKED, Row, table, with_tables, write
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
+RESULTS = sorted(FOLDER.glob("*.json"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_of_a_page_are_made_from_the_results(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert text == with_tables(text), "run: python -m benchmarks.results"
+    assert text.count("<!-- table:") == len(MARKED.findall(text)), "a table has no <!-- end -->"
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_results_say_where_when_and_with_what_they_were_measured(path: Path):
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found.keys() >= {"device", "versions", "date", "rows"}
+    assert all(row.keys() == set(Row._fields) for row in found["rows"])
+    assert any(row["system"] == "jumok" for row in found["rows"])
+    measured = [(row["id"], row["system"]) for row in found["rows"]]
+    assert len(measured) == len(set(measured))
+
+
+def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("benchmarks.results.FOLDER", tmp_path)
+    rows = [
+        Row("walk/near", "jumok", 1.234, "ms", ""),
+        Row("walk/near", "peer", 1234.5, "ms", ""),
+        Row("walk/far", "jumok", 20.0, "ms", ""),
+        Row("walk/far", "peer", None, "ms", "not run: too far; float32"),
+        Row("swim/far", "jumok", 3.0, "s", ""),
+    ]
+    write("race", rows, device="a track")
+    assert table("race", "walk/").splitlines() == [
+        "| ms | jumok | peer |",
+        "|---|---|---|",
+        "| near | 1.23 | 1,234 |",
+        "| far | 20 | not run: too far |",
+    ]
+    page = "before\n<!-- table: race swim/ -->\nold\n<!-- end -->\nafter\n"
+    assert with_tables(page) == (
+        "before\n<!-- table: race swim/ -->\n| s | jumok |\n|---|---|\n| far | 3 |\n<!-- end -->\nafter\n"
+    )

@@ -1,0 +1,204 @@
+"""Kernel regression against a loop, statsmodels, its own limits and scikit-learn's rules."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from statsmodels.nonparametric.kernel_regression import KernelReg
+
+from jumok.models import KernelRegressor, smoother
+
+KERNELS = {
+    "constant": lambda u: 1.0,
+    "gaussian": lambda u: np.exp(-(u**2) / 2),
+    "boxcar": lambda u: float(u <= 1),
+    "epanechnikov": lambda u: max(0.0, 1 - u**2),
+    "triangular": lambda u: max(0.0, 1 - u),
+}
+COMPACT = ["boxcar", "epanechnikov", "triangular"]
+
+
+def noisy_sine(points=60, dimensions=1, outputs=None):
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 5, (points, dimensions))
+    y = 2 * np.sin(x[:, 0]) + x[:, 0] + random.normal(0, 0.5, points)
+    return x, y if outputs is None else np.stack([y + i * x.sum(1) for i in range(outputs)], 1)
+
+
+def by_loops(kernel, bandwidth, x, y, queries):
+    """Nadaraya and Watson, as they wrote it."""
+    answers = []
+    for query in queries:
+        weights = [KERNELS[kernel](np.linalg.norm((query - point) / bandwidth)) for point in x]
+        answers.append(sum(w * output for w, output in zip(weights, y, strict=True)) / sum(weights))
+    return np.array(answers)
+
+
+def loo_error_by_loops(kernel, bandwidth, x, y):
+    without = [(np.delete(x, i, 0), np.delete(y, i, 0), x[i : i + 1]) for i in range(len(x))]
+    return np.mean((y - np.array([by_loops(kernel, bandwidth, *rest)[0] for rest in without])) ** 2)
+
+
+@parametrize_with_checks(
+    [
+        KernelRegressor(),
+        KernelRegressor("boxcar", 1.0),
+        KernelRegressor("triangular", "learned"),
+        KernelRegressor(bandwidth="learned", per_dimension=True),
+    ]
+)
+def test_it_keeps_every_rule_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("dimensions", "outputs"), [(1, None), (3, None), (2, 3)])
+def test_predictions_are_the_weighted_mean_written_as_a_loop(kernel, dimensions, outputs):
+    x, y = noisy_sine(dimensions=dimensions, outputs=outputs)
+    queries = x[:20] + 0.01
+    found = KernelRegressor(kernel, 0.9).fit(x, y).predict(queries)
+    np.testing.assert_allclose(found, by_loops(kernel, 0.9, x, y, queries), rtol=1e-12)
+
+
+def test_each_dimension_can_have_its_bandwidth():
+    x, y = noisy_sine(dimensions=2)
+    found = KernelRegressor("gaussian", [0.3, 2.0]).fit(x, y).predict(x)
+    np.testing.assert_allclose(found, by_loops("gaussian", np.array([0.3, 2.0]), x, y, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bandwidth", [[0.3], [0.5, 1.5]])
+def test_it_agrees_with_statsmodels(bandwidth):
+    x, y = noisy_sine(dimensions=len(bandwidth))
+    theirs = KernelReg(y, x, var_type="c" * len(bandwidth), reg_type="lc", bw=bandwidth)
+    ours = KernelRegressor(bandwidth=bandwidth).fit(x, y)
+    np.testing.assert_allclose(ours.predict(x + 0.1), theirs.fit(x + 0.1)[0], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("bandwidth", ["loo", "learned"])
+def test_the_bandwidth_found_leaves_no_more_error_than_that_of_statsmodels(bandwidth):
+    x, y = noisy_sine(50)
+    theirs = KernelReg(y, x, var_type="c", reg_type="lc", bw="cv_ls")
+    ours = KernelRegressor(bandwidth=bandwidth).fit(x, y)
+    assert ours.loo_error_ <= loo_error_by_loops("gaussian", theirs.bw, x, y) * (1 + 1e-6)
+    assert ours.loo_error_ == pytest.approx(loo_error_by_loops("gaussian", ours.bandwidth_, x, y))
+
+
+def test_dimensions_that_do_not_matter_learn_a_wide_bandwidth():
+    x, y = noisy_sine(200, dimensions=3)
+    shared = KernelRegressor(bandwidth="learned").fit(x, y)
+    own = KernelRegressor(bandwidth="learned", per_dimension=True).fit(x, y)
+    assert own.bandwidth_[0] < 1 < own.bandwidth_[1:].min()
+    assert own.loo_error_ < shared.loo_error_
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_wide_bandwidth_gives_the_plain_mean(kernel):
+    x, y = noisy_sine()
+    found = KernelRegressor(kernel, 1e9).fit(x, y).predict([[-3.0], [0.0], [8.0]])
+    np.testing.assert_allclose(found, [y.mean()] * 3)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+@pytest.mark.parametrize(
+    ("bandwidth", "dtype"), [(1e-4, "float32"), (1e-30, "float32"), (1e-4, "float64"), (1e-200, "float64")]
+)
+def test_a_narrow_bandwidth_gives_the_nearest_neighbour(kernel, bandwidth, dtype):
+    x, queries = np.array([[0], [1], [3], [7]], dtype), np.array([[-9], [0.4], [2.1], [90]], dtype)
+    found = KernelRegressor(kernel, bandwidth).fit(x, [5, 6, 7, 8]).predict(queries)
+    np.testing.assert_array_equal(found, [5, 5, 7, 8])
+
+
+@pytest.mark.parametrize("kernel", COMPACT)
+def test_a_query_beyond_the_reach_of_all_kernels_takes_its_nearest_points(kernel):
+    regressor = KernelRegressor(kernel, 0.5).fit([[0.0], [1.0], [4.0]], [[1, 10], [3, 30], [7, 70]])
+    queries = [[-100.0], [2.5], [9.0], [0.1]]
+    np.testing.assert_allclose(regressor.predict(queries), [[1, 10], [5, 50], [7, 70], [1, 10]])
+    np.testing.assert_allclose(regressor.weights(queries), [[1, 0, 0], [0, 0.5, 0.5], [0, 0, 1], [1, 0, 0]])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_weights_mix_the_outputs_to_the_prediction(kernel):
+    x, y = noisy_sine(outputs=2)
+    regressor = KernelRegressor(kernel, 0.2).fit(x, y)
+    queries = np.linspace(-2, 7, 40)[:, None]
+    weights = regressor.weights(queries)
+    np.testing.assert_allclose(weights.sum(1), 1)
+    np.testing.assert_allclose(weights @ y, regressor.predict(queries), atol=1e-12)
+
+
+def test_queries_in_chunks_get_the_same_answers(monkeypatch):
+    x, y = noisy_sine()
+    whole = KernelRegressor("triangular", "learned").fit(x, y)
+    monkeypatch.setitem(smoother.CHUNK_BYTES, "cpu", 7 * len(x) * 8)
+    parts = KernelRegressor("triangular", "learned").fit(x, y)
+    assert parts.bandwidth_ == pytest.approx(whole.bandwidth_)
+    np.testing.assert_allclose(parts.predict(x), whole.predict(x), rtol=1e-6)
+
+
+def test_float32_stays_float32_and_everything_else_is_float64():
+    x, y = noisy_sine()
+    assert KernelRegressor().fit(x.astype(np.float32), y).predict(x).dtype == np.float32
+    assert KernelRegressor().fit((9 * x).astype(int), y).predict(x).dtype == np.float64
+
+
+def test_a_sample_of_points_left_out_finds_nearly_the_best_bandwidth():
+    x, y = noisy_sine(200)
+    every = KernelRegressor(loo_points=None).fit(x, y)
+    some = KernelRegressor(loo_points=100).fit(x, y)
+    assert some.bandwidth_ != every.bandwidth_
+    assert loo_error_by_loops("gaussian", some.bandwidth_, x, y) < 1.05 * every.loo_error_
+    assert KernelRegressor(loo_points=100).fit(x, y).bandwidth_ == some.bandwidth_
+
+
+@pytest.mark.parametrize("bandwidth", ["loo", "learned"])
+def test_equal_points_and_single_points_still_have_a_bandwidth(bandwidth):
+    assert KernelRegressor(bandwidth=bandwidth).fit([[1.0]] * 3, [1, 2, 6]).predict([[5.0]]) == pytest.approx(3)
+    assert KernelRegressor(bandwidth=bandwidth).fit([[1.0]], [4]).predict([[5.0]]) == pytest.approx(4)
+
+
+def test_it_is_cloned_pickled_searched_and_put_into_pipelines():
+    x, y = noisy_sine()
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), KernelRegressor()),
+        {"kernelregressor__kernel": ["constant", "gaussian"], "kernelregressor__bandwidth": [0.2, "loo"]},
+    ).fit(x, y)
+    assert search.best_params_["kernelregressor__kernel"] == "gaussian"
+    best = search.best_estimator_[-1]
+    again = pickle.loads(pickle.dumps(best))
+    scaled = search.best_estimator_[0].transform(x)
+    np.testing.assert_array_equal(again.predict(scaled), best.predict(scaled))
+    assert clone(best).get_params() == best.get_params()
+
+
+def test_a_long_prediction_shows_a_bar_on_standard_error(monkeypatch, capsys):
+    monkeypatch.setattr("jumok.models.progress.PATIENCE", -1.0)
+    x, y = noisy_sine()
+    KernelRegressor(bandwidth=1.0).fit(x, y).predict(x)
+    assert capsys.readouterr() == ("", "")
+    KernelRegressor(bandwidth=1.0, verbose=True).fit(x, y).predict(x)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "predicting" in err
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_queries_of_as_many_points_fit_in_memory():
+    program = """
+import resource, numpy as np, torch
+from jumok.models import KernelRegressor
+torch.set_num_threads(1)
+x = np.random.default_rng(0).uniform(0, 5, (100_000, 1))
+found = KernelRegressor(bandwidth=0.1).fit(x, np.sin(x[:, 0])).predict(x)
+inside = (x[:, 0] > 1) & (x[:, 0] < 4)
+assert np.abs(found - np.sin(x[:, 0]))[inside].max() < 0.02
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=400)
+    assert float(done.stdout) < 1536, "MiB at the peak, PyTorch and scikit-learn included"

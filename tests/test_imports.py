@@ -1,0 +1,98 @@
+"""Who may import whom: arrows point one way, and what is optional is imported only where it is used."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
+EVERYTHING = {"attention", "layers", "models", "data", "training", "decoding", "analysis", "config"}
+
+MAY_IMPORT = {
+    "attention": set(),
+    "data": set(),
+    "layers": {"attention"},
+    "models": {"layers", "attention"},
+    "training": {"models", "data"},
+    "decoding": {"models", "data"},
+    "analysis": {"decoding", "models", "attention", "data"},
+    "config": {"models", "data", "training", "decoding"},
+    "cli": EVERYTHING,
+    "serve": EVERYTHING,
+}
+"""For each folder the folders of jumok it may import, besides itself and `errors`, which is open to all."""
+
+ONLY_IN = {"triton": "attention/kernels/", "matplotlib": "analysis/", "fastapi": "serve/"}
+"""Optional packages, and the one place of each."""
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
+def test_a_file_imports_only_what_its_folder_may(file: Path):
+    place = file.relative_to(PACKAGE).as_posix()
+    folder = place.removesuffix(".py").partition("/")[0]
+    for module in imports(file.read_text(encoding="utf-8"), package=("jumok", *Path(place).parent.parts)):
+        package, _, rest = module.partition(".")
+        home = ONLY_IN.get(package)
+        assert home is None or place.startswith(home), f"{place} imports {package}, which belongs to {home} only"
+        part = rest.partition(".")[0]
+        # The face of the package, __init__.py, shows names from everywhere.
+        if package == "jumok" and is_part(part) and folder != "__init__":
+            assert part in {folder, "errors", *MAY_IMPORT.get(folder, set())}, f"{place} imports jumok.{part}"
+
+
+def test_every_folder_is_in_the_table():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.rglob("*.py"))}
+    assert folders <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "ray", "gensim"])
+def test_importing_jumok_does_not_import_what_is_optional(package: str):
+    assert package not in imported_by("import jumok, jumok.attention, jumok.layers")
+
+
+def test_importing_jumok_alone_does_not_wait_for_torch():
+    assert "torch" not in imported_by("import jumok")
+
+
+def test_imports_are_found_however_they_are_written():
+    source = "import a.b\nfrom jumok import data\nfrom . import x\ndef f():\n    from ..layers.heads import y\n"
+    assert set(imports(source, package=("jumok", "models"))) == {
+        "a.b",
+        "jumok.data",
+        "jumok.models.x",
+        "jumok.layers.heads.y",
+    }
+
+
+def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
+    """The full names a file imports, inside functions too; `from a import b` is a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            start = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def is_part(name: str) -> bool:
+    """Whether jumok.NAME is a folder or a file, not just a name such as __version__."""
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file() if name else False
+
+
+@cache
+def imported_by(statement: str) -> set[str]:
+    """The top-level packages in memory after a statement ran in a fresh interpreter."""
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name.partition(".")[0] for name in shown.stdout.split()}
