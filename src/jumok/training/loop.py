@@ -150,7 +150,7 @@ class Trainer:
             if not stop.asked:
                 raise
             return False
-        best = self.state.judge(scores[self.config.metric], lower_is_better=self.config.lower_is_better)
+        best = self.state.judge(scores, self.config)
         self._unsaved = True
         self.recorder.validation(self.state, scores, best=best)
         return True

@@ -35,6 +35,8 @@ class TrainingState:
     best: float | None = None
     """The best score of a validation so far."""
     best_step: int | None = None
+    best_scores: dict[str, float] | None = None
+    """All scores of that validation."""
     waited: int = 0
     """Validations since the best."""
     validated: int = 0
@@ -44,13 +46,14 @@ class TrainingState:
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
-    def judge(self, score: float, *, lower_is_better: bool) -> bool:
-        """Take in the score of a validation after this step; whether it is the best so far."""
+    def judge(self, scores: dict[str, float], config: TrainingConfig) -> bool:
+        """Take in the scores of a validation after this step; whether it is the best so far."""
         self.validated = self.step
-        sign = -1 if lower_is_better else 1
+        score = scores[config.metric]
+        sign = -1 if config.lower_is_better else 1
         better = not math.isnan(score) and (self.best is None or sign * score > sign * self.best)
         if better:
-            self.best, self.best_step, self.waited = score, self.step, 0
+            self.best, self.best_step, self.best_scores, self.waited = score, self.step, scores, 0
         else:
             self.waited += 1
         return better

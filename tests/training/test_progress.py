@@ -1,0 +1,114 @@
+import io
+import json
+import re
+import sys
+import types
+
+import pytest
+
+from jumok.training import BarReport, LineReport, TrainingConfig, report_to_stderr, train
+from jumok.training.metrics import Metrics
+from jumok.training.progress import TimeLeft, clock, pace
+from tiny import TinyBatches, TinyModel, validate
+
+CONFIG = TrainingConfig(steps=6, validate_every=3, log_every=2, metric="loss", warmup=2)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_log_file_gets_a_line_for_every_record(tmp_path, capsys):
+    train(TinyModel(), TinyBatches(), CONFIG, folder=tmp_path / "run", validate=validate, report=LineReport())
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert re.fullmatch(r"step 2/6  loss \d\.\d{3}  [\d.]+k? tok/s  0:\d\d left", lines[0])
+    assert re.fullmatch(r"step 3/6  validation: loss \S+  perplexity \S+ \*", lines[1])
+    assert lines[-1] == "step 6: training.steps = 6 reached; to go on, raise it and use --resume"
+
+
+def test_a_terminal_gets_a_bar_with_loss_pace_time_left_and_the_last_validation(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm")
+    report = report_to_stderr()
+    assert isinstance(report, BarReport)
+    train(TinyModel(), TinyBatches(), CONFIG, folder=tmp_path / "run", validate=validate, report=report)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    last = [line for line in re.split(r"[\r\n]+", shown) if "6/6" in line][-1]
+    assert re.search(r"step 6/6 .* loss \d\.\d{3}  [\d.]+k? tok/s 0:00 left loss \S+  perplexity \S+", last)
+    assert "step 3: loss" in shown
+    assert "training.steps = 6 reached" in shown
+
+
+def test_no_terminal_means_lines(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(report_to_stderr(), LineReport)
+
+
+def test_the_bar_is_gone_when_training_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    report = BarReport()
+
+    def broken(model):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        train(TinyModel(), TinyBatches(), CONFIG, folder=tmp_path / "run", validate=broken, report=report)
+    assert report._bar is None
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "-:--"), (0, "0:00"), (61.2, "1:01"), (3723, "1:02:03")])
+def test_time_reads_as_on_a_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(3.2, "3"), (999, "999"), (12345.6, "12.3k")])
+def test_pace_is_short(rate, text):
+    assert pace(rate) == text
+
+
+def test_time_left_goes_by_the_pace_since_the_resume_and_by_the_limit_of_minutes(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    by_steps = TimeLeft(step=10, steps=30, minutes=0, seconds=50)
+    by_minutes = TimeLeft(step=10, steps=30, minutes=1, seconds=50)
+    assert by_steps.after(10) is None
+    now[0] += 5
+    assert by_steps.after(15) == 15
+    assert by_minutes.after(15) == 5
+    now[0] += 60
+    assert by_minutes.after(16) == 0
+
+
+def test_tensorboard_gets_the_same_numbers_where_it_is_installed(tmp_path, monkeypatch):
+    written, made = [], []
+
+    class SummaryWriter:
+        def __init__(self, folder, purge_step):
+            made.append((folder, purge_step))
+
+        def add_scalar(self, name, value, step):
+            written.append((name, value, step))
+
+        def close(self):
+            written.append("closed")
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=SummaryWriter))
+    metrics = Metrics(tmp_path, step=4, validated=0)
+    metrics.write({"step": 6, "loss": 1.5})
+    metrics.write({"step": 6, "validation": {"bleu": 20.0}, "best": True})
+    metrics.close()
+    assert made == [(str(tmp_path / "tensorboard"), 5)]
+    assert written == [("training/loss", 1.5, 6), ("validation/bleu", 20.0, 6), "closed"]
+
+
+def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):
+    metrics = Metrics(tmp_path, step=0, validated=0)
+    metrics.write({"step": 1, "loss": float("nan"), "validation": {"loss": float("inf")}})
+    metrics.close()
+    assert json.loads(metrics.path.read_text()) == {"step": 1, "loss": None, "validation": {"loss": None}}
