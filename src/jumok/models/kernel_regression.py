@@ -1,6 +1,5 @@
 """ŷ(x) = Σ α(x, xᵢ) yᵢ as a scikit-learn estimator: from the plain mean to Nadaraya-Watson regression (1964)."""
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
                 f'per_dimension=True needs bandwidth="learned", but bandwidth is {self.bandwidth!r}; '
                 "to set the bandwidths yourself, give bandwidth one number for each input dimension"
             )
-        if self.loo_points is not None and not (isinstance(self.loo_points, Integral) and self.loo_points >= 1):
+        if self.loo_points is not None and not (isinstance(self.loo_points, int | np.integer) and self.loo_points >= 1):
             raise ArgumentError(f"loo_points must be a number of at least 1, or None, but it is {self.loo_points!r}")
         _device(self.device)
 
