@@ -30,3 +30,11 @@ class MissingExtraError(JumokError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'jumok[{extra}]'")
+
+
+class CheckpointError(JumokError, RuntimeError):
+    """A checkpoint that cannot be written or read; the message names the file and what to do."""
+
+
+class TrainingError(JumokError, RuntimeError):
+    """Training that cannot go on; the message says why, and what to change."""

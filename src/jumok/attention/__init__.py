@@ -16,6 +16,7 @@ from jumok.attention.masks import (
 )
 from jumok.attention.mechanism import attend, explain, score_pairs
 from jumok.attention.normalise import distribution, entmax15, mean, softmax, sparsemax
+from jumok.attention.remember import Source, remember
 from jumok.attention.score import Score
 from jumok.attention.smoothing import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.visible import Visible, whole
@@ -24,6 +25,7 @@ __all__ = [
     "Attended",
     "Plan",
     "Score",
+    "Source",
     "Visible",
     "Weights",
     "additive",
@@ -46,6 +48,7 @@ __all__ = [
     "location",
     "mean",
     "mix",
+    "remember",
     "scaled_dot",
     "score_pairs",
     "softmax",

@@ -1,6 +1,7 @@
 """Modules that own weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
 
 from jumok.layers.additive_attention import AdditiveAttention
+from jumok.layers.coverage_attention import CoverageAttention, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
 from jumok.layers.feed_forward import FeedForward
 from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2
@@ -14,12 +15,14 @@ from jumok.layers.positions import (
     RotaryPositions,
     sinusoids,
 )
+from jumok.layers.recurrent import Recurrence
 from jumok.layers.transformer_layer import DecoderLayer, EncoderLayer
 
 __all__ = [
     "AddedPositions",
     "AdditiveAttention",
     "ConcatenatedPositions",
+    "CoverageAttention",
     "DecoderLayer",
     "EncoderLayer",
     "FeedForward",
@@ -31,7 +34,9 @@ __all__ = [
     "LuongAttention",
     "Memory",
     "MultiHeadAttention",
+    "Recurrence",
     "RotaryPositions",
     "TokenEmbedding",
+    "coverage_loss",
     "sinusoids",
 ]

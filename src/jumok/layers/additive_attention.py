@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jumok.attention import Attended, Visible, additive, attend
+from jumok.attention import Attended, Source, Visible, additive, attend, remember
 from jumok.errors import ArgumentError
 from jumok.layers.memory import Memory
 from jumok.layers.vector import small_vector
@@ -35,11 +35,20 @@ class AdditiveAttention(nn.Module):
             raise ArgumentError(f"states must be {wanted}, but its shape is {list(states.shape)}")
         return Memory(self.to_key(states), states, visible)
 
-    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory) -> Attended:
+    def source(
+        self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
+    ) -> Source:
+        """The same for queries that come one after another: all that belongs to the states alone is made now."""
+        keys = self.memory(states).keys
+        return remember(keys, states, score=additive(self.v), visible=visible, backend=self.backend)
+
+    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory | Source) -> Attended:
         """Look from every query state at the memory."""
         if query.dim() != 3 or query.shape[-1] != self.to_query.in_features:
             wanted = f"[batch, query, {self.to_query.in_features}]"
             raise ArgumentError(f"query must be {wanted}, but its shape is {list(query.shape)}")
+        if isinstance(memory, Source):
+            return memory.look(self.to_query(query))
         return attend(
             self.to_query(query),
             memory.keys,

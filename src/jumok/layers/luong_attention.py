@@ -4,7 +4,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jumok.attention import Attended, Score, Visible, additive, attend, dot, gaussian_window, location, window
+from jumok.attention import (
+    Attended,
+    Score,
+    Source,
+    Visible,
+    additive,
+    attend,
+    dot,
+    gaussian_window,
+    location,
+    remember,
+    window,
+)
 from jumok.attention.visible import Tile, as_visible
 from jumok.errors import ConfigError
 from jumok.layers.memory import Memory
@@ -61,10 +73,32 @@ class LuongAttention(nn.Module):
         keys = self.to_key(states) if self.score in ("general", "concat") else states
         return Memory(keys, states, visible)
 
-    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory, *, start: int = 0) -> Attended:
-        """Look from every state at the memory; `start` is the target position of the first one, for local-m."""
+    def source(
+        self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
+    ) -> Memory | Source:
+        """A memory for states that come one after another; made ready for many looks where the reach is global."""
+        memory = self.memory(states, visible)
+        if self.reach != "global":
+            return memory
+        return remember(memory.keys, states, score=self._score(), visible=visible, backend=self.backend)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch query query_width"],
+        memory: Memory | Source,
+        *,
+        start: int = 0,
+        together: bool = False,
+    ) -> Attended:
+        """Look from every state at the memory.
+
+        For local-m, `start` is the target position of the first state; the others follow, or with `together` stand at
+        the same position, as the hypotheses of a beam do.
+        """
         queries = self.to_query(query) if self.score == "concat" else query
-        visible = self._window(query, memory, start)
+        if isinstance(memory, Source):
+            return memory.look(queries)
+        visible = self._window(query, memory, start, together)
         if visible is not None and memory.visible is not None:
             visible = as_visible(memory.visible) & visible
         return attend(
@@ -90,11 +124,12 @@ class LuongAttention(nn.Module):
             return location(self.positions)
         return dot()
 
-    def _window(self, query: Tensor, memory: Memory, start: int) -> Visible | None:
+    def _window(self, query: Tensor, memory: Memory, start: int, together: bool) -> Visible | None:
         if self.reach == "global":
             return None
         if self.reach == "local-m":
-            return window(self.half_window, offset=start)
+            centre = query.new_full(query.shape[:2], start) if together else None
+            return window(self.half_window, centre=centre, offset=start)
         # p = S · sigmoid(v · tanh(W s)), S the length of the source (equation 9)
         return gaussian_window(_lengths(memory)[:, None] * self.to_centre(query).squeeze(-1), self.half_window)
 

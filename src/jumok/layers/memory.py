@@ -17,6 +17,13 @@ class Memory(NamedTuple):
     values: Float[Tensor, "batch key value_width"]
     visible: Visible | Bool[Tensor, "batch #query key"] | None = None
 
+    def keep(self, rows: Int[Tensor, " kept"]) -> "Memory":
+        """Only these rows of the batch."""
+        if isinstance(self.visible, Visible):
+            raise ArgumentError("only a memory whose `visible` is a tensor or None can be cut to some of its rows")
+        visible = None if self.visible is None else self.visible[rows]
+        return Memory(self.keys[rows], self.values[rows], visible)
+
 
 class KeyValues(NamedTuple):
     """Projected keys and values, split into heads."""

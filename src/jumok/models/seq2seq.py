@@ -31,6 +31,39 @@ class HeadWeights(Protocol):
     ) -> Float[Tensor, "batch head target source"]: ...
 
 
+class Copied(NamedTuple):
+    """What a decoder that copies takes from the source, at some places of the target."""
+
+    tokens: Int[Tensor, "*place source"]
+    """The source ids."""
+    weights: Float[Tensor, "*place source"]
+    """The probability of copying each, given that one is copied; that of a repeated id stands at its first place."""
+    generate: Float[Tensor, "*place"]
+    """The logit of writing a word of the decoder's own instead."""
+
+    def at(self, places: Bool[Tensor, "batch target"]) -> "Copied":
+        """The same at some places only, one after another."""
+        return Copied(*(part[places] for part in self))
+
+
+class Hidden(NamedTuple):
+    """What a decoder knows of every place of a target, before it is turned into words.
+
+    A loss needs no logits at padding: `logits = decoder.logits(hidden.states[visible])`, and for a decoder that copies,
+    `decoder.logits(hidden.states[visible], hidden.copied.at(visible))`.
+    """
+
+    states: Float[Tensor, "batch target width"]
+    attention: tuple[HeadWeights, ...] = ()
+    """As in a `Prediction`."""
+    own: tuple[HeadWeights, ...] = ()
+    """Where every place looked in the target itself, for decoders that do."""
+    copied: Copied | None = None
+    """For decoders that copy."""
+    penalty: Float[Tensor, "batch target"] | None = None
+    """As in a `Prediction`."""
+
+
 class Prediction(NamedTuple):
     """What a decoder says of a whole target at once."""
 
@@ -38,6 +71,8 @@ class Prediction(NamedTuple):
     """Scores of the next token at every place; their softmax is its distribution."""
     attention: tuple[HeadWeights, ...] = ()
     """Where every target place looked in the source, one entry for each layer that looks; empty without attention."""
+    penalty: Float[Tensor, "batch target"] | None = None
+    """What to add to the training loss of every place, such as that of coverage; None for nothing."""
 
 
 class State(ABC):

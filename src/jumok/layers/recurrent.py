@@ -1,0 +1,122 @@
+"""Recurrent layers, h(t) = f(h(t-1), x(t)): plain, GRU and LSTM, run over a whole sequence or one step at a time.
+
+The weights are those of torch.nn.RNN, GRU or LSTM, so that a whole sequence goes through PyTorch's own loop, and what
+was learned there can be stepped through here.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from jumok.errors import ConfigError
+
+LayerState = tuple[Tensor, ...]
+"""(h,), or (h, c) for an LSTM: each [*row, width]."""
+States = tuple[LayerState, ...]
+"""One for every layer, the lowest first."""
+
+TORCH: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Recurrence(nn.Module):
+    """Layers of one kind of cell on top of each other, with dropout between them.
+
+    The first layer is given `inputs` numbers at every step, and `fed` more that may depend on the step before.
+    """
+
+    def __init__(
+        self, *, cell: str, inputs: int, fed: int = 0, width: int, layers: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        check_cell(cell)
+        between = dropout if layers > 1 else 0.0  # torch warns of a dropout that has nowhere to go
+        self.rnn = TORCH[cell](inputs + fed, width, layers, batch_first=True, dropout=between)
+        self.cell, self.inputs, self.width, self.layers, self.dropout = cell, inputs, width, layers, dropout
+
+    @property
+    def parts(self) -> int:
+        """How many tensors one layer carries from step to step."""
+        return 2 if self.cell == "lstm" else 1
+
+    def forward(
+        self, x: Float[Tensor, "batch time inputs_and_fed"], states: States | None = None
+    ) -> Float[Tensor, "batch time width"]:
+        """The top layer's state after every step; `states`, each [batch, width], are where it begins."""
+        first = None if states is None else tuple(torch.stack(part) for part in zip(*states, strict=True))
+        outputs: Tensor = self.rnn(x, first if first is None or self.cell == "lstm" else first[0])[0]
+        return outputs
+
+    def stepper(self) -> "Stepper":
+        """The same layers, to be taken through a sequence step by step."""
+        dropout = self.dropout if self.training else 0.0
+        return Stepper(self.cell, self.inputs, dropout, self.rnn.all_weights)
+
+
+class Stepper:
+    """A recurrence in the middle of a sequence; the states are the caller's.
+
+    What the first layer is given is turned into its part of the gates before: `input_gates` for all steps at once,
+    `fed_gates` when it is known.
+    """
+
+    def __init__(self, cell: str, inputs: int, dropout: float, weights: list[list[nn.Parameter]]) -> None:
+        self.cell, self.dropout, self.weights = STEPS[cell], dropout, weights
+        first, _, self.bias, _ = weights[0]
+        # Taken apart once: the gradient of a part is padded to the size of the whole wherever the part was taken.
+        self.for_inputs, self.for_fed = first.split([inputs, first.shape[1] - inputs], 1)  # type: ignore[no-untyped-call]
+
+    def input_gates(self, x: Float[Tensor, "*row inputs"]) -> Float[Tensor, "*row gates"]:
+        """W x + b."""
+        return F.linear(x, self.for_inputs, self.bias)
+
+    def fed_gates(self, fed: Float[Tensor, "*row fed"]) -> Float[Tensor, "*row gates"]:
+        """C c, to be added to the other gates."""
+        return F.linear(fed, self.for_fed)
+
+    def step(self, gates: Float[Tensor, "*row gates"], states: States) -> States:
+        """One step of every layer; `gates` is what the first one gets from all that it is given."""
+        after: list[LayerState] = []
+        for layer, (state, (weight, recurrent, bias, recurrent_bias)) in enumerate(
+            zip(states, self.weights, strict=True)
+        ):
+            if layer:
+                gates = F.linear(F.dropout(after[-1][0], self.dropout), weight, bias)
+            after.append(self.cell(gates, F.linear(state[0], recurrent, recurrent_bias), state))
+        return tuple(after)
+
+
+def rnn_step(from_input: Tensor, from_state: Tensor, state: LayerState) -> LayerState:
+    """h = tanh(W x + U h)."""
+    return ((from_input + from_state).tanh(),)
+
+
+def gru_step(from_input: Tensor, from_state: Tensor, state: LayerState) -> LayerState:
+    """h = (1 − z) n + z h, with n = tanh(W x + r · U h) (Cho et al. 2014, r after the product as in cuDNN)."""
+    width = state[0].shape[-1]
+    gates = (from_input[..., : 2 * width] + from_state[..., : 2 * width]).sigmoid()
+    reset, update = gates.split(width, -1)  # type: ignore[no-untyped-call]
+    new = torch.addcmul(from_input[..., 2 * width :], reset, from_state[..., 2 * width :]).tanh()
+    return (torch.lerp(new, state[0], update),)
+
+
+def lstm_step(from_input: Tensor, from_state: Tensor, state: LayerState) -> LayerState:
+    """c = f · c + i · g, h = o · tanh(c) (Hochreiter & Schmidhuber 1997, with Gers et al.'s forget gate)."""
+    into, forget, new, out = (from_input + from_state).chunk(4, -1)
+    cell = forget.sigmoid() * state[1] + into.sigmoid() * new.tanh()
+    return out.sigmoid() * cell.tanh(), cell
+
+
+STEPS: dict[str, Callable[[Tensor, Tensor, LayerState], LayerState]] = {
+    "rnn": rnn_step,
+    "gru": gru_step,
+    "lstm": lstm_step,
+}
+
+
+def check_cell(cell: str) -> None:
+    """Raise ConfigError for a cell that is not one of ours."""
+    if cell not in TORCH:
+        raise ConfigError(f"cell must be one of {', '.join(TORCH)}, but it is {cell!r}")

@@ -1,0 +1,280 @@
+"""A recurrent decoder: fixed context, Bahdanau's or Luong's attention, over the states of any encoder."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
+from jumok.layers.recurrent import States
+from jumok.models.copying import Copying, log_mixture
+from jumok.models.one_head import OneHead
+from jumok.models.rnn import RnnConfig, own_or_shared
+from jumok.models.rnn_attention import AfterStep, BeforeStep, Carried, FixedContext, Look, Opened, Seen
+from jumok.models.seq2seq import Copied, Decoder, Encoding, Hidden, Prediction, State
+
+Attention = Literal["none", "additive", "dot", "general", "concat", "location"]
+Reach = Literal["global", "local-m", "local-p"]
+Tied = Literal["none", "output", "embeddings", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnDecoderConfig(RnnConfig):
+    """The section [decoder] of a recipe, with kind = "rnn"."""
+
+    section: ClassVar[str] = "decoder"
+
+    attention: Attention = "additive"
+    """"none" for a fixed context, "additive" for Bahdanau's, "dot", "general", "concat" or "location" for Luong's."""
+    reach: Reach = "global"
+    """How far Luong's looks: everywhere, or through a window that moves on ("local-m") or is predicted ("local-p")."""
+    half_window: int = 10
+    """How far a window reaches to either side."""
+    longest: int = 512
+    """The longest source that attention "location" has weights for."""
+    input_feeding: bool = False
+    """Whether Luong's attentional state goes into the next step, too."""
+    coverage: bool = False
+    """Whether additive attention knows, and is taught to avoid, what it has looked at before."""
+    coverage_weight: float = 1.0
+    """How much the loss of coverage counts."""
+    copy: bool = False
+    """Whether words can be copied from the source; source and target must share their vocabulary."""
+    readout: int | None = None
+    """Size of the layer before the output, that of `embedding` unless given; with Luong's attention it is `width`."""
+    tied: Tied = "none"
+    """Which are one table: target embedding and "output", source and target "embeddings", "all" three, or "none"."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("attention", Attention), ("reach", Reach), ("tied", Tied)):
+            self._one_of(name, get_args(known))
+        for name in ("half_window", "longest"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{self._said(name)}; wanted at least 1")
+        if not self.coverage_weight >= 0:
+            raise ConfigError(f"{self._said('coverage_weight')}; wanted at least 0")
+        self._check_attention()
+        self._check_output()
+
+    @property
+    def luong(self) -> bool:
+        """Whether the attention is one of Luong's."""
+        return self.attention not in ("none", "additive")
+
+    @property
+    def output_width(self) -> int:
+        """Size of what the output layer is given."""
+        return self.width if self.luong else self.embedding if self.readout is None else self.readout
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the output is the target embedding."""
+        return self.tied in ("output", "all")
+
+    @property
+    def ties_source(self) -> bool:
+        """Whether the target embedding is the source embedding."""
+        return self.tied in ("embeddings", "all")
+
+    def _check_attention(self) -> None:
+        if self.reach != "global" and not self.luong:
+            raise self._not_with("reach", "attention", "a window is for dot, general, concat and location")
+        if self.input_feeding and not self.luong:
+            raise self._not_with("input_feeding", "attention", "it is for dot, general, concat and location")
+        if self.coverage and self.attention != "additive":
+            raise self._not_with("coverage", "attention", "it is for additive")
+        if self.copy and self.attention == "none":
+            raise self._not_with("copy", "attention", "what is copied is what attention looks at")
+
+    def _check_output(self) -> None:
+        if self.readout is not None and (self.readout < 1 or (self.luong and self.readout != self.width)):
+            wanted = f"{self.width}, that of width" if self.luong else "at least 1"
+            raise ConfigError(f"{self._said('readout')}; wanted {wanted}")
+        if self.ties_output and self.output_width != self.embedding:
+            raise ConfigError(
+                f"{self._said('tied')} needs an output layer as wide as {self._said('embedding')}, but it is "
+                f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
+            )
+
+    def _not_with(self, name: str, other: str, reason: str) -> ConfigError:
+        return ConfigError(f"{self._said(name)} does not go with {self._said(other)}: {reason}")
+
+
+@dataclass(frozen=True, eq=False)
+class RnnState(State):
+    """The source once a sentence; recurrent states, and what else a step gives the next, for each hypothesis."""
+
+    opened: Opened
+    tokens: Int[Tensor, "sentence source"] | None
+    carried: Carried
+    place: int = 0
+
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "RnnState":
+        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
+        sentences = torch.arange(len(parents), device=parents.device)[:, None]
+        return replace(self, carried=self.carried.each(lambda part: part[sentences, parents]))
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "RnnState":
+        """Only these sentences go on; the others have finished."""
+        return replace(
+            self,
+            opened=self.opened.keep(sentences),
+            tokens=None if self.tokens is None else self.tokens[sentences],
+            carried=self.carried.each(lambda part: part[sentences]),
+        )
+
+
+class RnnDecoder(Decoder):
+    """Target ids to scores of the next token, over the states of any encoder; `encoder_width` is their width.
+
+    Training needs no scores where the target is padding: `hidden`, then `logits` of the places that count.
+    `embedding` is a table to use, pretrained or shared; it makes its own unless given one.
+    """
+
+    def __init__(
+        self,
+        config: RnnDecoderConfig,
+        *,
+        vocabulary: int,
+        encoder_width: int,
+        embedding: TokenEmbedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.config, self.vocabulary = config, vocabulary
+        self.embedding = own_or_shared(
+            embedding, vocabulary=vocabulary, width=config.embedding, scale=config.ties_output
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.look = _look(config, encoder_width)
+        self.recurrence = Recurrence(
+            cell=config.cell,
+            inputs=config.embedding,
+            fed=self.look.fed_width,
+            width=config.width,
+            layers=config.layers,
+            dropout=config.dropout,
+        )
+        self.to_first = nn.Linear(encoder_width, config.layers * self.recurrence.parts * config.width)
+        known = config.width + config.embedding + encoder_width
+        self.to_readout = None if config.luong else nn.Linear(known, config.output_width)
+        self.copying = Copying(width=known) if config.copy else None
+        self.output = nn.Linear(config.output_width, vocabulary)
+        if config.ties_output:
+            self.output.weight = _table(self.embedding, config)
+
+    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
+        """Predict every next token of a known target at once (teacher forcing)."""
+        hidden = self.hidden(encoding, target_in)
+        return Prediction(self.logits(hidden.states, hidden.copied), hidden.attention, hidden.penalty)
+
+    def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
+        """Everything up to the output layer, for every place of a known target."""
+        words = self.dropout(self.embedding(target_in))
+        carried = self._first(encoding)
+        run = self._one_by_one if self.look.feeds_back else self.look.all_steps
+        seen = run(self.recurrence, encoding, words, carried)
+        return self._told(seen, words, encoding.tokens)
+
+    def logits(
+        self, states: Float[Tensor, "*place width"], copied: Copied | None = None
+    ) -> Float[Tensor, "*place vocabulary"]:
+        """Scores of every token as the next one, from hidden states of any places; log-probabilities if it copies."""
+        scores: Tensor = self.output(states)
+        if self.copying is None:
+            return scores
+        if copied is None:
+            raise ArgumentError("this decoder copies, so its logits need `copied` of the same places, too")
+        return log_mixture(scores, copied)
+
+    def start(self, encoding: Encoding, *, capacity: int) -> RnnState:
+        """Stand before the first token, with a beam of one hypothesis; `capacity` is not needed here."""
+        opened = self.look.open(encoding, self.recurrence.stepper())
+        return RnnState(opened, encoding.tokens, self._first(encoding))
+
+    def step(
+        self, state: State, tokens: Int[Tensor, "sentence beam"]
+    ) -> tuple[Float[Tensor, "sentence beam vocabulary"], RnnState]:
+        """Append one token to every hypothesis: the log-probabilities of what comes next, and where that leaves us."""
+        hidden, state = self.advance(state, tokens)
+        logits = self.logits(hidden.states, hidden.copied)
+        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), state
+
+    def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, RnnState]:
+        """A step up to the hidden states [sentence, beam, width]; its weights are [sentence, 1, beam, source]."""
+        state = _checked(state, tokens)
+        words = self.dropout(self.embedding(tokens))
+        stepper = self.recurrence.stepper()
+        gates = stepper.input_gates(words)
+        seen, carried = self.look.step(stepper, state.opened, gates, state.carried, state.place)
+        return self._told(seen, words, state.tokens), replace(state, carried=carried, place=state.place + 1)
+
+    def _first(self, encoding: Encoding) -> Carried:
+        """s(0) = tanh(W summary), for every layer and with a beam of one."""
+        config = self.config
+        shape = (config.layers, self.recurrence.parts, config.width)
+        states = self.to_first(encoding.summary)[:, None].tanh().unflatten(-1, shape)
+        layers: States = tuple(tuple(layer.unbind(2)) for layer in states.unbind(2))
+        return self.look.first(encoding, layers)
+
+    def _one_by_one(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
+        stepper = recurrence.stepper()
+        opened, steps = self.look.open(encoding, stepper), []
+        for place, gates in enumerate(stepper.input_gates(words)[:, :, None].unbind(1)):
+            seen, carried = self.look.step(stepper, opened, gates, carried, place)
+            steps.append(seen)
+        return Seen.joined(steps)
+
+    def _told(self, seen: Seen, words: Tensor, tokens: Tensor | None) -> Hidden:
+        """t = tanh(W [s; y; c]), or Luong's s̃ as it is; and what else the output needs of a step."""
+        known = torch.cat([seen.state, words, seen.context], -1) if self.to_readout or self.copying else None
+        states = seen.state if self.to_readout is None else self.to_readout(known).tanh()
+        attention = OneHead(seen.weights)
+        copied = None
+        if self.copying is not None:
+            if tokens is None:
+                raise ArgumentError("this decoder copies, but the encoding has no tokens to copy; set copy = false")
+            copied = self.copying(known, attention().squeeze(1), tokens)
+        return Hidden(self.dropout(states), (attention,) if seen.weights else (), (), copied, seen.penalty)
+
+
+def _look(config: RnnDecoderConfig, encoder_width: int) -> Look:
+    if config.attention == "none":
+        return FixedContext(encoder_width=encoder_width)
+    if config.attention == "additive":
+        return BeforeStep(
+            width=config.width,
+            encoder_width=encoder_width,
+            coverage=config.coverage,
+            coverage_weight=config.coverage_weight,
+        )
+    attention = LuongAttention(
+        query_width=config.width,
+        key_width=encoder_width,
+        score=config.attention,
+        reach=config.reach,
+        half_window=config.half_window,
+        longest=config.longest,
+    )
+    return AfterStep(attention, width=config.width, input_feeding=config.input_feeding)
+
+
+def _table(embedding: TokenEmbedding, config: RnnDecoderConfig) -> nn.Parameter:
+    if embedding.project is not None:
+        raise ConfigError(
+            f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when {config.section}.embedding = "
+            f'{config.embedding}; set {config.section}.tied = "none"'
+        )
+    return embedding.table
+
+
+def _checked(state: State, tokens: Tensor) -> RnnState:
+    if not isinstance(state, RnnState):
+        raise ArgumentError(f"state must come from this decoder's start or step, but it is a {type(state).__name__}")
+    wanted = list(state.carried.states[0][0].shape[:2])
+    if list(tokens.shape) != wanted:
+        raise ArgumentError(f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state")
+    return state

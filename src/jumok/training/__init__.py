@@ -1,0 +1,32 @@
+"""From a model and batches to a trained model: loss, schedule, step, checkpoint, loop."""
+
+from jumok.training.averaging import average_files, average_tensors
+from jumok.training.config import TrainingConfig
+from jumok.training.loop import TrainingResult, Validator, train
+from jumok.training.loss import BatchSource, Loss, batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
+from jumok.training.metrics import read_metrics
+from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
+from jumok.training.schedule import learning_rate
+from jumok.training.state import TrainingState
+
+__all__ = [
+    "BarReport",
+    "BatchSource",
+    "LineReport",
+    "Loss",
+    "Report",
+    "TrainingConfig",
+    "TrainingResult",
+    "TrainingState",
+    "Validator",
+    "average_files",
+    "average_tensors",
+    "batch_loss",
+    "held_out_loss",
+    "learning_rate",
+    "perplexity",
+    "read_metrics",
+    "report_to_stderr",
+    "smoothed_cross_entropy",
+    "train",
+]

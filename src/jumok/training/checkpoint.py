@@ -1,0 +1,173 @@
+"""Checkpoints on disk: a folder of files that appears whole or not at all, and is checked when it is read.
+
+    checkpoints/step-00001000/model.safetensors, ..., manifest.json     name, bytes and SHA-256 of every other file
+
+A checkpoint is written under a hidden name, forced to disk, and renamed; removed ones are renamed before they go. So
+whatever moment the power fails at, every folder called step-... is complete.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from jumok.errors import CheckpointError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+WRITING, REMOVING, REPLACED, DAMAGED = ".writing-", ".removing-", ".replaced-", "damaged-"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    return sorted(folder.glob("step-[0-9]*"), key=step_of)
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint after a step is."""
+    return folder / f"step-{step:08}"
+
+
+def step_of(path: Path) -> int:
+    """The step a checkpoint was written after."""
+    return int(path.name.removeprefix("step-"))
+
+
+def write_checkpoint(folder: Path, step: int, parts: dict[str, Callable[[], bytes]]) -> Path:
+    """Write a checkpoint of the files `parts` makes, one after another; on any failure the folder stays as it was."""
+    path = checkpoint_path(folder, step)
+    writing = folder / f"{WRITING}{path.name}"
+    try:
+        with _said("write the checkpoint", path):
+            shutil.rmtree(writing, ignore_errors=True)
+            writing.mkdir(parents=True)
+            files = {name: _write(writing / name, make()) for name, make in parts.items()}
+            _write(writing / MANIFEST, json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
+            _sync(writing)
+            _put(writing, path)
+            _sync(folder)
+    finally:
+        shutil.rmtree(writing, ignore_errors=True)
+    return path
+
+
+def read_checkpoint(path: Path) -> dict[str, bytes]:
+    """Every file of a checkpoint, each with the length and checksum it was written with."""
+    files = _manifest(path)
+    return {name: _read(path / name, wanted) for name, wanted in files.items()}
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged checkpoint, so that it is no longer one but can still be looked at."""
+    aside = path.with_name(DAMAGED + path.name)
+    with _said("rename", path):
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+    return aside
+
+
+def prune(folder: Path, *, keep: int, best: int | None) -> None:
+    """Remove all checkpoints but the newest `keep` and the one of step `best`."""
+    for path in checkpoints(folder)[:-keep]:
+        if step_of(path) != best:
+            with _said("remove", path):
+                going = path.rename(path.with_name(REMOVING + path.name))
+                shutil.rmtree(going)
+
+
+def tidy(folder: Path) -> None:
+    """Clear away what a killed process left half done."""
+    with _said("tidy", folder):
+        for old in folder.glob(f"{REPLACED}*"):
+            place = folder / old.name.removeprefix(REPLACED)
+            if not place.exists():
+                old.rename(place)
+        for prefix in (WRITING, REMOVING, REPLACED):
+            for path in folder.glob(f"{prefix}*"):
+                shutil.rmtree(path)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Rename `new` to `path`, where there may be an older one; `tidy` can undo the first half of that."""
+    old = path.with_name(REPLACED + path.name)
+    if path.exists():
+        path.rename(old)
+    new.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(path: Path, content: bytes) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"bytes": len(content), "sha256": sha256(content).hexdigest()}
+
+
+def _sync(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _manifest(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        if manifest["format"] != FORMAT:
+            raise CheckpointError(f"{path} is of format {manifest['format']}, which a newer jumok wrote; upgrade jumok")
+        files: dict[str, dict[str, Any]] = manifest["files"]
+        if any(Path(name).name != name for name in files):
+            raise ValueError("a file outside the folder")
+    except FileNotFoundError:
+        raise CheckpointError(f"{path / MANIFEST} is missing; {_advice(path)}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path / MANIFEST}: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{path / MANIFEST} is damaged; {_advice(path)}") from None
+    return files
+
+
+def _read(path: Path, wanted: dict[str, Any]) -> bytes:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; {_advice(path.parent)}") from None
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(content) != wanted.get("bytes"):
+        raise CheckpointError(
+            f"{path} has {len(content)} bytes but was written with {wanted.get('bytes')}; {_advice(path.parent)}"
+        )
+    if sha256(content).hexdigest() != wanted.get("sha256"):
+        raise CheckpointError(f"{path} was changed after it was written: its checksum differs; {_advice(path.parent)}")
+    return content
+
+
+def _advice(path: Path) -> str:
+    return f"copy {path.name} again from where it is whole, or delete it to go on from the one before"
+
+
+@contextmanager
+def _said(what: str, path: Path) -> Iterator[None]:
+    """Turn the system's errors into one line with what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: "free some space on the disk, then go on with --resume",
+            errno.EDQUOT: "free some of your quota, then go on with --resume",
+            errno.EROFS: "name a folder that can be written to",
+            errno.EACCES: "name a folder you may write to, or change its permissions",
+            errno.EPERM: "name a folder you may write to, or change its permissions",
+        }.get(error.errno or 0, "then go on with --resume")
+        raise CheckpointError(
+            f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
+        ) from None

@@ -1,0 +1,222 @@
+"""The training loop: step, validate, save, until done or interrupted; and the same again after a resume."""
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing, nullcontext
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from jumok.errors import ConfigError
+from jumok.training.checkpoint import checkpoints, prune
+from jumok.training.config import TrainingConfig
+from jumok.training.ema import MovingAverage
+from jumok.training.final import best_weights, mean_if_no_worse, write_final
+from jumok.training.loss import BatchSource
+from jumok.training.optimiser import make_optimiser, set_rate
+from jumok.training.progress import Report
+from jumok.training.reading import Position, ReadAhead
+from jumok.training.recorder import Recorder
+from jumok.training.resume import begin
+from jumok.training.schedule import learning_rate
+from jumok.training.snapshot import save_snapshot
+from jumok.training.state import TrainingState
+from jumok.training.step import autocast, train_step
+from jumok.training.stopping import StopRequest
+
+Validator = Callable[[nn.Module], dict[str, float]]
+Reason = Literal["steps", "minutes", "patience", "interrupted"]
+
+
+class TrainingResult(NamedTuple):
+    """How training went; the model now has the weights that were written to `path`."""
+
+    path: Path
+    """The final weights, model.safetensors."""
+    stopped: Reason
+    state: TrainingState
+
+
+def train(
+    model: nn.Module,
+    batches: BatchSource,
+    config: TrainingConfig,
+    *,
+    folder: str | Path,
+    validate: Validator | None = None,
+    report: Report | None = None,
+    resume: bool = False,
+    data: str = "",
+    draw: Callable[[Path], object] | None = None,
+) -> TrainingResult:
+    """Train the model into `folder`: checkpoints/, metrics.jsonl, and in the end model.safetensors.
+
+    `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
+    `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
+    the batches are made of; a resume with another is refused. `draw` is called with metrics.jsonl after validations.
+    """
+    report, device = report or Report(), next(model.parameters()).device
+    with ExitStack() as stack:
+        trainer = Trainer(model, config, Path(folder), report, validate, data, resume=resume)
+        stack.callback(trainer.recorder.close)
+        state = trainer.state
+        position = Position(state.epoch, state.index)
+        reader = stack.enter_context(closing(ReadAhead(batches, position, config.accumulate)))
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stop = stack.enter_context(StopRequest())
+        stack.callback(report.end)
+        report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
+        stopped = trainer.run(reader, stop, draw)
+        with stop.at_once():
+            path = trainer.finish(stopped)
+    return TrainingResult(path, stopped, state)
+
+
+class Trainer:
+    """A run in progress: the model and all that changes with it. `train` is the way in."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: TrainingConfig,
+        folder: Path,
+        report: Report,
+        validate: Validator | None,
+        data: str,
+        *,
+        resume: bool,
+    ) -> None:
+        self.model, self.config, self.folder, self.data = model, config, folder, data
+        device = next(model.parameters()).device
+        autocast(config, device)  # says at once if the precision cannot be had
+        self.optimiser = make_optimiser(model, config)
+        self.average = MovingAverage(model, config.ema) if config.ema else None
+        self.state = begin(folder, model, self.optimiser, self.average, config, data, resume=resume, say=report.say)
+        self.recorder = Recorder(folder, self.state, device, report)
+        self._validator = validate
+        self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
+        self._unsaved = False
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.folder / "checkpoints"
+
+    def run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
+        """Until something says to stop, with everything saved."""
+        self.model.train()
+        while True:
+            if not stop.asked and self.validation_due() and self.validate(stop) and draw is not None:
+                draw(self.recorder.path)
+            reason: Reason | None = "interrupted" if stop.asked else self.finished()
+            if self._unsaved and (reason or self.save_due()):
+                self.save()
+            if reason:
+                return reason
+            self.step(reader)
+
+    def step(self, reader: ReadAhead) -> None:
+        """One update of the weights and of everything that follows them."""
+        state, config = self.state, self.config
+        number, found = state.step + 1, reader.next()
+        rate = learning_rate(number, config, width=self._width)
+        set_rate(self.optimiser, rate)
+        outcome = train_step(
+            self.model, self.optimiser, found.batches, config, step=number, say=self.recorder.report.say
+        )
+        if self.average is not None:
+            self.average.update(self.model, number)
+        state.step, (state.epoch, state.index) = number, found.after
+        state.tokens += outcome.tokens
+        state.splits += outcome.splits
+        self._unsaved = True
+        self.recorder.step(state, outcome)
+        if number % config.log_every == 0:
+            self.recorder.line(state, rate=rate)
+
+    def validation_due(self) -> bool:
+        """Whether this step is to be validated and has not been."""
+        if self._validator is None or self.state.step <= self.state.validated:
+            return False
+        return self.state.step % self.config.validate_every == 0 or self.finished() in ("steps", "minutes")
+
+    def validate(self, stop: StopRequest) -> bool:
+        """Validate this step; False if Ctrl-C broke it off, in which case it comes again after the resume."""
+        try:
+            with stop.at_once():
+                scores = self.scores()
+        except KeyboardInterrupt:
+            if not stop.asked:
+                raise
+            return False
+        best = self.state.judge(scores[self.config.metric], lower_is_better=self.config.lower_is_better)
+        self._unsaved = True
+        self.recorder.validation(self.state, scores, best=best)
+        return True
+
+    def scores(self) -> dict[str, float]:
+        """What the validator says of the model, or of the moving average of its weights."""
+        assert self._validator is not None
+        self.model.eval()
+        try:
+            with torch.no_grad(), self.average.in_place(self.model) if self.average else nullcontext():
+                scores = {name: float(value) for name, value in self._validator(self.model).items()}
+        finally:
+            self.model.train()
+        if self.config.metric not in scores:
+            raise ConfigError(
+                f'training.metric = "{self.config.metric}", but validation gives {", ".join(scores) or "nothing"}'
+            )
+        return scores
+
+    def save_due(self) -> bool:
+        """Whether a checkpoint belongs after this step: regularly, and after every validation."""
+        step = self.state.step
+        return step % (self.config.save_every or self.config.validate_every) == 0 or step == self.state.validated
+
+    def save(self) -> None:
+        """Write a checkpoint and remove those that are no longer wanted."""
+        self.state.sums = self.recorder.sums()
+        self.recorder.tick(self.state)
+        save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.data)
+        prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
+        self._unsaved = False
+
+    def finished(self) -> Reason | None:
+        """What limit has been reached, if any."""
+        state, config = self.state, self.config
+        if state.step >= config.steps:
+            return "steps"
+        if config.patience and state.waited >= config.patience:
+            return "patience"
+        if config.minutes and state.seconds >= 60 * config.minutes:
+            return "minutes"
+        return None
+
+    def finish(self, stopped: Reason) -> Path:
+        """Say why training is over, and write the final model."""
+        say = self.recorder.report.say
+        say(self._why(stopped))
+        weights = best_weights(self.checkpoints, self.model, self.average, self.state)
+        newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
+        if len(newest) > 1 and stopped != "interrupted":
+            score = None if self.state.best is None else lambda: self.scores()[self.config.metric]
+            weights = mean_if_no_worse(newest, weights, self.model, score, self._no_worse, say)
+        return write_final(self.folder, self.model.eval(), weights)
+
+    def _no_worse(self, score: float) -> bool:
+        best = self.state.best
+        return best is None or (score <= best if self.config.lower_is_better else score >= best)
+
+    def _why(self, stopped: Reason) -> str:
+        step, config = self.state.step, self.config
+        if stopped == "interrupted":
+            return f"stopped after step {step}, all saved in {self.folder}; go on with --resume"
+        if stopped == "patience":
+            return (
+                f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done; "
+                "to go on, raise training.patience and use --resume"
+            )
+        limit = f"training.steps = {config.steps}" if stopped == "steps" else f"training.minutes = {config.minutes:g}"
+        return f"step {step}: {limit} reached; to go on, raise it and use --resume"

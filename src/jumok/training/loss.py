@@ -1,0 +1,105 @@
+"""How surprised a model is by the targets: cross-entropy over the tokens that are there."""
+
+import math
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.data import Batch
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`."""
+
+    def steps(self, epoch: int) -> int: ...
+
+    def batch(self, epoch: int, step: int) -> Batch: ...
+
+
+class Loss(NamedTuple):
+    """Sums over tokens; a batch's mean is total / tokens."""
+
+    total: Float[Tensor, ""]
+    """What is minimised: smoothed cross-entropy, and the model's own penalty where it has one."""
+    surprise: Float[Tensor, ""]
+    """Cross-entropy alone, in nats: what perplexity is made of. No gradient."""
+
+
+class Places(NamedTuple):
+    """The target tokens of a batch that are there, by their place among all, padding counted."""
+
+    at: Int[Tensor, " token"]
+    target: Int[Tensor, " token"]
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Places":
+        """Find them; on the CPU, so that no GPU has to wait for it."""
+        at = batch.target_visible.flatten().nonzero().flatten()
+        return cls(at, batch.target_out.flatten()[at])
+
+    def to(self, device: torch.device | str) -> "Places":
+        """The same on another device."""
+        return Places(*(part.to(device, non_blocking=True) for part in self))
+
+
+def smoothed_cross_entropy(
+    logits: Float[Tensor, "token vocabulary"],
+    target: Int[Tensor, " token"],
+    *,
+    smoothing: float = 0.0,
+    gaps: bool = False,
+) -> Loss:
+    """Sum over tokens of -(1 - smoothing) · log p(target) - smoothing · mean over v of log p(v).
+
+    Where logits may be -inf, as the log-probabilities of a model that copies, `gaps` takes the mean over the tokens
+    that are possible; it costs a second pass over the logits.
+    """
+    log_probs = F.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    surprise = -log_probs.gather(1, target[:, None]).sum()
+    if not smoothing:
+        return Loss(surprise, surprise.detach())
+    if gaps:
+        possible = log_probs.detach() > -torch.inf
+        spread = -(log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1)).sum()
+    else:
+        spread = -log_probs.sum() / log_probs.shape[-1]
+    return Loss((1 - smoothing) * surprise + smoothing * spread, surprise.detach())
+
+
+def batch_loss(model: nn.Module, batch: Batch, places: Places, *, smoothing: float = 0.0) -> Loss:
+    """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
+    encoder: Any = model.encoder
+    decoder: Any = model.decoder
+    hidden = decoder.hidden(encoder(batch.source, batch.source_visible), batch.target_in)
+    states = hidden.states.flatten(0, 1)[places.at]
+    copied = getattr(hidden, "copied", None)
+    if copied is None:
+        logits = decoder.logits(states)
+    else:
+        logits = decoder.logits(states, copied._make(part.flatten(0, 1)[places.at] for part in copied))
+    loss = smoothed_cross_entropy(logits, places.target, smoothing=smoothing, gaps=copied is not None)
+    penalty = getattr(hidden, "penalty", None)
+    return loss if penalty is None else loss._replace(total=loss.total + penalty.flatten()[places.at].sum())
+
+
+@torch.no_grad()
+def held_out_loss(model: nn.Module, batches: BatchSource) -> dict[str, float]:
+    """Loss per token and perplexity over one pass of `batches`: part of what a validator gives back."""
+    device = next(model.parameters()).device
+    surprise, tokens = 0.0, 0
+    for step in range(batches.steps(0)):
+        batch = batches.batch(0, step)
+        places = Places.of(batch)
+        surprise += float(batch_loss(model, batch.to(device), places.to(device)).surprise)
+        tokens += len(places.at)
+    loss = surprise / max(tokens, 1)
+    return {"loss": loss, "perplexity": perplexity(loss)}
+
+
+def perplexity(loss: float) -> float:
+    """How many equally likely tokens would surprise as much: e to the loss per token."""
+    return math.inf if loss > 700 else math.exp(loss)

@@ -1,0 +1,79 @@
+"""AdamW over a model's weights, and its moments as named tensors that a checkpoint can hold."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from jumok.layers import LearnedPositions, TokenEmbedding
+from jumok.training.config import TrainingConfig
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+def make_optimiser(model: nn.Module, config: TrainingConfig) -> AdamW:
+    """AdamW whose weight decay reaches matrices only, not biases, norms or embeddings (Loshchilov & Hutter 2019)."""
+    decayed: list[Tensor] = []
+    spared: list[Tensor] = []
+    tables = {
+        id(table)
+        for module in model.modules()
+        if isinstance(module, (nn.Embedding, TokenEmbedding, LearnedPositions))
+        for table in module.parameters(recurse=False)
+    }
+    for parameter in trained(model).values():
+        (spared if parameter.ndim < 2 or id(parameter) in tables else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+    # One kernel over all weights, which can also leave them alone without anyone waiting to know.
+    return AdamW([group for group in groups if group["params"]], betas=config.betas, eps=1e-8, fused=True)
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that learn, each once, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def moments(model: nn.Module, optimiser: AdamW) -> dict[str, Tensor]:
+    """What the optimiser remembers of every weight, as "exp_avg/encoder.table"."""
+    return {
+        f"{moment}/{name}": optimiser.state[parameter][moment]
+        for name, parameter in trained(model).items()
+        if parameter in optimiser.state
+        for moment in MOMENTS
+    }
+
+
+def load_moments(model: nn.Module, optimiser: AdamW, tensors: dict[str, Tensor]) -> None:
+    """Put back what `moments` gave."""
+    names = {id(parameter): name for name, parameter in trained(model).items()}
+    order = [names[id(parameter)] for group in optimiser.param_groups for parameter in group["params"]]
+    state = {
+        number: {moment: tensors[f"{moment}/{name}"] for moment in MOMENTS}
+        for number, name in enumerate(order)
+        if f"step/{name}" in tensors
+    }
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def set_rate(optimiser: AdamW, rate: float) -> None:
+    """The learning rate of the next step."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+
+
+@torch.no_grad()
+def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
+    """Move the weights along their gradients: the norm of those, and 1.0 if it was not finite and nothing moved."""
+    parameters = [weight for group in optimiser.param_groups for weight in group["params"] if weight.grad is not None]
+    norm = nn.utils.get_total_norm([weight.grad for weight in parameters], foreach=True)
+    if clip:
+        nn.utils.clip_grads_with_norm_(parameters, clip, norm, foreach=True)
+    broken = (~norm.isfinite()).to(torch.float32)
+    # The fused kernel looks at this itself; asking here would make a GPU wait every step.
+    optimiser.found_inf = broken  # type: ignore[attr-defined]
+    optimiser.step()
+    return norm, broken

@@ -1,0 +1,158 @@
+"""What someone watching sees on standard error: a bar in a terminal, lines in a log file."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from jumok.training.metrics import Record
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Report:
+    """Is told what happens while training; this one keeps it to itself."""
+
+    def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
+        """Training starts after `step`; `seconds` of its `minutes` are used up."""
+
+    def step(self, step: int) -> None:
+        """A step is done."""
+
+    def record(self, record: Record) -> None:
+        """A line of metrics was written."""
+
+    def say(self, message: str) -> None:
+        """Something worth a sentence happened."""
+
+    def end(self) -> None:
+        """Training is over, whatever the reason."""
+
+
+class LineReport(Report):
+    """A line for every record, for log files."""
+
+    def say(self, message: str) -> None:
+        """Print the sentence."""
+        print(message, file=sys.stderr, flush=True)
+
+    def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
+        """Take the time."""
+        self._left = TimeLeft(step=step, steps=steps, minutes=minutes, seconds=seconds)
+        self._steps = steps
+
+    def record(self, record: Record) -> None:
+        """Print the numbers that matter."""
+        place = f"step {record['step']}/{self._steps}"
+        if "validation" in record:
+            self.say(f"{place}  validation: {scores(record)}")
+        else:
+            self.say(f"{place}  {numbers(record)}  {clock(self._left.after(record['step']))} left")
+
+
+class BarReport(Report):
+    """A bar with the step, loss, tokens a second, time left and last validation."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._fields = {"numbers": "", "left": "", "validation": ""}
+
+    def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
+        """Draw the bar."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._left = TimeLeft(step=step, steps=steps, minutes=minutes, seconds=seconds)
+        self._bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[numbers]}"),
+            TextColumn("[dim]{task.fields[left]}"),
+            TextColumn("[green]{task.fields[validation]}"),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+        self._task = self._bar.add_task("training", total=steps, completed=step)
+        self._show(step)
+        self._bar.start()
+
+    def step(self, step: int) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._fields["left"] = f"{clock(self._left.after(step))} left"
+            self._show(step)
+
+    def record(self, record: Record) -> None:
+        """Show the newest numbers beside the bar."""
+        if "validation" in record:
+            self._fields["validation"] = scores(record)
+            self.say(f"step {record['step']}: {scores(record)}")
+        else:
+            self._fields["numbers"] = numbers(record)
+
+    def say(self, message: str) -> None:
+        """Print the sentence above the bar."""
+        if self._bar is None:
+            print(message, file=sys.stderr, flush=True)
+        else:
+            self._bar.console.print(message, markup=False, highlight=False)
+
+    def _show(self, step: int) -> None:
+        fields: dict[str, Any] = self._fields
+        assert self._bar is not None
+        self._bar.update(self._task, completed=step, **fields)
+
+    def end(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def report_to_stderr() -> Report:
+    """A bar if standard error is a terminal, else lines."""
+    return BarReport() if sys.stderr.isatty() else LineReport()
+
+
+class TimeLeft:
+    """How long training will still take, by the pace so far and the limits of steps and minutes."""
+
+    def __init__(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
+        self._first, self._steps = step, steps
+        self._started = time.monotonic()
+        self._deadline = self._started + 60 * minutes - seconds if minutes else None
+
+    def after(self, step: int) -> float | None:
+        """Seconds left after `step`; None while there is nothing to tell it by."""
+        now = time.monotonic()
+        if step <= self._first:
+            return None
+        left = (self._steps - step) * (now - self._started) / (step - self._first)
+        return left if self._deadline is None else max(min(left, self._deadline - now), 0.0)
+
+
+def numbers(record: Record) -> str:
+    """Loss, pace and what else of a record is worth the room."""
+    text = f"loss {record['loss']:.3f}  {pace(record['tokens_per_second'])} tok/s"
+    return text + (f"  {record['skipped']} skipped" if record["skipped"] else "")
+
+
+def scores(record: Record) -> str:
+    """The scores of a validation, a star where they are the best so far."""
+    text = "  ".join(f"{name} {value:.4g}" for name, value in record["validation"].items())
+    return text + (" *" if record["best"] else "")
+
+
+def pace(rate: float) -> str:
+    """12345.6 as 12.3k."""
+    return f"{rate / 1000:.1f}k" if rate >= 1000 else f"{rate:.0f}"
+
+
+def clock(seconds: float | None) -> str:
+    """Seconds as 1:02:03, or 2:03."""
+    if seconds is None:
+        return "-:--"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

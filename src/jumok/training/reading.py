@@ -1,0 +1,59 @@
+"""The batches of every step, read by a thread while the step before is computed."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from jumok.data import Batch
+from jumok.errors import DataError
+from jumok.training.loss import BatchSource
+
+
+class Position(NamedTuple):
+    """Where reading stands: the next batch is this `number` of this `epoch`."""
+
+    epoch: int
+    number: int
+
+
+class StepBatches(NamedTuple):
+    """The batches of one step, and where the next begins."""
+
+    batches: list[Batch]
+    after: Position
+
+
+def read_step(source: BatchSource, position: Position, count: int) -> StepBatches:
+    """`count` batches from `position` on, over the end of an epoch into the next."""
+    epoch, number = position
+    batches: list[Batch] = []
+    while len(batches) < count:
+        if number >= (steps := source.steps(epoch)):
+            if steps == 0:
+                raise DataError(f"epoch {epoch} of the training data has no batches; is the corpus empty?")
+            epoch, number = epoch + 1, 0
+            continue
+        batches.append(source.batch(epoch, number))
+        number += 1
+    return StepBatches(batches, Position(epoch, number))
+
+
+class ReadAhead:
+    """`next()` gives the batches of one step after another; the following ones are being read meanwhile."""
+
+    def __init__(self, source: BatchSource, position: Position, count: int) -> None:
+        self._source, self._count = source, count
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
+        self._coming: Future[StepBatches] = self._read(position)
+
+    def next(self) -> StepBatches:
+        """The batches of the next step."""
+        found = self._coming.result()
+        self._coming = self._read(found.after)
+        return found
+
+    def _read(self, position: Position) -> Future[StepBatches]:
+        return self._thread.submit(read_step, self._source, position, self._count)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=True, cancel_futures=True)

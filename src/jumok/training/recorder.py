@@ -1,0 +1,98 @@
+"""Keeps the numbers of a run: sums them up over steps, writes lines of metrics, and tells whoever watches."""
+
+import time
+from pathlib import Path
+
+import torch
+
+from jumok.errors import TrainingError
+from jumok.training.loss import perplexity
+from jumok.training.metrics import Metrics, Record
+from jumok.training.progress import Report
+from jumok.training.state import Summary, Sums, TrainingState
+from jumok.training.step import StepOutcome
+
+HOPELESS = 100
+"""Steps in a row without a finite gradient after which training gives up."""
+ADVICE = "lower training.learning_rate, lengthen training.warmup, or set training.clip"
+
+
+class Recorder:
+    """Writes metrics.jsonl in `folder` and reports; also the clock of the run."""
+
+    def __init__(self, folder: Path, state: TrainingState, device: torch.device, report: Report) -> None:
+        self.report = report
+        self._sums = Sums(device, state.sums)
+        self._metrics = Metrics(folder, step=state.step, validated=state.validated)
+        self._last = time.monotonic()
+        self._tokens, self._seconds = 0, 0.0
+
+    @property
+    def path(self) -> Path:
+        """The file of metrics."""
+        return self._metrics.path
+
+    def step(self, state: TrainingState, outcome: StepOutcome) -> None:
+        """Count a step that has been done."""
+        self._sums.add(outcome)
+        self._tokens += outcome.tokens
+        self._seconds += self.tick(state)
+        self.report.step(state.step)
+
+    def line(self, state: TrainingState, *, rate: float) -> None:
+        """Write the means since the last line."""
+        found = self._sums.read()
+        self._sums.begin_line()
+        self._seconds += self.tick(state)
+        record = {
+            "step": state.step,
+            "epoch": state.epoch,
+            "loss": found.loss,
+            "perplexity": perplexity(found.loss),
+            "learning_rate": rate,
+            "gradient_norm": found.norm,
+            "tokens": state.tokens,
+            "skipped": found.skipped,
+            "tokens_per_second": self._tokens / max(self._seconds, 1e-9),
+            "seconds": state.seconds,
+        }
+        self._tokens, self._seconds = 0, 0.0
+        self._write(record)
+        self._say_skipped(state, found)
+
+    def validation(self, state: TrainingState, scores: dict[str, float], *, best: bool) -> None:
+        """Write the scores of a validation."""
+        self.tick(state)
+        self._write({"step": state.step, "validation": scores, "best": best, "seconds": state.seconds})
+
+    def tick(self, state: TrainingState) -> float:
+        """Put the time since the last call on the run's clock; how long that was."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        state.seconds += passed
+        return passed
+
+    def sums(self) -> list[float]:
+        """What has to be saved to go on in the middle of a line."""
+        values: list[float] = self._sums.values.tolist()
+        return values
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._metrics.close()
+
+    def _write(self, record: Record) -> None:
+        self._metrics.write(record)
+        self.report.record(record)
+
+    def _say_skipped(self, state: TrainingState, found: Summary) -> None:
+        if found.skipped_in_a_row >= HOPELESS:
+            raise TrainingError(
+                f"the gradients of the last {found.skipped_in_a_row} steps were not finite, so nothing is learned any "
+                f"more; {ADVICE}, and train into another folder"
+            )
+        if found.skipped_now:
+            self.report.say(
+                f"step {state.step}: {found.skipped_now} steps since the last line were skipped because their "
+                f"gradients were not finite; if this goes on, {ADVICE}"
+            )

@@ -1,0 +1,79 @@
+"""Where a run begins: at nothing in an empty folder, or at the newest checkpoint that is whole."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+from torch.optim import AdamW
+
+from jumok.errors import CheckpointError
+from jumok.training.checkpoint import checkpoints, set_aside, tidy
+from jumok.training.config import TrainingConfig
+from jumok.training.ema import MovingAverage
+from jumok.training.snapshot import Snapshot, read_snapshot, restore
+from jumok.training.state import TrainingState, check_same_run, made_by
+
+WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
+"""What training puts into a run's folder."""
+
+
+def begin(
+    folder: Path,
+    model: nn.Module,
+    optimiser: AdamW,
+    average: MovingAverage | None,
+    config: TrainingConfig,
+    data: str,
+    *,
+    resume: bool,
+    say: Callable[[str], None],
+) -> TrainingState:
+    """The state to go on from, with everything put in place as it was then."""
+    make_folder(folder, resume=resume)
+    tidy(folder / "checkpoints")
+    snapshot = newest_whole(folder / "checkpoints", say) if resume else None
+    if snapshot is None:
+        if resume:
+            say(f"there is no checkpoint in {folder} yet; starting at the first step")
+        return TrainingState()
+    check_same_run(snapshot.rest, config, data, folder)
+    restore(snapshot, model, optimiser, average)
+    before, now = snapshot.rest["made_by"], made_by()
+    if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
+        say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
+    say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
+    return snapshot.state
+
+
+def make_folder(folder: Path, *, resume: bool) -> None:
+    """Make the run's folder, unless a run is there that is not to be resumed."""
+    there = [name for name in WRITTEN if (folder / name).exists()]
+    if there and not resume:
+        raise CheckpointError(
+            f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
+            "train into another folder, or delete this one"
+        )
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot make the folder {folder / 'checkpoints'}: {error.strerror or error}; name one you may write to"
+        ) from None
+
+
+def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
+    """The newest checkpoint; where it is damaged the one before it, and that is said. None if there never was any."""
+    found, damage = checkpoints(folder), None
+    for path in reversed(found):
+        try:
+            snapshot = read_snapshot(path)
+        except CheckpointError as error:
+            damage = damage or error
+            say(f"{error}")
+            continue
+        for newer in found[found.index(path) + 1 :]:
+            say(f"going on from {path.name} instead; {newer.name} is now called {set_aside(newer).name}")
+        return snapshot
+    if damage is not None:
+        raise CheckpointError(f"no checkpoint in {folder} is whole; the newest: {damage}")
+    return None

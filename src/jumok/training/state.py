@@ -1,0 +1,131 @@
+"""Where training stands, in plain numbers: what a checkpoint holds beside tensors."""
+
+import json
+import math
+import platform
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok import __version__
+from jumok.errors import ConfigError
+from jumok.training.config import TrainingConfig
+from jumok.training.step import StepOutcome
+
+MAY_CHANGE = frozenset({"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"})
+"""Settings that do not change what any step does, and so may differ after a resume."""
+
+
+@dataclass(kw_only=True)
+class TrainingState:
+    """Counters of a run from its first step, resumes included."""
+
+    step: int = 0
+    """Updates made."""
+    epoch: int = 0
+    index: int = 0
+    """The next batch is number `index` of `epoch`."""
+    tokens: int = 0
+    """Target tokens trained on."""
+    seconds: float = 0.0
+    """Wall-clock time."""
+    best: float | None = None
+    """The best score of a validation so far."""
+    best_step: int | None = None
+    waited: int = 0
+    """Validations since the best."""
+    validated: int = 0
+    """The step last validated."""
+    splits: int = 0
+    """Batches split for want of memory."""
+    sums: list[float] = field(default_factory=list)
+    """The `Sums` since the last line of metrics."""
+
+    def judge(self, score: float, *, lower_is_better: bool) -> bool:
+        """Take in the score of a validation after this step; whether it is the best so far."""
+        self.validated = self.step
+        sign = -1 if lower_is_better else 1
+        better = not math.isnan(score) and (self.best is None or sign * score > sign * self.best)
+        if better:
+            self.best, self.best_step, self.waited = score, self.step, 0
+        else:
+            self.waited += 1
+        return better
+
+
+class Sums:
+    """Sums over the steps since the last line, kept on the model's device so that no step waits for them."""
+
+    def __init__(self, device: torch.device, values: list[float] | None = None) -> None:
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        self.values: Float[Tensor, " 7"] = torch.tensor(values or [0.0] * 7, dtype=dtype, device=device)
+        """Of steps not skipped: surprise, tokens, norms, steps. Skipped ones: since the last line, in all, in a row."""
+
+    def add(self, outcome: StepOutcome) -> None:
+        """Take in a step; one that was skipped counts as that and no more."""
+        surprise, norm, skipped = torch.stack([outcome.surprise, outcome.norm, outcome.skipped]).to(self.values.dtype)
+        kept = torch.stack([surprise, torch.full_like(surprise, outcome.tokens), norm, torch.ones_like(norm)])
+        kept = torch.where(skipped > 0, torch.zeros_like(kept), kept)
+        line, total, in_a_row = self.values[4:]
+        broken = torch.stack([line + skipped, total + skipped, (in_a_row + 1) * skipped])
+        self.values = torch.cat([self.values[:4] + kept, broken])
+
+    def read(self) -> "Summary":
+        """Wait for the device and read the sums."""
+        surprise, tokens, norm, steps, *broken = self.values.tolist()
+        if not steps:
+            return Summary(math.nan, math.nan, *map(int, broken))
+        return Summary(surprise / tokens, norm / steps, *map(int, broken))
+
+    def begin_line(self) -> None:
+        """Start anew, except for what is counted over the whole run."""
+        self.values = torch.cat([torch.zeros_like(self.values[:5]), self.values[5:]])
+
+
+class Summary(NamedTuple):
+    """Means over the steps since the last line of metrics, and counts of skipped steps."""
+
+    loss: float
+    norm: float
+    skipped_now: int
+    skipped: int
+    skipped_in_a_row: int
+
+
+def to_json(state: TrainingState, config: TrainingConfig, data: str) -> bytes:
+    """The state with what it was made by."""
+    content = {"state": asdict(state), "config": asdict(config), "data": data, "made_by": made_by()}
+    return json.dumps(content, indent=1).encode()
+
+
+def made_by() -> dict[str, str]:
+    """What else the last digits of every number depend on."""
+    return {
+        "jumok": __version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def from_json(content: bytes) -> tuple[TrainingState, dict[str, Any]]:
+    """The state, and the rest of what `to_json` wrote."""
+    rest = json.loads(content)
+    known = {item.name for item in fields(TrainingState)}
+    return TrainingState(**{name: value for name, value in rest.pop("state").items() if name in known}), rest
+
+
+def check_same_run(saved: dict[str, Any], config: TrainingConfig, data: str, folder: object) -> None:
+    """Whether a resumed run is the one that was saved, or a ConfigError with the first setting that differs."""
+    now = json.loads(json.dumps(asdict(config)))
+    advice = f"a resumed run goes on as it was: put it back, or train into another folder than {folder}"
+    for name, before in saved["config"].items():
+        free = name in MAY_CHANGE and not (name == "steps" and config.schedule == "cosine")
+        if name in now and now[name] != before and not free:
+            raise ConfigError(f"training.{name} was {before} and is now {now[name]}; {advice}")
+    if saved["data"] != data:
+        raise ConfigError(f"the training data is not what this run began with; {advice}")

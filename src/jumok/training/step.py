@@ -1,0 +1,161 @@
+"""One update of the weights, from as many batches as it takes, in as many pieces as memory allows."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from jumok.data import Batch
+from jumok.errors import ConfigError, TrainingError
+from jumok.training.config import TrainingConfig
+from jumok.training.loss import Places, batch_loss
+from jumok.training.optimiser import update
+
+
+class StepOutcome(NamedTuple):
+    """What happened; tensors stay on their device, so that nothing waits for them before they are wanted."""
+
+    surprise: Float[Tensor, ""]
+    """Cross-entropy summed over the tokens, in nats."""
+    tokens: int
+    norm: Float[Tensor, ""]
+    """Length of the gradient before clipping."""
+    skipped: Float[Tensor, ""]
+    """1 if the gradient was not finite and the weights stayed as they were, else 0."""
+    splits: int
+    """How often a batch had to be split for want of memory."""
+
+
+def train_step(
+    model: nn.Module,
+    optimiser: AdamW,
+    batches: Sequence[Batch],
+    config: TrainingConfig,
+    *,
+    step: int,
+    say: Callable[[str], None],
+) -> StepOutcome:
+    """Update the weights once by the mean gradient over all tokens of `batches`.
+
+    What dropout draws depends on (config.seed, step) alone, not on what was drawn before.
+    """
+    pieces, splits = list(batches), 0
+    while True:
+        found = gradients(model, optimiser, pieces, config, step)
+        if found.failed is None:
+            break
+        # Out here nothing holds on to the failed piece's tensors any more.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        say(f"step {step}: out of memory with a batch of {_size(pieces[found.failed])}; splitting it in two")
+        pieces[found.failed : found.failed + 1] = halves(pieces[found.failed])
+        splits += 1
+    norm, skipped = update(optimiser, clip=config.clip)
+    return StepOutcome(found.surprise, found.tokens, norm, skipped, splits)
+
+
+class Gradients(NamedTuple):
+    """The gradients themselves are with the weights; this is what came with them."""
+
+    surprise: Float[Tensor, ""]
+    tokens: int
+    failed: int | None
+    """The piece that did not fit in memory, in which case the rest is unfinished."""
+
+
+def gradients(
+    model: nn.Module, optimiser: AdamW, pieces: Sequence[Batch], config: TrainingConfig, step: int
+) -> Gradients:
+    """Fill in the mean gradient over all tokens.
+
+    When a piece does not fit, what its backward pass had already added cannot be told from the rest: all begin anew.
+    """
+    optimiser.zero_grad(set_to_none=True)
+    device = next(model.parameters()).device
+    found = [Places.of(piece) for piece in pieces]
+    tokens = max(sum(len(places.at) for places in found), 1)
+    surprise = torch.zeros((), device=device)
+    for number, (piece, places) in enumerate(zip(pieces, found, strict=True)):
+        draw_from(seed_of(config.seed, step, number), device)
+        try:
+            with autocast(config, device):
+                loss = batch_loss(model, piece.to(device), places.to(device), smoothing=config.label_smoothing)
+            (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
+            return Gradients(surprise, tokens, number)
+        surprise = surprise + loss.surprise
+    return Gradients(surprise, tokens, None)
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed that depends on all of the numbers, and is unrelated to those of their neighbours."""
+    return int.from_bytes(sha256(repr(numbers).encode()).digest()[:8], "little")
+
+
+def draw_from(seed: int, device: torch.device) -> None:
+    """Seed what dropout on `device` draws from; torch.manual_seed would do the same for every device there is."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """The two halves of a batch, each without the padding only the other needed."""
+    count = len(batch.source)
+    if count < 2:
+        raise TrainingError(
+            f"out of memory with a single sentence ({_size(batch)}); train a smaller model, or leave out the longest "
+            "sentences with a lower data.filter.max_length"
+        )
+    return [cut(batch, 0, count // 2), cut(batch, count // 2, count)]
+
+
+def cut(batch: Batch, start: int, end: int) -> Batch:
+    """Some sentences of a batch, without the padding only the others needed."""
+    rows = Batch(*(part[start:end] for part in batch))
+    source, target = _longest(rows.source_visible), _longest(rows.target_visible)
+    return Batch(
+        rows.source[:, :source],
+        rows.source_visible[:, :source],
+        rows.target_in[:, :target],
+        rows.target_out[:, :target],
+        rows.target_visible[:, :target],
+    )
+
+
+def autocast(config: TrainingConfig, device: torch.device) -> AbstractContextManager[object]:
+    """The precision that matrices are multiplied in."""
+    if config.precision == "bf16" and device.type != "cuda":
+        raise ConfigError(
+            f'training.precision = "bf16" needs a CUDA GPU, but the model is on {device}; set it to "float32" or "auto"'
+        )
+    wanted = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda" and _has_bf16())
+    return torch.autocast("cuda", torch.bfloat16) if wanted else nullcontext()
+
+
+def _has_bf16() -> bool:
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    # The CPU's allocator has no exception of its own.
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _size(batch: Batch) -> str:
+    sentences, source = batch.source.shape
+    return f"{sentences} sentences, {source} source and {batch.target_in.shape[1]} target tokens long"
+
+
+def _longest(visible: Bool[Tensor, "batch time"]) -> int:
+    return int(visible.any(0).sum())

@@ -1,0 +1,137 @@
+"""What is said of settings and arguments that a recurrent model cannot work with."""
+
+import pytest
+import torch
+
+from jumok.attention import from_lengths
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers import LuongAttention, Memory, Recurrence, TokenEmbedding
+from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.seq2seq import Encoding, State
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cell": "gnu"}, r'encoder\.cell = "gnu"; wanted one of rnn, gru, lstm'),
+        ({"kind": "transformer"}, r'encoder\.kind = "transformer"; wanted one of rnn'),
+        ({"width": 0}, r"encoder\.width = 0; wanted at least 1"),
+        ({"layers": 0}, r"encoder\.layers = 0; wanted at least 1"),
+        ({"dropout": 1.0}, r"encoder\.dropout = 1\.0; wanted at least 0 and below 1"),
+        ({"width": 7}, r"encoder\.width = 7 is odd, .* use 8, or set encoder\.bidirectional = false"),
+    ],
+)
+def test_an_encoder_that_cannot_be_made_says_why(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RnnEncoderConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"attention": "scaled_dot"}, r'attention = "scaled_dot"; wanted one of none, additive, dot, general, concat'),
+        ({"reach": "local"}, r'decoder\.reach = "local"; wanted one of global, local-m, local-p'),
+        ({"tied": "yes"}, r'decoder\.tied = "yes"; wanted one of none, output, embeddings, all'),
+        ({"half_window": 0}, r"decoder\.half_window = 0; wanted at least 1"),
+        ({"coverage_weight": -1.0}, r"decoder\.coverage_weight = -1\.0; wanted at least 0"),
+        (
+            {"reach": "local-m"},
+            r'decoder\.reach = "local-m" does not go with decoder\.attention = "additive": a window is for dot',
+        ),
+        (
+            {"input_feeding": True},
+            r'decoder\.input_feeding = true does not go with decoder\.attention = "additive": it is for dot',
+        ),
+        (
+            {"attention": "dot", "coverage": True},
+            r'decoder\.coverage = true does not go with decoder\.attention = "dot": it is for additive',
+        ),
+        (
+            {"attention": "none", "copy": True},
+            r'decoder\.copy = true does not go with decoder\.attention = "none": what is copied is what attention',
+        ),
+        ({"readout": 0}, r"decoder\.readout = 0; wanted at least 1"),
+        ({"attention": "dot", "readout": 7}, r"decoder\.readout = 7; wanted 512, that of width"),
+        (
+            {"attention": "dot", "tied": "all"},
+            r'decoder\.tied = "all" needs an output layer as wide as decoder\.embedding = 256, but it is 512 wide',
+        ),
+    ],
+)
+def test_a_decoder_that_cannot_be_made_says_why(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        RnnDecoderConfig(**settings)
+
+
+def test_dot_attention_over_states_of_another_width_is_refused():
+    with pytest.raises(ConfigError, match=r'score "dot" needs states of one width.*use score "general"'):
+        RnnDecoder(RnnDecoderConfig(attention="dot"), vocabulary=9, encoder_width=7)
+
+
+def test_a_table_that_does_not_fit_is_refused():
+    table = TokenEmbedding(vocabulary=9, width=5)
+    with pytest.raises(ArgumentError, match="the embedding holds 9 tokens, 5 wide; wanted 11 tokens, 256 wide"):
+        RnnEncoder(RnnEncoderConfig(), vocabulary=11, embedding=table)
+    vectors = TokenEmbedding(vocabulary=9, width=256, vectors=torch.randn(9, 3))
+    with pytest.raises(ConfigError, match=r"cannot be tied to vectors 3 wide when decoder\.embedding = 256"):
+        RnnDecoder(RnnDecoderConfig(tied="output"), vocabulary=9, encoder_width=7, embedding=vectors)
+
+
+def test_an_encoder_refuses_padding_before_tokens_and_a_mask_of_another_shape():
+    encoder = RnnEncoder(RnnEncoderConfig(width=4, embedding=3), vocabulary=9)
+    source = torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(ArgumentError, match=r"visible\[1\] has a visible token after a hidden one"):
+        encoder(source, torch.tensor([[True, True, False], [False, True, True]]))
+    with pytest.raises(ArgumentError, match=r"source is \[2, 3\] and visible is \[2, 4\]"):
+        encoder(source, torch.ones(2, 4).bool())
+
+
+def small(**settings) -> tuple[RnnDecoder, Encoding]:
+    config = RnnDecoderConfig(width=6, embedding=5, **settings)
+    encoding = Encoding(torch.randn(2, 4, 7), torch.ones(2, 4).bool(), torch.randn(2, 7))
+    return RnnDecoder(config, vocabulary=9, encoder_width=7), encoding
+
+
+def test_copying_from_what_has_no_tokens_is_refused():
+    decoder, encoding = small(copy=True)
+    with pytest.raises(ArgumentError, match="the encoding has no tokens to copy; set copy = false"):
+        decoder(encoding, torch.ones(2, 3, dtype=torch.long))
+    with pytest.raises(ArgumentError, match="its logits need `copied`"):
+        decoder.logits(torch.randn(2, 5))
+
+
+def test_a_step_with_another_number_of_tokens_than_hypotheses_is_refused():
+    decoder, encoding = small()
+    state = decoder.start(encoding, capacity=3)
+    with pytest.raises(ArgumentError, match=r"tokens is \[2, 3\]; wanted \[2, 1\], one for each hypothesis"):
+        decoder.step(state, torch.ones(2, 3, dtype=torch.long))
+
+
+def test_a_state_of_another_decoder_is_refused():
+    class Other(State):
+        reorder = keep = None
+
+    decoder, _ = small()
+    with pytest.raises(ArgumentError, match="must come from this decoder's start or step, but it is a Other"):
+        decoder.step(Other(), torch.ones(2, 1, dtype=torch.long))
+
+
+def test_weights_of_heads_and_rows_that_are_not_there_are_refused():
+    decoder, encoding = small()
+    weights = decoder(encoding, torch.ones(2, 3, dtype=torch.long)).attention[0]
+    with pytest.raises(ArgumentError, match="heads asks for number 1, but there is 1"):
+        weights(heads=[1])
+    with pytest.raises(ArgumentError, match="rows asks for number 3, but there are 3"):
+        weights(rows=[3])
+
+
+def test_a_cell_that_does_not_exist_is_refused():
+    with pytest.raises(ConfigError, match="cell must be one of rnn, gru, lstm, but it is 'gnu'"):
+        Recurrence(cell="gnu", inputs=3, width=4)
+
+
+def test_a_memory_with_a_described_mask_cannot_be_cut():
+    memory: Memory = LuongAttention(query_width=4, key_width=4).memory(torch.randn(2, 3, 4), from_lengths([3, 2]))
+    with pytest.raises(ArgumentError, match="only a memory whose `visible` is a tensor or None"):
+        memory.keep(torch.tensor([0]))

@@ -1,0 +1,225 @@
+"""The loop: resuming is bit-identical, Ctrl-C saves, limits stop, and what is written can be read."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from jumok.models.weights import weights_of
+from jumok.training import TrainingConfig, train
+from jumok.training.checkpoint import checkpoints, step_of
+from runs import Remarks, assert_same_run, interrupt, metrics_of
+from tiny import TinyBatches, TinyModel, validate
+
+EVERYTHING = TrainingConfig(
+    steps=12,
+    accumulate=2,
+    warmup=4,
+    ema=0.9,
+    validate_every=3,
+    log_every=2,
+    metric="loss",
+    keep=2,
+    clip=0.5,
+    label_smoothing=0.1,
+)
+
+
+def run(folder, config=EVERYTHING, *, model=None, report=None, resume=False, check=validate, **options):
+    model = model or TinyModel()
+    return train(model, TinyBatches(), config, folder=folder, validate=check, report=report, resume=resume, **options)
+
+
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "cosine", "constant"])
+@pytest.mark.parametrize("stop", [1, 5, 6])
+def test_stopping_and_resuming_changes_no_bit(tmp_path, schedule, stop):
+    config = replace(EVERYTHING, schedule=schedule, learning_rate=1.0 if schedule == "noam" else 0.01)
+    run(tmp_path / "whole", config)
+    first = run(tmp_path / "broken", config, report=Remarks({stop: interrupt}))
+    assert first.stopped == "interrupted"
+    assert first.state.step == stop
+    torch.rand(7)  # whatever was drawn in between
+    second = run(tmp_path / "broken", config, model=TinyModel(seed=5), resume=True)
+    assert second.stopped == "steps"
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_n_steps_and_n_more_are_2n(tmp_path):
+    run(tmp_path / "whole")
+    run(tmp_path / "twice", replace(EVERYTHING, steps=6))
+    run(tmp_path / "twice", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "twice")
+
+
+def test_without_average_and_validation_too(tmp_path):
+    config = replace(EVERYTHING, ema=0.0, save_every=5)
+    run(tmp_path / "whole", config, check=None)
+    run(tmp_path / "twice", replace(config, steps=7), check=None)
+    run(tmp_path / "twice", config, resume=True, check=None)
+    assert_same_run(tmp_path / "whole", tmp_path / "twice")
+
+
+def test_dropout_of_a_step_does_not_depend_on_what_was_drawn_before(tmp_path):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    run(tmp_path / "one")
+    assert torch.equal(torch.get_rng_state(), before)  # and nobody outside notices
+    torch.manual_seed(4)
+    run(tmp_path / "other")
+    assert_same_run(tmp_path / "one", tmp_path / "other")
+
+
+def test_another_seed_drops_other_units(tmp_path):
+    run(tmp_path / "one")
+    run(tmp_path / "other", replace(EVERYTHING, seed=2))
+    assert metrics_of(tmp_path / "one") != metrics_of(tmp_path / "other")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, number, capfd):
+    report = Remarks({4: lambda: os.kill(os.getpid(), number)})
+    handler = signal.getsignal(number)
+    result = run(tmp_path / "run", report=report)
+    assert result.stopped == "interrupted"
+    assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
+    assert report.said == [f"stopped after step 4, all saved in {tmp_path / 'run'}; go on with --resume"]
+    assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
+    assert signal.getsignal(number) is handler
+
+
+def test_a_second_ctrl_c_quits_at_once_without_harm(tmp_path):
+    run(tmp_path / "whole")
+
+    def twice():
+        interrupt()
+        interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "broken", report=Remarks({5: twice}))
+    assert [step_of(path) for path in checkpoints(tmp_path / "broken/checkpoints")] == [3]
+    run(tmp_path / "broken", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_ctrl_c_breaks_a_validation_off_and_it_is_done_again_after_the_resume(tmp_path):
+    calls = []
+
+    def slow(model):
+        calls.append(1)
+        if len(calls) == 2:
+            interrupt()
+        return validate(model)
+
+    run(tmp_path / "whole")
+    first = run(tmp_path / "broken", check=slow)
+    assert (first.stopped, first.state.step, first.state.validated) == ("interrupted", 6, 3)
+    run(tmp_path / "broken", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_lines_of_lost_steps_are_cut_on_resume(tmp_path):
+    run(tmp_path / "whole")
+    run(tmp_path / "broken", replace(EVERYTHING, steps=9))
+    for path in checkpoints(tmp_path / "broken/checkpoints")[1:]:
+        path.rename(path.with_name("lost-" + path.name))
+    with open(tmp_path / "broken/metrics.jsonl", "a") as file:
+        file.write('{"step": 10, "lo')  # killed in the middle of a line
+    run(tmp_path / "broken", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_only_the_newest_checkpoints_and_the_best_are_kept(tmp_path):
+    scores = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0])
+    config = replace(EVERYTHING, steps=18)
+    result = run(tmp_path / "run", config, check=lambda model: {"loss": next(scores)})
+    assert [step_of(path) for path in checkpoints(tmp_path / "run/checkpoints")] == [6, 15, 18]
+    assert (result.state.best, result.state.best_step, result.state.waited) == (1.0, 6, 4)
+
+
+def test_training_stops_when_validations_stop_getting_better(tmp_path):
+    report = Remarks()
+    config = replace(EVERYTHING, steps=100, patience=2, metric="bleu")
+    scores = iter([10.0, 30.0, float("nan"), 30.0, 40.0])
+    result = run(tmp_path / "run", config, check=lambda model: {"bleu": next(scores)}, report=report)
+    assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 12, 6)
+    assert report.said == [
+        "step 12: no better bleu in 2 validations, so training is done; "
+        "to go on, raise training.patience and use --resume"
+    ]
+    done = run(tmp_path / "run", config, resume=True)
+    assert (done.stopped, done.state.step) == ("patience", 12)
+    more = replace(config, patience=3, steps=15)
+    assert run(tmp_path / "run", more, resume=True, check=lambda model: {"bleu": next(scores)}).state.best_step == 15
+
+
+def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
+    config = replace(EVERYTHING, steps=10**6, minutes=0.005)
+    report = Remarks()
+    result = run(tmp_path / "run", config, report=report)
+    assert result.stopped == "minutes"
+    assert result.state.validated == result.state.step
+    assert "training.minutes = 0.005 reached; to go on, raise it and use --resume" in report.said[-1]
+    again = run(tmp_path / "run", config, resume=True)
+    assert again.state.step == result.state.step
+
+
+def test_the_final_model_has_the_averaged_weights_of_the_best_validation(tmp_path):
+    scores = iter([3.0, 1.0, 2.0, 2.0])
+    seen = []
+
+    def check(model):
+        seen.append({name: tensor.clone() for name, tensor in weights_of(model).items()})
+        return {"loss": next(scores)}
+
+    model = TinyModel()
+    result = run(tmp_path / "run", model=model, check=check)
+    final = load_file(result.path)
+    for name, tensor in weights_of(model).items():
+        assert torch.equal(final[name], seen[1][name])
+        assert torch.equal(final[name], tensor)
+    assert not model.training
+
+
+@pytest.mark.parametrize(("score", "kept"), [(1.0, True), (5.0, False)])
+def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path, score, kept):
+    config = replace(EVERYTHING, ema=0.0, average=2)
+    scores = iter([4.0, 4.0, 3.0, 2.0, score])
+    report = Remarks()
+    result = run(tmp_path / "run", config, check=lambda model: {"loss": next(scores)}, report=report)
+    final = load_file(result.path)
+    files = [load_file(path / "model.safetensors") for path in checkpoints(tmp_path / "run/checkpoints")]
+    assert len(files) == 2
+    for name, tensor in final.items():
+        mean = ((files[0][name].double() + files[1][name].double()) / 2).float()
+        assert torch.equal(tensor, mean if kept else files[1][name])
+    assert ("it is the final model" if kept else "worse than the best checkpoint") in report.said[-1]
+
+
+def test_metrics_are_lines_of_json_with_the_loss_per_token_that_smoothing_does_not_change(tmp_path):
+    smoothed, plain = replace(EVERYTHING, label_smoothing=0.3), replace(EVERYTHING, label_smoothing=0.0)
+    run(tmp_path / "run", replace(smoothed, learning_rate=1e-30))
+    run(tmp_path / "plain", replace(plain, learning_rate=1e-30))
+    lines = metrics_of(tmp_path / "run")
+    steps = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in steps] == [2, 4, 6, 8, 10, 12]
+    assert steps[0]["perplexity"] == pytest.approx(2.718281828 ** steps[0]["loss"])
+    assert steps[0]["loss"] == metrics_of(tmp_path / "plain")[0]["loss"]
+    validations = [line for line in lines if "validation" in line]
+    assert [line["step"] for line in validations] == [3, 6, 9, 12]
+    assert validations[0].keys() == {"step", "validation", "best"}
+
+
+def test_the_picture_is_drawn_after_every_validation(tmp_path):
+    drawn = []
+    run(tmp_path / "run", draw=drawn.append)
+    assert drawn == [tmp_path / "run/metrics.jsonl"] * 4
+
+
+def test_a_tiny_model_learns(tmp_path):
+    config = TrainingConfig(steps=150, warmup=10, learning_rate=0.02, log_every=10, metric="loss", validate_every=50)
+    run(tmp_path / "run", config, model=TinyModel(dropout=0.0))
+    losses = [line["loss"] for line in metrics_of(tmp_path / "run") if "loss" in line]
+    assert losses[-1] < losses[0] - 0.5
