@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
-EVERYTHING = {"attention", "layers", "models", "data", "training", "decoding", "analysis", "config"}
+FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
+EVERYTHING = FOLDERS | {"config", "model_folder", "translator", "sections"}
 
 MAY_IMPORT = {
     "attention": set(),
@@ -20,7 +21,9 @@ MAY_IMPORT = {
     "training": {"models", "data"},
     "decoding": {"models", "data"},
     "analysis": {"decoding", "models", "attention", "data"},
-    "config": {"models", "data", "training", "decoding"},
+    "config": {"models", "data", "training", "decoding", "sections"},
+    "model_folder": {"config", "models", "data", "training"},
+    "translator": {"model_folder", "analysis", "decoding", "data"},
     "cli": EVERYTHING,
     "serve": EVERYTHING,
 }

@@ -21,7 +21,7 @@ def shown(tmp_path_factory):
 
 
 def jumok(*arguments, **environment):
-    command = [sys.executable, "-m", "jumok", *arguments]
+    command = [sys.executable, "-m", "jumok.cli", *arguments]
     return subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=False)
 
 

@@ -69,7 +69,7 @@ def test_predictions_are_the_weighted_mean_written_as_a_loop(kernel, dimensions,
 
 def test_each_dimension_can_have_its_bandwidth():
     x, y = noisy_sine(dimensions=2)
-    found = KernelRegressor("gaussian", [0.3, 2.0]).fit(x, y).predict(x)
+    found = KernelRegressor("gaussian", np.array([0.3, 2.0])).fit(x, y).predict(x)
     np.testing.assert_allclose(found, by_loops("gaussian", np.array([0.3, 2.0]), x, y, x), rtol=1e-12)
 
 

@@ -106,21 +106,22 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         kernels = ("constant", *KERNELS)
         if self.kernel not in kernels:
             raise ArgumentError(f"kernel must be one of {', '.join(kernels)}, but it is {self.kernel!r}")
-        if isinstance(self.bandwidth, str) and self.bandwidth not in ("loo", "learned"):
+        rule = self.bandwidth if isinstance(self.bandwidth, str) else None
+        if rule not in (None, "loo", "learned"):
             raise ArgumentError(
                 f'bandwidth must be a positive number, "loo" or "learned", but it is {self.bandwidth!r}'
             )
-        if self.bandwidth == "learned" and self.kernel == "boxcar":
+        if rule == "learned" and self.kernel == "boxcar":
             raise ArgumentError(
                 'bandwidth="learned" needs a slope, and the boxcar kernel has none; use bandwidth="loo" instead'
             )
-        if self.per_dimension and self.bandwidth != "learned":
+        if self.per_dimension and rule != "learned":
             raise ArgumentError(
                 f'per_dimension=True needs bandwidth="learned", but bandwidth is {self.bandwidth!r}; '
                 "to set the bandwidths yourself, give bandwidth one number for each input dimension"
             )
-        if self.loo_points is not None and not self.loo_points >= 1:
-            raise ArgumentError(f"loo_points must be at least 1, or None for all, but it is {self.loo_points!r}")
+        if self.loo_points is not None and not (isinstance(self.loo_points, int | np.integer) and self.loo_points >= 1):
+            raise ArgumentError(f"loo_points must be a number of at least 1, or None, but it is {self.loo_points!r}")
         _device(self.device)
 
     def _choose_bandwidth(self) -> None:

@@ -1,5 +1,0 @@
-"""`python -m jumok` is the command `jumok`."""
-
-from jumok.cli import main
-
-main()

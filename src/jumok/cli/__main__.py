@@ -1,0 +1,5 @@
+"""`python -m jumok.cli` is the command `jumok`."""
+
+from jumok.cli import main
+
+main()
