@@ -9,7 +9,7 @@ from datetime import date, time, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from random import Random
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import (
