@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Weights
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer_layer import DecoderLayer
-from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
+from jumok.models.seq2seq import Decoder, Encoding, Hidden, Prediction, State
 from jumok.models.transformer import PlacedTokens, TransformerConfig, initialise
 from jumok.models.transformer_encoder import keys_seen
 
@@ -46,16 +45,6 @@ class TransformerDecoderConfig(TransformerConfig):
     def ties_source(self) -> bool:
         """Whether the target embedding is the source embedding."""
         return self.tied in ("embeddings", "all")
-
-
-class Hidden(NamedTuple):
-    """What the layers made of a target, before it is turned into scores of tokens."""
-
-    states: Float[Tensor, "batch target width"]
-    own: tuple[Weights, ...]
-    """Where each place looked in the target so far, one entry for each layer: [batch, head, target, target]."""
-    cross: tuple[Weights, ...]
-    """Where it looked in the source, one entry for each layer: [batch, head, target, source]."""
 
 
 @dataclass(frozen=True, eq=False)
