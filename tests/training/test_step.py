@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from jumok.data import Batch
 from jumok.errors import TrainingError
+from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training import TrainingConfig
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
 from jumok.training.step import cut, gradients, halves, train_step
@@ -146,6 +147,13 @@ def test_weight_decay_reaches_matrices_but_not_biases_norms_and_embeddings():
     }
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.01, 0.0)
     assert len(decayed["params"]) + len(spared["params"]) == len(names)
+
+
+def test_tables_of_our_own_layers_are_embeddings_too():
+    model = torch.nn.Sequential(TokenEmbedding(vocabulary=5, width=4), LearnedPositions(width=4, longest=3))
+    (spared,) = make_optimiser(model, CONFIG).param_groups
+    assert spared["weight_decay"] == 0.0
+    assert len(spared["params"]) == 2
 
 
 def test_moments_put_back_go_on_as_if_nothing_had_happened():

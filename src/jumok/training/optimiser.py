@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training.config import TrainingConfig
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -14,14 +13,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 def make_optimiser(model: nn.Module, config: TrainingConfig) -> AdamW:
     """AdamW whose weight decay reaches matrices only, not biases, norms or embeddings (Loshchilov & Hutter 2019)."""
+    tables = {id(table) for module in model.modules() for table in _tables(module)}
     decayed: list[Tensor] = []
     spared: list[Tensor] = []
-    tables = {
-        id(table)
-        for module in model.modules()
-        if isinstance(module, (nn.Embedding, TokenEmbedding, LearnedPositions))
-        for table in module.parameters(recurse=False)
-    }
     for parameter in trained(model).values():
         (spared if parameter.ndim < 2 or id(parameter) in tables else decayed).append(parameter)
     groups: list[dict[str, Any]] = [
@@ -77,3 +71,10 @@ def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
     optimiser.found_inf = broken  # type: ignore[attr-defined]
     optimiser.step()
     return norm, broken
+
+
+def _tables(module: nn.Module) -> list[nn.Parameter]:
+    """What is looked up in this module rather than multiplied by; our own layers call it `table`."""
+    if isinstance(module, nn.Embedding):
+        return [module.weight]
+    return [weight for name, weight in module.named_parameters(recurse=False) if name == "table"]
