@@ -24,7 +24,7 @@ def test_step_by_step_equals_the_whole_target_at_once(settings):
         step, _ = model.step(state, one)
         hidden, state = model.advance(state, one)
         torch.testing.assert_close(step[:, 0].double(), log_probabilities[:, place])
-        for mine, all_at_once in zip(hidden.cross, whole.attention, strict=True):
+        for mine, all_at_once in zip(hidden.attention, whole.attention, strict=True):
             torch.testing.assert_close(mine()[:, :, 0], all_at_once()[:, :, place])
     assert len(whole.attention) == (settings["attention"] != "none")
 

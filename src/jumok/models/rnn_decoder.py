@@ -170,7 +170,7 @@ class RnnDecoder(Decoder):
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once (teacher forcing)."""
         hidden = self.hidden(encoding, target_in)
-        return Prediction(self.logits(hidden.states, hidden.copied), hidden.cross, hidden.penalty)
+        return Prediction(self.logits(hidden.states, hidden.copied), hidden.attention, hidden.penalty)
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """Everything up to the output layer, for every place of a known target."""
@@ -240,7 +240,7 @@ class RnnDecoder(Decoder):
                 raise ArgumentError("this decoder copies, but the encoding has no tokens to copy; set copy = false")
             copied = self.copying(known, attention().squeeze(1), tokens)
         cross = (attention,) if seen.weights else ()
-        return Hidden(self.dropout(states), cross=cross, copied=copied, penalty=seen.penalty)
+        return Hidden(self.dropout(states), attention=cross, copied=copied, penalty=seen.penalty)
 
 
 def _look(config: RnnDecoderConfig, encoder_width: int) -> Look:

@@ -54,10 +54,10 @@ class Hidden(NamedTuple):
     """
 
     states: Float[Tensor, "batch target width"]
+    attention: tuple[HeadWeights, ...] = ()
+    """Where each place looked in the source, one entry for each such layer: [batch, head, target, source]."""
     own: tuple[HeadWeights, ...] = ()
-    """Where each place looked in the target so far, one entry for each such layer: [batch, head, target, target]."""
-    cross: tuple[HeadWeights, ...] = ()
-    """Where it looked in the source, one entry for each such layer: [batch, head, target, source]."""
+    """Where it looked in the target so far, one entry for each such layer: [batch, head, target, target]."""
     copied: Copied | None = None
     """For decoders that copy."""
     penalty: Float[Tensor, "batch target"] | None = None

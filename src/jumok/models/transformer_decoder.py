@@ -120,7 +120,7 @@ class TransformerDecoder(Decoder):
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once; padding stands after its tokens."""
         hidden = self.hidden(encoding, target_in)
-        return Prediction(self.logits(hidden.states), hidden.cross)
+        return Prediction(self.logits(hidden.states), hidden.attention)
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """A known target at every place, each having seen only itself, those before it, and the source."""
@@ -130,7 +130,7 @@ class TransformerDecoder(Decoder):
             x, at_target, at_source = layer(x, layer.memory(encoding.states), visible)
             own.append(at_target)
             cross.append(at_source)
-        return Hidden(self._normed(x), tuple(own), tuple(cross))
+        return Hidden(self._normed(x), tuple(cross), tuple(own))
 
     def logits(self, states: Float[Tensor, "*place width"]) -> Float[Tensor, "*place vocabulary"]:
         """Scores of every token as the next one, from hidden states of any places."""
@@ -157,9 +157,9 @@ class TransformerDecoder(Decoder):
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), state
 
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, TransformerState]:
-        """A step up to the hidden states [sentence, beam, width]; its cross weights are [sentence, head, beam, source].
+        """A step up to the hidden states [sentence, beam, width]; its attention is [sentence, head, beam, source].
 
-        The other weights are [sentence · beam, head, 1, length].
+        The weights of self-attention are [sentence · beam, head, 1, length].
         """
         state = _checked(state, tokens)
         x = self.tokens(tokens.reshape(-1, 1), start=state.length).view(*tokens.shape, self.width)
@@ -168,7 +168,7 @@ class TransformerDecoder(Decoder):
             x, at_target, at_source = layer.step(x, cache, memory, state.visible)
             own.append(at_target)
             cross.append(at_source)
-        return Hidden(self._normed(x), tuple(own), tuple(cross)), state
+        return Hidden(self._normed(x), tuple(cross), tuple(own)), state
 
     @property
     def _layers(self) -> Iterable[DecoderLayer]:
