@@ -3,7 +3,13 @@ import torch
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.models import (
+    RnnDecoderConfig,
+    RnnEncoderConfig,
+    TransformerDecoderConfig,
+    TransformerEncoderConfig,
+    build_model,
+)
 from jumok.models.transformer_decoder import TransformerDecoder
 from jumok.models.transformer_encoder import TransformerEncoder
 
@@ -126,3 +132,8 @@ def test_a_source_longer_than_the_learned_positions_is_refused(model):
     assert (model.encoder.limit, model.decoder.limit) == (6, 5)
     with pytest.raises(ArgumentError, match="positions 0 to 6, but longest = 6"):
         model.encoder(torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.bool))
+
+
+def test_words_are_not_copied_between_different_vocabularies():
+    with pytest.raises(ConfigError, match=r"decoder.copy = true copies source tokens .* set decoder.copy = false"):
+        build_model(RnnEncoderConfig(), RnnDecoderConfig(copy=True), source_vocabulary=9, target_vocabulary=9)
