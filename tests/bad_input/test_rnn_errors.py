@@ -6,6 +6,7 @@ import torch
 from jumok.attention import from_lengths
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Memory, Recurrence, TokenEmbedding
+from jumok.models import build_model
 from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.seq2seq import Encoding, State
@@ -85,6 +86,11 @@ def test_an_encoder_refuses_padding_before_tokens_and_a_mask_of_another_shape():
         encoder(source, torch.tensor([[True, True, False], [False, True, True]]))
     with pytest.raises(ArgumentError, match=r"source is \[2, 3\] and visible is \[2, 4\]"):
         encoder(source, torch.ones(2, 4).bool())
+
+
+def test_copying_between_vocabularies_that_differ_is_refused():
+    with pytest.raises(ConfigError, match=r"decoder\.copy = true .*share the vocabulary or set decoder\.copy = false"):
+        build_model(RnnEncoderConfig(), RnnDecoderConfig(copy=True), source_vocabulary=9, target_vocabulary=9)
 
 
 def small(**settings) -> tuple[RnnDecoder, Encoding]:

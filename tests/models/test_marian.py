@@ -63,7 +63,7 @@ def test_marian_weights_give_marian_attention(batch):
     ours = as_jumok(theirs)
     encoding, own = ours.encoder.encode(source, visible)
     hidden = ours.decoder.hidden(encoding, target)
-    for mine, other in zip(hidden.cross, wanted.cross_attentions, strict=True):
+    for mine, other in zip(hidden.attention, wanted.cross_attentions, strict=True):
         torch.testing.assert_close(mine(), other, rtol=0, atol=1e-6)
     for mine, other in zip(hidden.own, wanted.decoder_attentions, strict=True):
         torch.testing.assert_close(mine(), other, rtol=0, atol=1e-6)

@@ -98,7 +98,7 @@ def test_weights_of_steps_are_those_of_the_whole_target(batch):
         hidden, state = model.decoder.advance(state, target[:, step : step + 1])
         torch.testing.assert_close(hidden.states[:, 0], whole.states[:, step])
         for layer in range(2):
-            torch.testing.assert_close(hidden.cross[layer]()[:, :, 0], whole.cross[layer]()[:, :, step])
+            torch.testing.assert_close(hidden.attention[layer]()[:, :, 0], whole.attention[layer]()[:, :, step])
             torch.testing.assert_close(hidden.own[layer]()[:, :, 0], whole.own[layer]()[:, :, step, : step + 1])
 
 
@@ -131,7 +131,7 @@ def test_every_layer_says_where_it_looked(batch):
     assert hidden.own[1]().triu(1).eq(0).all()
     for weights in (own[0](), prediction.attention[0]()):
         assert weights.masked_select(~visible[:, None, None]).eq(0).all()
-    torch.testing.assert_close(prediction.attention[1](heads=[2]), hidden.cross[1]()[:, [2]])
+    torch.testing.assert_close(prediction.attention[1](heads=[2]), hidden.attention[1]()[:, [2]])
 
 
 @pytest.mark.parametrize("options", KINDS)

@@ -50,7 +50,8 @@ class AttentionMap:
 
 def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
     """For each piece [start, end) of a text, the number of the word it lies in; words are what spaces divide."""
-    numbers, word, at = [], 0, 0
+    numbers: list[int] = []
+    word, at = 0, 0
     for start, end in spans:
         if numbers and any(letter.isspace() for letter in text[at:start]):
             word += 1

@@ -5,7 +5,12 @@ from io import TextIOWrapper
 
 import typer
 
+from jumok.cli.average import average
 from jumok.cli.demo import demo
+from jumok.cli.evaluate import evaluate
+from jumok.cli.inspect import inspect
+from jumok.cli.train import train
+from jumok.cli.translate import translate
 from jumok.errors import JumokError
 
 app = typer.Typer(
@@ -15,12 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-
-
-@app.callback()
-def _several_commands() -> None:
-    """Without this, typer would take an app of one command for the command itself."""
+for command in (train, translate, evaluate, inspect, average, demo):
+    app.command()(command)
 
 
 def main() -> None:

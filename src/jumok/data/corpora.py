@@ -9,7 +9,7 @@ from datetime import date, time, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from random import Random
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from babel import Locale, UnknownLocaleError
 from babel.dates import (
@@ -172,7 +172,7 @@ def _write_datetime(day: date, hour: time, locale: Locale) -> str:
 
 def _write_unit(number: int, unit: str, locale: Locale) -> str | None:
     """None where CLDR has no words for the unit; where it has only short ones, those serve as long."""
-    lengths: tuple[Literal[long, short], ...] = ("long", "short")
+    lengths: tuple[Literal["long", "short"], ...] = ("long", "short")
     written = (format_unit(number, unit, length, locale=locale) for length in lengths)
     return next((text for text in written if unit not in text), None)
 

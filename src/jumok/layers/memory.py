@@ -50,7 +50,7 @@ class KeyValueCache:
         if end > self.capacity:
             raise ArgumentError(f"the cache has room for {self.capacity} steps, but step {end} was to be added")
         if self._buffers is None:
-            self._buffers = KeyValues(*(self._room_for(part) for part in new))
+            self._buffers = KeyValues(*(self._room_for(part, len(part)) for part in new))
         for buffer, part in zip(self._buffers, new, strict=True):
             buffer[:, :, self.length : end] = part.detach()
         self.length = end
@@ -59,8 +59,13 @@ class KeyValueCache:
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep these rows of the batch, in this order: what a beam does when hypotheses are dropped or doubled."""
         if self._buffers is not None:
-            self._buffers = KeyValues(*(buffer.index_select(0, rows) for buffer in self._buffers))
+            self._buffers = KeyValues(*(self._selected(buffer, rows) for buffer in self._buffers))
 
-    def _room_for(self, part: Tensor) -> Tensor:
-        batch, heads, _, dim = part.shape
-        return torch.empty(batch, heads, self.capacity, dim, dtype=part.dtype, device=part.device)
+    def _selected(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        room = self._room_for(buffer, len(rows))
+        torch.index_select(buffer[:, :, : self.length], 0, rows, out=room[:, :, : self.length])  # not what is empty yet
+        return room
+
+    def _room_for(self, part: Tensor, rows: int) -> Tensor:
+        _, heads, _, dim = part.shape
+        return torch.empty(rows, heads, self.capacity, dim, dtype=part.dtype, device=part.device)

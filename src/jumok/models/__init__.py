@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jumok.models.build import build_model
     from jumok.models.kernel_regression import KernelRegressor
+    from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
+    from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
     from jumok.models.seq2seq import Decoder, Encoder, Encoding, Prediction, Seq2Seq, State
     from jumok.models.soft_database import Answer, SoftDatabase
     from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
@@ -21,6 +23,10 @@ __all__ = [
     "Encoding",
     "KernelRegressor",
     "Prediction",
+    "RnnDecoder",
+    "RnnDecoderConfig",
+    "RnnEncoder",
+    "RnnEncoderConfig",
     "Seq2Seq",
     "SoftDatabase",
     "State",
@@ -38,6 +44,10 @@ _HOME = {
     "Encoding": "seq2seq",
     "KernelRegressor": "kernel_regression",
     "Prediction": "seq2seq",
+    "RnnDecoder": "rnn_decoder",
+    "RnnDecoderConfig": "rnn_decoder",
+    "RnnEncoder": "rnn_encoder",
+    "RnnEncoderConfig": "rnn_encoder",
     "Seq2Seq": "seq2seq",
     "SoftDatabase": "soft_database",
     "State": "seq2seq",

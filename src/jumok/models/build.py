@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
+from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.seq2seq import Decoder, Encoder, Seq2Seq
 from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 
-EncoderConfig = TransformerEncoderConfig
-DecoderConfig = TransformerDecoderConfig
+EncoderConfig = TransformerEncoderConfig | RnnEncoderConfig
+DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig
 
 
 class EncoderKind(NamedTuple):
@@ -27,9 +29,15 @@ class DecoderKind(NamedTuple):
     make: Callable[..., Decoder]
 
 
-ENCODERS = {"transformer": EncoderKind(TransformerEncoderConfig, TransformerEncoder)}
+ENCODERS = {
+    "transformer": EncoderKind(TransformerEncoderConfig, TransformerEncoder),
+    "rnn": EncoderKind(RnnEncoderConfig, RnnEncoder),
+}
 """The encoders there are, by the `kind` of their section."""
-DECODERS = {"transformer": DecoderKind(TransformerDecoderConfig, TransformerDecoder)}
+DECODERS = {
+    "transformer": DecoderKind(TransformerDecoderConfig, TransformerDecoder),
+    "rnn": DecoderKind(RnnDecoderConfig, RnnDecoder),
+}
 """The decoders there are, by the `kind` of their section."""
 
 
@@ -50,6 +58,11 @@ def build_model(
         raise ArgumentError(
             f"a shared vocabulary has one size, but source_vocabulary = {source_vocabulary} and "
             f"target_vocabulary = {target_vocabulary}"
+        )
+    if isinstance(decoder_config, RnnDecoderConfig) and decoder_config.copy and not shared_vocabulary:
+        raise ConfigError(
+            "decoder.copy = true copies source tokens into the target, but their vocabularies differ; "
+            "share the vocabulary or set decoder.copy = false"
         )
     encoder = ENCODERS[encoder_config.kind].make(encoder_config, vocabulary=source_vocabulary)
     embedding = _shared_embedding(encoder, decoder_config, shared_vocabulary) if decoder_config.ties_source else None

@@ -37,6 +37,11 @@ class RnnConfig:
         self._one_of("kind", ("rnn",))
         self._one_of("cell", get_args(Cell))
 
+    @property
+    def token_width(self) -> int:
+        """Size of a token's vector, by the name it has in every family of models."""
+        return self.embedding
+
     def _one_of(self, name: str, known: tuple[str, ...]) -> None:
         if getattr(self, name) not in known:
             raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
@@ -48,12 +53,10 @@ class RnnConfig:
         return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
 
 
-def own_or_shared(
-    embedding: TokenEmbedding | None, *, vocabulary: int, width: int, scale: bool = False
-) -> TokenEmbedding:
+def own_or_shared(embedding: TokenEmbedding | None, *, vocabulary: int, width: int) -> TokenEmbedding:
     """A fresh table, or the one given if it fits."""
     if embedding is None:
-        return TokenEmbedding(vocabulary=vocabulary, width=width, scale=scale)
+        return TokenEmbedding(vocabulary=vocabulary, width=width)
     if (len(embedding.table), embedding.width) != (vocabulary, width):
         raise ArgumentError(
             f"the embedding holds {len(embedding.table)} tokens, {embedding.width} wide; wanted {vocabulary} tokens, "

@@ -145,9 +145,7 @@ class RnnDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.embedding = own_or_shared(
-            embedding, vocabulary=vocabulary, width=config.embedding, scale=config.ties_output
-        )
+        self.embedding = own_or_shared(embedding, vocabulary=vocabulary, width=config.embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.look = _look(config, encoder_width)
         self.recurrence = Recurrence(
@@ -165,6 +163,9 @@ class RnnDecoder(Decoder):
         self.output = nn.Linear(config.output_width, vocabulary)
         if config.ties_output:
             self.output.weight = _table(self.embedding, config)
+        # Rows as long as words are would make logits as large; a scaled table has shorter ones already.
+        scaled = config.ties_output and self.embedding.factor == 1.0
+        self.output_factor = config.embedding**-0.5 if scaled else 1.0
 
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once (teacher forcing)."""
@@ -183,7 +184,7 @@ class RnnDecoder(Decoder):
         self, states: Float[Tensor, "*place width"], copied: Copied | None = None
     ) -> Float[Tensor, "*place vocabulary"]:
         """Scores of every token as the next one, from hidden states of any places; log-probabilities if it copies."""
-        scores: Tensor = self.output(states)
+        scores: Tensor = self.output(states * self.output_factor if self.output_factor != 1.0 else states)
         if self.copying is None:
             return scores
         if copied is None:
@@ -238,7 +239,8 @@ class RnnDecoder(Decoder):
             if tokens is None:
                 raise ArgumentError("this decoder copies, but the encoding has no tokens to copy; set copy = false")
             copied = self.copying(known, attention().squeeze(1), tokens)
-        return Hidden(self.dropout(states), (attention,) if seen.weights else (), (), copied, seen.penalty)
+        cross = (attention,) if seen.weights else ()
+        return Hidden(self.dropout(states), attention=cross, copied=copied, penalty=seen.penalty)
 
 
 def _look(config: RnnDecoderConfig, encoder_width: int) -> Look:

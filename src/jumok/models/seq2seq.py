@@ -55,9 +55,9 @@ class Hidden(NamedTuple):
 
     states: Float[Tensor, "batch target width"]
     attention: tuple[HeadWeights, ...] = ()
-    """As in a `Prediction`."""
+    """Where each place looked in the source, one entry for each such layer: [batch, head, target, source]."""
     own: tuple[HeadWeights, ...] = ()
-    """Where every place looked in the target itself, for decoders that do."""
+    """Where it looked in the target so far, one entry for each such layer: [batch, head, target, target]."""
     copied: Copied | None = None
     """For decoders that copy."""
     penalty: Float[Tensor, "batch target"] | None = None

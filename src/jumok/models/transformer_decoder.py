@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Weights
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer_layer import DecoderLayer
-from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
+from jumok.models.seq2seq import Decoder, Encoding, Hidden, Prediction, State
 from jumok.models.transformer import PlacedTokens, TransformerConfig, initialise
 from jumok.models.transformer_encoder import keys_seen
 
@@ -46,16 +45,6 @@ class TransformerDecoderConfig(TransformerConfig):
     def ties_source(self) -> bool:
         """Whether the target embedding is the source embedding."""
         return self.tied in ("embeddings", "all")
-
-
-class Hidden(NamedTuple):
-    """What the layers made of a target, before it is turned into scores of tokens."""
-
-    states: Float[Tensor, "batch target width"]
-    own: tuple[Weights, ...]
-    """Where each place looked in the target so far, one entry for each layer: [batch, head, target, target]."""
-    cross: tuple[Weights, ...]
-    """Where it looked in the source, one entry for each layer: [batch, head, target, source]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +120,7 @@ class TransformerDecoder(Decoder):
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once; padding stands after its tokens."""
         hidden = self.hidden(encoding, target_in)
-        return Prediction(self.logits(hidden.states), hidden.cross)
+        return Prediction(self.logits(hidden.states), hidden.attention)
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """A known target at every place, each having seen only itself, those before it, and the source."""
@@ -141,7 +130,7 @@ class TransformerDecoder(Decoder):
             x, at_target, at_source = layer(x, layer.memory(encoding.states), visible)
             own.append(at_target)
             cross.append(at_source)
-        return Hidden(self._normed(x), tuple(own), tuple(cross))
+        return Hidden(self._normed(x), tuple(cross), tuple(own))
 
     def logits(self, states: Float[Tensor, "*place width"]) -> Float[Tensor, "*place vocabulary"]:
         """Scores of every token as the next one, from hidden states of any places."""
@@ -168,9 +157,9 @@ class TransformerDecoder(Decoder):
         return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), state
 
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, TransformerState]:
-        """A step up to the hidden states [sentence, beam, width]; its cross weights are [sentence, head, beam, source].
+        """A step up to the hidden states [sentence, beam, width]; its attention is [sentence, head, beam, source].
 
-        The other weights are [sentence · beam, head, 1, length].
+        The weights of self-attention are [sentence · beam, head, 1, length].
         """
         state = _checked(state, tokens)
         x = self.tokens(tokens.reshape(-1, 1), start=state.length).view(*tokens.shape, self.width)
@@ -179,7 +168,7 @@ class TransformerDecoder(Decoder):
             x, at_target, at_source = layer.step(x, cache, memory, state.visible)
             own.append(at_target)
             cross.append(at_source)
-        return Hidden(self._normed(x), tuple(own), tuple(cross)), state
+        return Hidden(self._normed(x), tuple(cross), tuple(own)), state
 
     @property
     def _layers(self) -> Iterable[DecoderLayer]:

@@ -1,0 +1,38 @@
+"""`jumok inspect`: what a model folder holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from jumok.cli.output import print_json, print_table
+
+
+def inspect(
+    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    weights: Annotated[bool, Option("--weights", help="Also list every weight with its shape.")] = False,
+    json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Show what a model is made of, checking every file on the way."""
+    from jumok.model_folder import load_model
+    from jumok.models.weights import weights_of
+
+    trained = load_model(model)
+    tensors = weights_of(trained.model)
+    facts = {
+        "encoder": trained.recipe.encoder.kind,
+        "decoder": trained.recipe.decoder.kind,
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "source vocabulary": trained.tokenizers.source.size,
+        "target vocabulary": trained.tokenizers.target.size,
+        "shared vocabulary": trained.tokenizers.shared,
+        "trained on": trained.recipe.data.corpus or trained.recipe.data.pairs or trained.recipe.data.source,
+    }
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()} if weights else {}
+    if json:
+        print_json({**facts, **({"weights": shapes} if weights else {})})
+        return
+    shown = [[name, f"{value:,}" if type(value) is int else str(value)] for name, value in facts.items()]
+    print_table(["", str(model)], shown)
+    if weights:
+        print_table(["weight", "shape"], [[name, " × ".join(map(str, shape))] for name, shape in shapes.items()])

@@ -1,0 +1,50 @@
+"""How commands speak: results to standard output, messages and progress to standard error."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+
+
+def say(message: str) -> None:
+    """One line to standard error."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line of standard output, Hangul as Hangul."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def print_table(heads: list[str], rows: list[list[str]]) -> None:
+    """A table; in a pipe, as wide as it needs to be."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else 10_000
+    Console(width=width, highlight=False, markup=False, soft_wrap=False).print(table)
+
+
+def progress(items: Iterable[Item], verb: str, unit: str, total: int | None = None) -> Iterator[Item]:
+    """Pass items on; when it takes longer than two seconds and somebody watches, show how far it is."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    started, shown = time.monotonic(), 0.0
+    count = 0
+    for count, item in enumerate(items, start=1):
+        now = time.monotonic()
+        if now - started > 2 and now - shown > 0.2:
+            of = f" of {total}" if total is not None else ""
+            pace = count / (now - started)
+            print(f"\r{verb}: {count}{of} {unit}, {pace:.0f}/s ", end="", file=sys.stderr, flush=True)
+            shown = now
+        yield item
+    if shown:
+        print(f"\r{verb}: {count} {unit} in {time.monotonic() - started:.0f} s      ", file=sys.stderr, flush=True)

@@ -1,0 +1,62 @@
+"""`jumok translate`: standard input to standard output, one text a line."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.output import print_json, progress, say
+
+
+def translate(
+    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
+    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
+    length_penalty: Annotated[float | None, Option(help="0 favours short outputs, 1 is neutral.")] = None,
+    max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
+    no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
+    split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
+    attention: Annotated[Path | None, Option(help="Also draw an attention map for each line into this folder.")] = None,
+    batch: Annotated[int, Option(min=1, help="Lines read before translating.")] = 1024,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
+) -> None:
+    """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
+    from jumok.data import read_lines
+    from jumok.translator import Translator
+
+    translator = Translator.load(model, device=device)
+    given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if n_best > settings.get("beam", translator.trained.recipe.decoding.beam):
+        settings["beam"] = n_best
+    interactive = source == "-" and sys.stdin.isatty()
+    lines = read_lines(source)
+    found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
+    for number, translation in enumerate(progress(found, "translating", "lines"), start=1):
+        _print(translation, n_best, json)
+        if len(translation.pieces) > 1:
+            say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+        if attention is not None and len(translation.pieces) == 1:
+            _draw(translation, attention, number)
+
+
+def _print(translation: Any, n_best: int, json: bool) -> None:
+    best = translation.n_best or (translation,)
+    if json:
+        found = [{"text": one.text, "score": round(one.score, 4)} for one in best]
+        print_json({"source": translation.source, **found[0], **({"n_best": found} if n_best > 1 else {})})
+    elif n_best > 1:
+        print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
+    else:
+        print(translation.text, flush=True)
+
+
+def _draw(translation: Any, folder: Path, number: int) -> None:
+    from jumok.analysis.heatmap_svg import heatmap_svg
+    from jumok.data.files import atomic_write
+
+    with atomic_write(folder / f"{number:04}.svg") as file:
+        file.write(heatmap_svg(translation.attention()).encode())

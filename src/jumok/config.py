@@ -1,0 +1,124 @@
+"""Reads a recipe, a TOML file, into the config dataclasses that the folders of jumok own."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from jumok.data.batches import BatchConfig
+from jumok.data.filters import FilterConfig
+from jumok.data.prepare import DataConfig
+from jumok.data.tokenizer import TokenizerConfig
+from jumok.decoding.config import DecodingConfig
+from jumok.errors import ConfigError
+from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
+from jumok.sections import nearest, read_section, write_section
+from jumok.training.config import TrainingConfig
+
+PLAIN = {
+    "data": DataConfig,
+    "tokenizer": TokenizerConfig,
+    "filter": FilterConfig,
+    "batch": BatchConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+"""The sections that are one dataclass each; [encoder] and [decoder] also have a `kind` that says which."""
+
+BY_KIND: dict[str, dict[str, type]] = {
+    "encoder": {kind: family.config for kind, family in ENCODERS.items()},
+    "decoder": {kind: family.config for kind, family in DECODERS.items()},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides what a run gives: the data, the model, how it is trained and how it is used."""
+
+    data: DataConfig
+    tokenizer: TokenizerConfig
+    filter: FilterConfig
+    batch: BatchConfig
+    encoder: EncoderConfig
+    decoder: DecoderConfig
+    training: TrainingConfig
+    decoding: DecodingConfig
+
+
+def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe in a file, with changes such as "training.steps=2000" made to it."""
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no recipe {path}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a recipe, a .toml file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    return make_recipe(_changed(tables, changes), origin=str(path))
+
+
+def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe") -> Recipe:
+    """A recipe from the tables of a TOML file."""
+    names = [field.name for field in fields(Recipe)]
+    for name in tables:
+        if name not in names:
+            raise ConfigError(f"{origin} has a section [{name}], which is not one{nearest(name, names)}")
+    try:
+        tables = {name: _with_variables(table, name) for name, table in tables.items()}
+        sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
+        for name, kinds in BY_KIND.items():
+            sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+    return Recipe(**sections)
+
+
+def write_recipe(recipe: Recipe) -> str:
+    """The whole recipe as TOML, defaults included, so that a later version with other defaults reads it alike."""
+    return "\n".join(write_section(getattr(recipe, field.name), field.name) for field in fields(recipe))
+
+
+def _read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str) -> Any:
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
+    kind = table.get("kind", next(iter(kinds)))
+    if kind not in kinds:
+        raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}")
+    return read_section(kinds[kind], table, name)
+
+
+def _with_variables(table: Any, name: str) -> Any:
+    """The table with $NAME in paths of [data] replaced by what the environment says, so that recipes can be shared."""
+    if name != "data" or not isinstance(table, Mapping):
+        return table
+    found = {key: os.path.expandvars(value) if isinstance(value, str) else value for key, value in table.items()}
+    for key, value in found.items():
+        if isinstance(value, str) and (unset := re.search(r"\$\{?(\w+)", value)):
+            raise ConfigError(
+                f"data.{key} = {table[key]!r} needs the environment variable {unset[1]}, which is not set; "
+                f"for example: export {unset[1]}=path/to/data"
+            )
+    return found
+
+
+def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    for change in changes:
+        place, equals, text = change.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not equals or not dot or not key:
+            raise ConfigError(f"--set {change!r} must look like training.steps=2000")
+        tables.setdefault(section, {})[key] = _parsed(text.strip())
+    return tables
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a word without its quotes, as shells leave it

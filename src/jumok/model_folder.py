@@ -1,0 +1,138 @@
+"""A trained model as a folder: weights, recipe, tokenizers and a README. Loading one runs no code of its own."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from jumok.config import Recipe, read_recipe, write_recipe
+from jumok.data import Tokenizers
+from jumok.data.files import atomic_write
+from jumok.errors import ModelError
+from jumok.models.build import build_model
+from jumok.models.seq2seq import Seq2Seq
+from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
+from jumok.training.averaging import average_tensors
+
+WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
+
+
+class Trained(NamedTuple):
+    """A model and what is needed to use it."""
+
+    model: Seq2Seq
+    recipe: Recipe
+    tokenizers: Tokenizers
+
+
+def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
+    """The recipe's model with fresh weights, the same ones for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        return build_model(
+            recipe.encoder,
+            recipe.decoder,
+            source_vocabulary=tokenizers.source.size,
+            target_vocabulary=tokenizers.target.size,
+            shared_vocabulary=tokenizers.shared,
+        )
+
+
+def save_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
+    """Write the whole folder; every file appears complete or not at all."""
+    folder = Path(folder)
+    _write(folder / WEIGHTS, to_bytes(weights_of(trained.model)))
+    describe_model(folder, trained, scores=scores)
+
+
+def describe_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
+    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
+    folder = Path(folder)
+    trained.tokenizers.save(folder)
+    _write(folder / RECIPE, write_recipe(trained.recipe).encode())
+    _write(folder / README, _readme(trained, scores or {}).encode())
+    sealed = [folder / WEIGHTS, *sorted(folder.glob("tokenizer*.model"))]
+    checksums = {path.name: _digest(path.read_bytes()) for path in sealed}
+    _write(folder / CHECKSUMS, json.dumps(checksums, indent=1).encode())
+
+
+def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
+    """The model of a folder, checked and ready to use."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
+    recipe = read_recipe(_existing(folder / RECIPE))
+    checksums = _checksums(folder)
+    contents = {name: _verified(folder / name, checksums) for name in (WEIGHTS, *checksums)}
+    tokenizers = Tokenizers.load(folder)
+    model = new_model(recipe, tokenizers)
+    path = folder / WEIGHTS
+    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
+    return Trained(model.to(device).eval(), recipe, tokenizers)
+
+
+def average_models(models: Sequence[str | Path], out: str | Path) -> None:
+    """Write a model whose weights are the mean of those of some models; all else is that of the first folder."""
+    folders = [Path(model) for model in models if Path(model).is_dir()]
+    if not folders:
+        raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
+    trained = load_model(folders[0])
+    files = [Path(model) / WEIGHTS if Path(model).is_dir() else Path(model) for model in models]
+    load_weights(trained.model, average_tensors(files), files[0])
+    save_model(out, trained, scores={"averaged over": f"{len(files)} models"})
+
+
+def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
+    data = trained.recipe.data
+    learnt_from = data.corpus or data.dataset or data.pairs or f"{data.source} and {data.target}"
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    lines = [
+        "# A model trained with jumok",
+        "",
+        f"- learnt from: {learnt_from}",
+        f"- parameters: {parameters:,}",
+        f"- vocabulary: {trained.tokenizers.source.size:,} source, {trained.tokenizers.target.size:,} target tokens"
+        + (" (shared)" if trained.tokenizers.shared else ""),
+        *(f"- {name}: {value}" for name, value in scores.items()),
+        "",
+        "Use it: `jumok translate THIS_FOLDER < input.txt > output.txt`",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing")
+    return path
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    path = _existing(folder / CHECKSUMS)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): str(digest) for name, digest in found.items() if "/" not in name and "\\" not in name}
+    except (ValueError, AttributeError) as error:
+        raise ModelError(f"{path} is damaged ({error}); copy the folder again") from None
+
+
+def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
+    content = _existing(path).read_bytes()
+    if _digest(content) != checksums.get(path.name):
+        raise ModelError(
+            f"{path} is not the file that was saved (its checksum differs): cut short, damaged or changed; "
+            "copy the folder again"
+        )
+    return content
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

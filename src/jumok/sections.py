@@ -1,0 +1,109 @@
+"""From the tables of a TOML file to frozen dataclasses and back; every mistake is named with its place."""
+
+import difflib
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from jumok.errors import ConfigError
+
+Section = TypeVar("Section")
+
+
+def read_section(cls: type[Section], table: Mapping[str, Any], where: str) -> Section:
+    """An instance of a config dataclass from a TOML table called `where`."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"[{where}] must be a section of its own, but it is the value {table!r}")
+    hints = get_type_hints(cls)
+    known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}.{key} is not a setting{nearest(key, known)}")
+    missing = [name for name, field in known.items() if name not in table and _is_required(field)]
+    if missing:
+        raise ConfigError(f"{where}.{missing[0]} is missing; it has no default")
+    return cls(**{key: _value(value, hints[key], f"{where}.{key}") for key, value in table.items()})
+
+
+def write_section(section: Any, where: str) -> str:
+    """The TOML of a config dataclass: every setting, as it is now."""
+    lines = [f"[{where}]"]
+    for field in fields(section):
+        value = getattr(section, field.name)
+        if value is not None:
+            lines.append(f"{field.name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def nearest(key: str, known: Mapping[str, Any] | list[str]) -> str:
+    """What to say after a wrong name: the closest right one, or all of them if none is close."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    """The value as the type the field has, or an error naming the place, the value and the type."""
+    origin, options = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        if value not in options:
+            raise ConfigError(f"{where} = {value!r} is not one of {', '.join(map(repr, options))}")
+        return value
+    if origin in (Union, types.UnionType):
+        return _first_that_fits(value, options, where)
+    if origin is tuple:
+        return _tuple(value, options, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigError(f"{where} = {value!r} must be {_name(hint)}")
+    return value
+
+
+def _first_that_fits(value: Any, options: tuple[Any, ...], where: str) -> Any:
+    for option in options:
+        if option is type(None):
+            continue
+        try:
+            return _value(value, option, where)
+        except ConfigError as error:
+            found = error
+    wanted = " or ".join(_name(option) for option in options if option is not type(None))
+    raise ConfigError(f"{where} = {value!r} must be {wanted}") if len(options) > 2 else found
+
+
+def _tuple(value: Any, options: tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where} = {value!r} must be a list")
+    if options[-1] is Ellipsis:
+        options = (options[0],) * len(value)
+    if len(value) != len(options):
+        raise ConfigError(f"{where} = {list(value)!r} must have {len(options)} entries, but it has {len(value)}")
+    return tuple(
+        _value(item, hint, f"{where}[{at}]") for at, (item, hint) in enumerate(zip(value, options, strict=True))
+    )
+
+
+def _name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(hint)))
+    if get_origin(hint) is tuple:
+        return "a list"
+    return {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}.get(
+        hint, str(hint)
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return repr(value)

@@ -1,0 +1,179 @@
+"""A trained model that translates: the one object behind the command line, evaluation and the server."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.model_map import map_of_translation
+from jumok.data import BOS, EOS, PAD, pad
+from jumok.decoding import DecodingConfig, Hypothesis, Specials, beam_search
+from jumok.decoding.long_lines import split_text
+from jumok.errors import ArgumentError
+from jumok.model_folder import Trained, load_model
+
+SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """What was found for one source text."""
+
+    source: str
+    text: str
+    score: float
+    """Log-probability over length to the length penalty; 0 for an empty text."""
+    n_best: tuple["Translation", ...] = ()
+    """The best translations, best first, where more than one was asked for."""
+    pieces: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), repr=False)
+    """The parts of the source and the token ids found for each; one part unless the source was too long."""
+    translator: "Translator | None" = field(default=None, repr=False)
+
+    def attention(self, *, words: bool = True) -> AttentionMap:
+        """Where each word of the translation looked, or each token with `words=False`."""
+        if self.translator is None or len(self.pieces) != 1:
+            raise ArgumentError(f"there is no one attention map: the text was translated in {len(self.pieces)} parts")
+        (source, ids), trained = self.pieces[0], self.translator.trained
+        return map_of_translation(trained.model, trained.tokenizers, source, ids, words=words)
+
+
+class Job(NamedTuple):
+    """A part of a text, to be translated."""
+
+    text: int
+    part: str
+    ids: list[int]
+
+
+class Translator:
+    """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
+
+    def __init__(self, trained: Trained, *, batch_tokens: int = 4096) -> None:
+        self.trained, self.batch_tokens = trained, batch_tokens
+        self.trained.model.eval()
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto") -> "Translator":
+        """Load a model folder, onto a GPU if there is one."""
+        return cls(load_model(folder, find_device(device)))
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of a source text at once: as many as the model saw while it was trained."""
+        return self.trained.recipe.filter.max_length
+
+    def translate(
+        self, texts: Iterable[str], *, n_best: int = 1, split: bool = True, **settings: Any
+    ) -> list[Translation]:
+        """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
+
+        An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
+        refused.
+        """
+        texts = list(texts)
+        config = self._config(n_best, settings)
+        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split)]
+        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        for batch in self._batches(jobs, config.beam):
+            for number, hypotheses in zip(batch, self._search([jobs[number] for number in batch], config), strict=True):
+                found[number] = hypotheses
+        of_text: list[list[int]] = [[] for _ in texts]
+        for number, job in enumerate(jobs):
+            of_text[job.text].append(number)
+        return [
+            self._translation(text, [(jobs[at].part, found[at]) for at in numbers], n_best)
+            for text, numbers in zip(texts, of_text, strict=True)
+        ]
+
+    def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
+        """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
+        waiting: list[str] = []
+        for text in texts:
+            waiting.append(text)
+            if len(waiting) >= chunk:
+                yield from self.translate(waiting, **settings)
+                waiting = []
+        if waiting:
+            yield from self.translate(waiting, **settings)
+
+    def _config(self, n_best: int, settings: dict[str, Any]) -> DecodingConfig:
+        try:
+            config = replace(self.trained.recipe.decoding, **settings)
+        except TypeError:
+            known = DecodingConfig.__dataclass_fields__
+            wrong = next(name for name in settings if name not in known)
+            raise ArgumentError(f"{wrong} is not a setting of decoding; there are {', '.join(known)}") from None
+        if not 1 <= n_best <= config.beam:
+            raise ArgumentError(
+                f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it"
+            )
+        return config
+
+    def _jobs(self, number: int, text: str, split: bool) -> Iterator[Job]:
+        encode = self.trained.tokenizers.source.encode
+        if not text.strip():
+            return
+        parts = split_text(text, self.longest, lambda part: len(encode(part)) - 2)
+        if len(parts) > 1 and not split:
+            length = len(encode(text)) - 2
+            raise ArgumentError(
+                f"text {number + 1} has {length} tokens, more than the {self.longest} the model was trained on: "
+                f"{text[:40]!r}…; shorten it, or allow it to be split"
+            )
+        for part in parts:
+            yield Job(number, part, encode(part)[1:])
+
+    def _batches(self, jobs: Sequence[Job], beam: int) -> Iterator[list[int]]:
+        """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
+        batch: list[int] = []
+        for number in sorted(range(len(jobs)), key=lambda at: -len(jobs[at].ids)):
+            if batch and (len(batch) + 1) * len(jobs[batch[0]].ids) * beam > self.batch_tokens * 5:
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    @torch.no_grad()
+    def _search(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        device = next(model.parameters()).device
+        source, visible = (tensor.to(device) for tensor in pad([job.ids for job in jobs]))
+        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config)
+
+    def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
+        if not parts:
+            return Translation(text, "", 0.0, translator=self)
+        if len(parts) > 1:
+            best = [(part, hypotheses[0]) for part, hypotheses in parts]
+            return self._joined(text, best)
+        ((part, hypotheses),) = parts
+        ranked: dict[str, Translation] = {}
+        for hypothesis in hypotheses:
+            one = self._joined(text, [(part, hypothesis)])
+            ranked.setdefault(one.text, one)  # the same words can be cut into tokens in several ways
+        best_few = tuple(ranked.values())[:n_best]
+        return replace(best_few[0], n_best=best_few) if n_best > 1 else best_few[0]
+
+    def _joined(self, text: str, parts: list[tuple[str, Hypothesis]]) -> Translation:
+        decode = self.trained.tokenizers.target.decode
+        words = " ".join(decode(hypothesis.ids) for _, hypothesis in parts)
+        score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
+        pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
+        return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def find_device(name: str) -> torch.device:
+    """The device called auto (a GPU if there is one), cpu, cuda or cuda:1."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ArgumentError(f"device = {name!r} must be auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError("device = 'cuda' was asked for, but PyTorch sees no GPU here")
+    return device
