@@ -183,7 +183,7 @@ def test_the_final_model_has_the_averaged_weights_of_the_best_validation(tmp_pat
     assert not model.training
 
 
-@pytest.mark.parametrize(("score", "kept"), [(1.0, True), (2.0, True), (5.0, False)])
+@pytest.mark.parametrize(("score", "kept"), [(1.0, True), (2.0, True), (5.0, False), (float("nan"), False)])
 def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path, score, kept):
     config = replace(EVERYTHING, ema=0.0, average=2)
     scores = iter([4.0, 4.0, 3.0, 2.0, score])

@@ -215,7 +215,7 @@ class Trainer:
             return mean
         load_weights(self.model, mean, self.folder)
         scores, metric = self.scores(), self.config.metric
-        worse = (scores[metric] > self.state.best) == self.config.lower_is_better and scores[metric] != self.state.best
+        worse = not (scores[metric] == self.state.best or self.config.better(scores[metric], self.state.best))
         verdict = "worse than the best checkpoint, which is the final model" if worse else "it is the final model"
         self.recorder.report.say(
             f"the mean of the {len(paths)} newest checkpoints has {metric} {scores[metric]:.4g}: {verdict}"
