@@ -1,20 +1,14 @@
 """A model, data and a validator small enough to train in a test, with everything that real ones have."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 
 from jumok.data import Batch
 from jumok.data.batches import pad
+from jumok.models.seq2seq import Hidden
 from jumok.training import held_out_loss
 
 VOCABULARY = 9
-
-
-class Hidden(NamedTuple):
-    states: Tensor
-    penalty: Tensor | None = None
 
 
 class TinyEncoder(nn.Module):
@@ -45,7 +39,7 @@ class TinyDecoder(nn.Module):
         words = self.table(target_in)
         both = torch.cat([words, summary[:, None].expand_as(words)], -1)
         states = self.norm(torch.tanh(self.hidden_layer(self.dropout(both))))
-        return Hidden(states, states.square().mean(-1) if self.penalised else None)
+        return Hidden(states, penalty=states.square().mean(-1) if self.penalised else None)
 
     def logits(self, states: Tensor) -> Tensor:
         return self.output(states)

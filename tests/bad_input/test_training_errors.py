@@ -238,6 +238,32 @@ def test_a_folder_that_cannot_be_made_is_an_error_before_training_begins(tmp_pat
         run(tmp_path / "run")
 
 
+def test_a_second_process_is_kept_out_of_the_folder(tmp_path):
+    pytest.importorskip("fcntl")
+    messages = []
+
+    def intrude(model):
+        with pytest.raises(CheckpointError) as caught:
+            run(tmp_path / "run", resume=True)
+        messages.append(str(caught.value))
+        return validate(model)
+
+    run(tmp_path / "run", check=intrude)
+    assert messages[0] == (
+        f"another process is training into {tmp_path / 'run'}; wait for it, stop it, or train into another folder"
+    )
+    run(tmp_path / "run", resume=True)  # let go of when training is over
+
+
+def test_no_memory_for_the_optimiser_is_said(monkeypatch, tmp_path):
+    def full(*arguments, **options):
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr("jumok.training.step.update", full)
+    with pytest.raises(TrainingError, match="out of memory for the two moments AdamW keeps"):
+        run(tmp_path / "run")
+
+
 def test_training_that_only_ever_skips_gives_up_and_says_what_to_change(tmp_path):
     model, report = TinyModel(), Remarks()
     model.decoder.norm.weight.register_hook(lambda gradient: gradient * float("nan"))

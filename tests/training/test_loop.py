@@ -183,7 +183,7 @@ def test_the_final_model_has_the_averaged_weights_of_the_best_validation(tmp_pat
     assert not model.training
 
 
-@pytest.mark.parametrize(("score", "kept"), [(1.0, True), (5.0, False)])
+@pytest.mark.parametrize(("score", "kept"), [(1.0, True), (2.0, True), (5.0, False), (float("nan"), False)])
 def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path, score, kept):
     config = replace(EVERYTHING, ema=0.0, average=2)
     scores = iter([4.0, 4.0, 3.0, 2.0, score])
@@ -196,6 +196,7 @@ def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path
         mean = ((files[0][name].double() + files[1][name].double()) / 2).float()
         assert torch.equal(tensor, mean if kept else files[1][name])
     assert ("it is the final model" if kept else "worse than the best checkpoint") in report.said[-1]
+    assert result.state.best_scores == {"loss": score if kept else 2.0}
 
 
 def test_metrics_are_lines_of_json_with_the_loss_per_token_that_smoothing_does_not_change(tmp_path):

@@ -1,12 +1,12 @@
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from jumok.data import Batch
+from jumok.models.seq2seq import Copied, Hidden
 from jumok.training import batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
 from jumok.training.loss import Places
 from tiny import TinyBatches, TinyModel
@@ -78,22 +78,14 @@ def test_a_models_own_penalty_is_added_at_visible_places_but_is_no_surprise():
     torch.testing.assert_close(found.surprise, without.surprise)
 
 
-class Copied(NamedTuple):
-    weights: Tensor
-
-
-class CopyingHidden(NamedTuple):
-    states: Tensor
-    copied: Copied
-
-
 def test_what_a_decoder_copies_is_cut_to_the_visible_places():
     batch, seen = TinyBatches().batch(0, 0), []
 
     class Decoder(nn.Module):
         def hidden(self, encoding, target_in):
             states = F.one_hot(target_in, 9).float()
-            return CopyingHidden(states, Copied(target_in.float()[..., None]))
+            weights = target_in.float()[..., None]
+            return Hidden(states, copied=Copied(target_in[..., None], weights, weights[..., 0]))
 
         def logits(self, states, copied):
             seen.append((states, copied))

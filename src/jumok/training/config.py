@@ -71,10 +71,9 @@ class TrainingConfig:
         self._check_rate()
         self._check_average()
 
-    @property
-    def lower_is_better(self) -> bool:
-        """Whether a smaller value of `metric` is a better one."""
-        return self.metric in LOWER_IS_BETTER
+    def better(self, score: float, than: float) -> bool:
+        """Whether one value of `metric` is better than another; what is not a number never is."""
+        return score < than if self.metric in LOWER_IS_BETTER else score > than
 
     def _check_choices(self) -> None:
         for name, known in (("schedule", Schedule), ("precision", Precision), ("metric", Metric)):

@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from jumok.errors import ConfigError
+from jumok.models.weights import load_weights
+from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import checkpoints, prune
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
-from jumok.training.final import best_weights, mean_if_no_worse, write_final
+from jumok.training.final import best_weights, write_final
 from jumok.training.loss import BatchSource
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.progress import Report
 from jumok.training.reading import Position, ReadAhead
 from jumok.training.recorder import Recorder
-from jumok.training.resume import begin
+from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.schedule import learning_rate
-from jumok.training.snapshot import save_snapshot
+from jumok.training.snapshot import MODEL, save_snapshot
 from jumok.training.state import TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
@@ -57,12 +59,16 @@ def train(
     the batches are made of; a resume with another is refused. `draw` is called with metrics.jsonl after validations.
     """
     report, device = report or Report(), next(model.parameters()).device
+    autocast(config, device)  # says at once if the precision cannot be had
     with ExitStack() as stack:
+        make_folder(Path(folder), resume=resume)
+        stack.enter_context(only_here(Path(folder)))
         trainer = Trainer(model, config, Path(folder), report, validate, data, resume=resume)
         stack.callback(trainer.recorder.close)
         state = trainer.state
         position = Position(state.epoch, state.index)
-        reader = stack.enter_context(closing(ReadAhead(batches, position, config.accumulate)))
+        reader = ReadAhead(batches, position, config.accumulate, pinned=device.type == "cuda")
+        stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         stop = stack.enter_context(StopRequest())
         stack.callback(report.end)
@@ -89,7 +95,6 @@ class Trainer:
     ) -> None:
         self.model, self.config, self.folder, self.data = model, config, folder, data
         device = next(model.parameters()).device
-        autocast(config, device)  # says at once if the precision cannot be had
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, data, resume=resume, say=report.say)
@@ -196,18 +201,29 @@ class Trainer:
 
     def finish(self, stopped: Reason) -> Path:
         """Say why training is over, and write the final model."""
-        say = self.recorder.report.say
-        say(self._why(stopped))
+        self.recorder.report.say(self._why(stopped))
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
         if len(newest) > 1 and stopped != "interrupted":
-            score = None if self.state.best is None else lambda: self.scores()[self.config.metric]
-            weights = mean_if_no_worse(newest, weights, self.model, score, self._no_worse, say)
+            weights = self._mean_unless_worse(newest, weights)
         return write_final(self.folder, self.model.eval(), weights)
 
-    def _no_worse(self, score: float) -> bool:
-        best = self.state.best
-        return best is None or (score <= best if self.config.lower_is_better else score >= best)
+    def _mean_unless_worse(self, paths: list[Path], best: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The mean of these checkpoints, unless validation finds the best weights better."""
+        mean = average_tensors([path / MODEL for path in paths])
+        if self._validator is None or self.state.best is None:
+            return mean
+        load_weights(self.model, mean, self.folder)
+        scores, metric = self.scores(), self.config.metric
+        worse = not (scores[metric] == self.state.best or self.config.better(scores[metric], self.state.best))
+        verdict = "worse than the best checkpoint, which is the final model" if worse else "it is the final model"
+        self.recorder.report.say(
+            f"the mean of the {len(paths)} newest checkpoints has {metric} {scores[metric]:.4g}: {verdict}"
+        )
+        if worse:
+            return best
+        self.state.best_scores = scores
+        return mean
 
     def _why(self, stopped: Reason) -> str:
         step, config = self.state.step, self.config

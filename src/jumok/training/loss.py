@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.data import Batch
+from jumok.models.seq2seq import Copied, Hidden
 
 
 @runtime_checkable
@@ -74,16 +75,16 @@ def batch_loss(model: nn.Module, batch: Batch, places: Places, *, smoothing: flo
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoder: Any = model.encoder
     decoder: Any = model.decoder
-    hidden = decoder.hidden(encoder(batch.source, batch.source_visible), batch.target_in)
+    hidden: Hidden = decoder.hidden(encoder(batch.source, batch.source_visible), batch.target_in)
     states = hidden.states.flatten(0, 1)[places.at]
-    copied = getattr(hidden, "copied", None)
-    if copied is None:
+    if hidden.copied is None:
         logits = decoder.logits(states)
     else:
-        logits = decoder.logits(states, copied._make(part.flatten(0, 1)[places.at] for part in copied))
-    loss = smoothed_cross_entropy(logits, places.target, smoothing=smoothing, gaps=copied is not None)
-    penalty = getattr(hidden, "penalty", None)
-    return loss if penalty is None else loss._replace(total=loss.total + penalty.flatten()[places.at].sum())
+        logits = decoder.logits(states, Copied(*(part.flatten(0, 1)[places.at] for part in hidden.copied)))
+    loss = smoothed_cross_entropy(logits, places.target, smoothing=smoothing, gaps=hidden.copied is not None)
+    if hidden.penalty is None:
+        return loss
+    return loss._replace(total=loss.total + hidden.penalty.flatten()[places.at].sum())
 
 
 @torch.no_grad()

@@ -73,8 +73,8 @@ def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
     return norm, broken
 
 
-def _tables(module: nn.Module) -> list[nn.Parameter]:
+def _tables(module: nn.Module) -> list[Tensor]:
     """What is looked up in this module rather than multiplied by; our own layers call it `table`."""
     if isinstance(module, nn.Embedding):
-        return [module.weight]  # type: ignore[list-item]
+        return [module.weight]
     return [weight for name, weight in module.named_parameters(recurse=False) if name == "table"]

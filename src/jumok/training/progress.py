@@ -66,7 +66,7 @@ class BarReport(Report):
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TextColumn("{task.fields[numbers]}"),
             TextColumn("[dim]{task.fields[left]}"),
             TextColumn("[green]{task.fields[validation]}"),
@@ -86,7 +86,7 @@ class BarReport(Report):
     def record(self, record: Record) -> None:
         """Show the newest numbers beside the bar."""
         if "validation" in record:
-            self._fields["validation"] = scores(record)
+            self._fields["validation"] = last_score(record)
             self.say(f"step {record['step']}: {scores(record)}")
         else:
             self._fields["numbers"] = numbers(record)
@@ -142,6 +142,12 @@ def scores(record: Record) -> str:
     """The scores of a validation, a star where they are the best so far."""
     text = "  ".join(f"{name} {value:.4g}" for name, value in record["validation"].items())
     return text + (" *" if record["best"] else "")
+
+
+def last_score(record: Record) -> str:
+    """One score of a validation, where there is no room for all: the last, as perplexity says what loss says."""
+    name, value = [item for item in record["validation"].items() if item[0] != "perplexity"][-1]
+    return f"{name} {value:.4g}" + (" *" if record["best"] else "")
 
 
 def pace(rate: float) -> str:

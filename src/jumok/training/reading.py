@@ -22,8 +22,11 @@ class StepBatches(NamedTuple):
     after: Position
 
 
-def read_step(source: BatchSource, position: Position, count: int) -> StepBatches:
-    """`count` batches from `position` on, over the end of an epoch into the next."""
+def read_step(source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> StepBatches:
+    """`count` batches from `position` on, over the end of an epoch into the next.
+
+    From `pinned` memory they can be copied to a GPU while it computes.
+    """
     epoch, number = position
     batches: list[Batch] = []
     while len(batches) < count:
@@ -32,7 +35,8 @@ def read_step(source: BatchSource, position: Position, count: int) -> StepBatche
                 raise DataError(f"epoch {epoch} of the training data has no batches; is the corpus empty?")
             epoch, number = epoch + 1, 0
             continue
-        batches.append(source.batch(epoch, number))
+        batch = source.batch(epoch, number)
+        batches.append(Batch(*(part.pin_memory() for part in batch)) if pinned else batch)
         number += 1
     return StepBatches(batches, Position(epoch, number))
 
@@ -40,8 +44,8 @@ def read_step(source: BatchSource, position: Position, count: int) -> StepBatche
 class ReadAhead:
     """`next()` gives the batches of one step after another; the following ones are being read meanwhile."""
 
-    def __init__(self, source: BatchSource, position: Position, count: int) -> None:
-        self._source, self._count = source, count
+    def __init__(self, source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> None:
+        self._source, self._count, self._pinned = source, count, pinned
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
         self._coming: Future[StepBatches] = self._read(position)
 
@@ -52,7 +56,7 @@ class ReadAhead:
         return found
 
     def _read(self, position: Position) -> Future[StepBatches]:
-        return self._thread.submit(read_step, self._source, position, self._count)
+        return self._thread.submit(read_step, self._source, position, self._count, pinned=self._pinned)
 
     def close(self) -> None:
         """Let the thread end."""

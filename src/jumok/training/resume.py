@@ -1,6 +1,8 @@
 """Where a run begins: at nothing in an empty folder, or at the newest checkpoint that is whole."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import nn
@@ -29,7 +31,6 @@ def begin(
     say: Callable[[str], None],
 ) -> TrainingState:
     """The state to go on from, with everything put in place as it was then."""
-    make_folder(folder, resume=resume)
     tidy(folder / "checkpoints")
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
     if snapshot is None:
@@ -59,6 +60,30 @@ def make_folder(folder: Path, *, resume: bool) -> None:
         raise CheckpointError(
             f"cannot make the folder {folder / 'checkpoints'}: {error.strerror or error}; name one you may write to"
         ) from None
+
+
+@contextmanager
+def only_here(folder: Path) -> Iterator[None]:
+    """Hold the run's folder, so that no second process trains into it; a process that dies lets go of it."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    handle = os.open(folder / "checkpoints", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise CheckpointError(
+            f"another process is training into {folder}; wait for it, stop it, or train into another folder"
+        ) from None
+    except OSError:
+        pass  # a disk that knows no locks
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:

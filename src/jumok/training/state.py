@@ -50,8 +50,7 @@ class TrainingState:
         """Take in the scores of a validation after this step; whether it is the best so far."""
         self.validated = self.step
         score = scores[config.metric]
-        sign = -1 if config.lower_is_better else 1
-        better = not math.isnan(score) and (self.best is None or sign * score > sign * self.best)
+        better = not math.isnan(score) and (self.best is None or config.better(score, self.best))
         if better:
             self.best, self.best_step, self.best_scores, self.waited = score, self.step, scores, 0
         else:

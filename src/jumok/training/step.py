@@ -55,7 +55,12 @@ def train_step(
         say(f"step {step}: out of memory with a batch of {_size(pieces[found.failed])}; splitting it in two")
         pieces[found.failed : found.failed + 1] = halves(pieces[found.failed])
         splits += 1
-    norm, skipped = update(optimiser, clip=config.clip)
+    try:
+        norm, skipped = update(optimiser, clip=config.clip)
+    except torch.OutOfMemoryError:
+        raise TrainingError(
+            "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
+        ) from None
     return StepOutcome(found.surprise, found.tokens, norm, skipped, splits)
 
 
