@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jumok
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "benchmarks/results"
 MARKED = re.compile(r"(<!-- table: (\S+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -34,7 +36,11 @@ class Row(NamedTuple):
 
 def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str] = ("torch",)) -> Path:
     """Write results/NAME.json."""
-    versions = {"python": platform.python_version(), **{package: version(package) for package in packages}}
+    versions = {
+        "python": platform.python_version(),
+        "jumok": jumok.__version__,
+        **{package: version(package) for package in packages},
+    }
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     path = FOLDER / f"{name}.json"
     path.parent.mkdir(exist_ok=True)

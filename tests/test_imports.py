@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "translator": {"model_folder", "analysis", "decoding", "data"},
     "cli": EVERYTHING,
     "serve": EVERYTHING,
+    "__main__": {"cli"},
 }
 """For each folder the folders of jumok it may import, besides itself and `errors`, which is open to all."""
 
