@@ -1,5 +1,7 @@
 """What the tensors of one call of attention must have in common, and what is said when they have not."""
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,16 @@ def check_tensors(**tensors: Tensor) -> None:
             raise ArgumentError(f"{name} is {tensor.dtype} but {first} is {model.dtype}; they must be of one type")
         if tensor.device != model.device:
             raise ArgumentError(f"{name} is on {tensor.device} but {first} is on {model.device}; move one of them")
+
+
+def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Under autocast, where layers hand over what types they like, the tensors brought to one; elsewhere themselves."""
+    if not all(isinstance(tensor, Tensor) for tensor in tensors) or len({tensor.dtype for tensor in tensors}) == 1:
+        return tensors
+    if not torch.is_autocast_enabled(tensors[0].device.type):
+        return tensors
+    widest = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    return tuple(tensor.to(widest) for tensor in tensors)
 
 
 def check_parameters(score: Score, query: Tensor) -> None:

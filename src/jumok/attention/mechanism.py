@@ -8,7 +8,7 @@ from torch import Tensor
 from jumok.attention import backends
 from jumok.attention.additive_scores import additive, concat
 from jumok.attention.attended import Attended
-from jumok.attention.checks import check_parameters, check_tensors, leading_axes
+from jumok.attention.checks import check_parameters, check_tensors, leading_axes, of_one_type
 from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, find_normaliser
@@ -117,6 +117,7 @@ def _lookup(
     dropout: float,
 ) -> Lookup:
     """Check the arguments and bring them to one form."""
+    query, key, value = of_one_type(query, key, value)
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")

@@ -129,7 +129,7 @@ def _anything(draws: Random, choices: dict[str, list[str]]) -> Value:
             currency = draws.choice(choices[kind])
             return Value(kind, (number * draws.choice((1, 100)), get_currency_precision(currency), currency))
         case _:
-            return Value(kind, tuple(draws.sample(choices[kind], draws.randint(2, 4))))
+            return Value(kind, tuple(draws.sample(choices[kind], min(len(choices[kind]), draws.randint(2, 9)))))
 
 
 def render(value: Value, locale: Locale) -> str:

@@ -45,9 +45,18 @@ class Recurrence(nn.Module):
         self, x: Float[Tensor, "batch time inputs_and_fed"], states: States | None = None
     ) -> Float[Tensor, "batch time width"]:
         """The top layer's state after every step; `states`, each [batch, width], are where it begins."""
-        first = None if states is None else tuple(torch.stack(part) for part in zip(*states, strict=True))
-        outputs: Tensor = self.rnn(x, first if first is None or self.cell == "lstm" else first[0])[0]
+        # Autocast would run PyTorch's loop in float16 whatever type it was told, and long sums overflow there.
+        with torch.autocast(x.device.type, enabled=False):
+            precision = next(self.rnn.parameters()).dtype
+            outputs: Tensor = self.rnn(x.to(precision), self._first(states, precision))[0]
         return outputs
+
+    def _first(self, states: States | None, precision: torch.dtype) -> Tensor | LayerState | None:
+        """The states as PyTorch wants them: layers stacked, a pair for an LSTM and a single tensor else."""
+        if states is None:
+            return None
+        parts = tuple(torch.stack(part).to(precision) for part in zip(*states, strict=True))
+        return parts if self.cell == "lstm" else parts[0]
 
     def stepper(self) -> "Stepper":
         """The same layers, to be taken through a sequence step by step."""
