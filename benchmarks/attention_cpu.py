@@ -1,6 +1,6 @@
 """Additive attention on a CPU: blocked, against the direct form and torch.compile of it; time and peak memory.
 
-    python -m benchmarks.attention_cpu      about six minutes; writes results/attention_cpu.json
+    python -m benchmarks.attention_cpu      about five minutes; writes results/attention_cpu.json
 
 Every system and shape runs in a process of its own, in rounds, so that whatever else the machine does hits all alike.
 A time is the median over all rounds. Memory is the process's peak less that of the same process with 8 positions.
@@ -184,7 +184,7 @@ def title(shape: tuple[int, int, int]) -> str:
 def environment() -> str:
     names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT")
     settings = ", ".join(f"{name} {os.environ.get(name, 'unset')}" for name in names)
-    return f"{settings}, load average {os.getloadavg()[2]:.1f}"
+    return f"{settings}, load average {os.getloadavg()[2]:.1f} over the last quarter of an hour"
 
 
 def main() -> None:
