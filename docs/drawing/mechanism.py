@@ -27,7 +27,7 @@ def equation() -> Figure:
     plane.annotate("q", QUERY[0], xytext=(5, -9), textcoords="offset points", color=ORANGE)
     plane.set(title="query and keys", xlim=(-1.1, 1.25), ylim=(-1.0, 1.2))
     bare(plane)
-    bars.barh(range(5), alpha.tolist(), color=BLUE, height=0.7)
+    bars.barh(range(5), alpha.tolist(), color=BLUE, height=0.7, clip_on=False)
     bars.set(title="weights α", yticks=range(5), yticklabels=[f"α{_sub(n)}" for n in range(1, 6)], xticks=[])
     bars.spines[:].set_visible(False)
     bars.tick_params(length=0)
