@@ -46,6 +46,16 @@ def test_a_machine_that_keeps_its_word_is_left_as_it_is(monkeypatch, no_limit, a
     assert torch.backends.mkldnn.enabled == before
 
 
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, "5000"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"), ({"GOMP_SPINCOUNT": "7"}, "7")]
+)
+def test_threads_wait_briefly_unless_told_otherwise(given, spins):
+    program = "import jumok, os; print(os.environ.get('GOMP_SPINCOUNT'))"
+    plain = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=plain | given, timeout=60)
+    assert ran.stdout.strip() == spins, ran.stderr
+
+
 @pytest.mark.parametrize("first", ["jumok", "torch"])
 def test_bfloat16_attention_runs_on_this_machine(first):
     program = (

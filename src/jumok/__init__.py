@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from jumok.cpu import avoid_broken_amx
+from jumok.cpu import prepare_cpu
 
 if TYPE_CHECKING:
     from jumok.attention import attend, explain
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["KernelRegressor", "SoftDatabase", "attend", "explain"]
 
-avoid_broken_amx()
+prepare_cpu()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
