@@ -103,7 +103,9 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace(
+            "\x7f", "\\u007f"
+        )  # the one character TOML wants escaped, too
     if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(item) for item in value)}]"
     return repr(value)

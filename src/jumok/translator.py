@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -34,7 +34,9 @@ class Translation:
 
     def attention(self, *, words: bool = True) -> AttentionMap:
         """Where each word of the translation looked, or each token with `words=False`."""
-        if self.translator is None or len(self.pieces) != 1:
+        if self.translator is None or not self.pieces:
+            raise ArgumentError("there is no attention map of an empty text")
+        if len(self.pieces) > 1:
             raise ArgumentError(f"there is no one attention map: the text was translated in {len(self.pieces)} parts")
         (source, ids), trained = self.pieces[0], self.translator.trained
         return map_of_translation(trained.model, trained.tokenizers, source, ids, words=words)
@@ -63,7 +65,8 @@ class Translator:
     @property
     def longest(self) -> int:
         """Most tokens of a source text at once: as many as the model saw while it was trained."""
-        return self.trained.recipe.filter.max_length
+        seen, limit = self.trained.recipe.filter.max_length, self.trained.model.encoder.limit
+        return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
 
     def translate(
         self, texts: Iterable[str], *, n_best: int = 1, split: bool = True, **settings: Any
@@ -79,7 +82,7 @@ class Translator:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         for batch in self._batches(jobs, config.beam):
             for number, hypotheses in zip(batch, self._search([jobs[number] for number in batch], config), strict=True):
-                found[number] = hypotheses
+                found[number] = hypotheses or _refuse(jobs[number], config)
         of_text: list[list[int]] = [[] for _ in texts]
         for number, job in enumerate(jobs):
             of_text[job.text].append(number)
@@ -164,6 +167,13 @@ class Translator:
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
         return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def _refuse(job: Job, config: DecodingConfig) -> NoReturn:
+    raise ArgumentError(
+        f"there is no output for text {job.text + 1} that has decoding.min_length = {config.min_length} tokens or more "
+        f"and keeps to decoding.no_repeat = {config.no_repeat}; lower one of them"
+    )
 
 
 def find_device(name: str) -> torch.device:
