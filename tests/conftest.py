@@ -40,3 +40,25 @@ def backend(request):
     if request.param == "blocked":
         request.getfixturevalue("small_blocks")
     return request.param
+
+
+@pytest.fixture(scope="session")
+def reverser(tmp_path_factory):
+    """The folder of a small model that has learnt to write digits backwards; not to be changed."""
+    from commands import RECIPE, well, write
+
+    folder = tmp_path_factory.mktemp("reverser")
+    well("train", write(folder / "reverse.toml", RECIPE), "--out", folder / "model", "--device", "cpu")
+    return folder / "model"
+
+
+@pytest.fixture(scope="session")
+def transformer(tmp_path_factory):
+    """The folder of a small Transformer that has learnt next to nothing; not to be changed."""
+    from commands import BRIEFLY, RECIPE, well, write
+
+    half = "width = 16\nheads = 2\nhidden = 16\nlayers = 2\n"
+    text = RECIPE.replace('kind = "rnn"\nwidth = 64\nembedding = 32\n', f'kind = "transformer"\n{half}')
+    folder = tmp_path_factory.mktemp("transformer")
+    well("train", write(folder / "reverse.toml", text), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
+    return folder / "model"

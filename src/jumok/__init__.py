@@ -8,9 +8,10 @@ from jumok.cpu import prepare_cpu
 if TYPE_CHECKING:
     from jumok.attention import attend, explain
     from jumok.models import KernelRegressor, SoftDatabase
+    from jumok.translator import Translation, Translator
 
 __version__ = "0.1.0"
-__all__ = ["KernelRegressor", "SoftDatabase", "attend", "explain"]
+__all__ = ["KernelRegressor", "SoftDatabase", "Translation", "Translator", "attend", "explain"]
 
 prepare_cpu()
 
@@ -18,6 +19,8 @@ prepare_cpu()
 _HOME = {
     "KernelRegressor": "jumok.models",
     "SoftDatabase": "jumok.models",
+    "Translation": "jumok.translator",
+    "Translator": "jumok.translator",
     "attend": "jumok.attention",
     "explain": "jumok.attention",
 }

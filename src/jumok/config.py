@@ -48,8 +48,11 @@ class Recipe:
     decoding: DecodingConfig
 
 
-def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, with changes such as "training.steps=2000" made to it."""
+def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> Recipe:
+    """The recipe in a file, with changes such as "training.steps=2000" made to it.
+
+    $NAME in [data] stands for a variable of the environment, unless `variables` is False: then it is what it says.
+    """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -60,17 +63,18 @@ def read_recipe(path: str | Path, changes: Sequence[str] = ()) -> Recipe:
         raise ConfigError(f"cannot read the recipe {path}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    return make_recipe(_changed(tables, changes), origin=str(path))
+    return make_recipe(_changed(tables, changes), origin=str(path), variables=variables)
 
 
-def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe") -> Recipe:
+def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
     """A recipe from the tables of a TOML file."""
     names = [field.name for field in fields(Recipe)]
     for name in tables:
         if name not in names:
             raise ConfigError(f"{origin} has a section [{name}], which is not one{nearest(name, names)}")
     try:
-        tables = {name: _with_variables(table, name) for name, table in tables.items()}
+        if variables and "data" in tables:
+            tables = {**tables, "data": _with_variables(tables["data"])}
         sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
         for name, kinds in BY_KIND.items():
             sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
@@ -93,18 +97,24 @@ def _read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str
     return read_section(kinds[kind], table, name)
 
 
-def _with_variables(table: Any, name: str) -> Any:
-    """The table with $NAME in paths of [data] replaced by what the environment says, so that recipes can be shared."""
-    if name != "data" or not isinstance(table, Mapping):
+def _with_variables(table: Any) -> Any:
+    """The table of [data] with $NAME and ${NAME} as the environment has them, so that recipes can be shared."""
+    if not isinstance(table, Mapping):
         return table
-    found = {key: os.path.expandvars(value) if isinstance(value, str) else value for key, value in table.items()}
-    for key, value in found.items():
-        if isinstance(value, str) and (unset := re.search(r"\$\{?(\w+)", value)):
+    return {key: _expanded(value, key) if isinstance(value, str) else value for key, value in table.items()}
+
+
+def _expanded(text: str, key: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name not in os.environ:
             raise ConfigError(
-                f"data.{key} = {table[key]!r} needs the environment variable {unset[1]}, which is not set; "
-                f"for example: export {unset[1]}=path/to/data"
+                f"data.{key} = {text!r} needs the environment variable {name}, which is not set; "
+                f"for example: export {name}=path/to/data"
             )
-    return found
+        return os.environ[name]
+
+    return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, text)
 
 
 def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
-    recipe = read_recipe(_existing(folder / RECIPE))
+    recipe = read_recipe(_existing(folder / RECIPE), variables=False)
     checksums = _checksums(folder)
     contents = {name: _verified(folder / name, checksums) for name in (WEIGHTS, *checksums)}
     tokenizers = Tokenizers.load(folder)

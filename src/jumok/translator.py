@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -34,7 +35,9 @@ class Translation:
 
     def attention(self, *, words: bool = True) -> AttentionMap:
         """Where each word of the translation looked, or each token with `words=False`."""
-        if self.translator is None or len(self.pieces) != 1:
+        if self.translator is None or not self.pieces:
+            raise ArgumentError("there is no attention map of an empty text")
+        if len(self.pieces) > 1:
             raise ArgumentError(f"there is no one attention map: the text was translated in {len(self.pieces)} parts")
         (source, ids), trained = self.pieces[0], self.translator.trained
         return map_of_translation(trained.model, trained.tokenizers, source, ids, words=words)
@@ -63,23 +66,24 @@ class Translator:
     @property
     def longest(self) -> int:
         """Most tokens of a source text at once: as many as the model saw while it was trained."""
-        return self.trained.recipe.filter.max_length
+        seen, limit = self.trained.recipe.filter.max_length, self.trained.model.encoder.limit
+        return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
 
     def translate(
-        self, texts: Iterable[str], *, n_best: int = 1, split: bool = True, **settings: Any
+        self, texts: Iterable[str], *, n_best: int = 1, split: bool = True, first: int = 1, **settings: Any
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
-        refused.
+        refused; messages count texts from `first`.
         """
         texts = list(texts)
         config = self._config(n_best, settings)
-        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split)]
+        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         for batch in self._batches(jobs, config.beam):
             for number, hypotheses in zip(batch, self._search([jobs[number] for number in batch], config), strict=True):
-                found[number] = hypotheses
+                found[number] = hypotheses or _refuse(jobs[number].text + first, config)
         of_text: list[list[int]] = [[] for _ in texts]
         for number, job in enumerate(jobs):
             of_text[job.text].append(number)
@@ -90,14 +94,10 @@ class Translator:
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
         """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
-        waiting: list[str] = []
-        for text in texts:
-            waiting.append(text)
-            if len(waiting) >= chunk:
-                yield from self.translate(waiting, **settings)
-                waiting = []
-        if waiting:
-            yield from self.translate(waiting, **settings)
+        texts, first = iter(texts), 1
+        while waiting := list(islice(texts, chunk)):
+            yield from self.translate(waiting, first=first, **settings)
+            first += len(waiting)
 
     def _config(self, n_best: int, settings: dict[str, Any]) -> DecodingConfig:
         try:
@@ -112,7 +112,7 @@ class Translator:
             )
         return config
 
-    def _jobs(self, number: int, text: str, split: bool) -> Iterator[Job]:
+    def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
         encode = self.trained.tokenizers.source.encode
         if not text.strip():
             return
@@ -120,7 +120,7 @@ class Translator:
         if len(parts) > 1 and not split:
             length = len(encode(text)) - 2
             raise ArgumentError(
-                f"text {number + 1} has {length} tokens, more than the {self.longest} the model was trained on: "
+                f"text {number + first} has {length} tokens, more than the {self.longest} the model was trained on: "
                 f"{text[:40]!r}…; shorten it, or allow it to be split"
             )
         for part in parts:
@@ -164,6 +164,13 @@ class Translator:
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
         return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def _refuse(number: int, config: DecodingConfig) -> NoReturn:
+    raise ArgumentError(
+        f"there is no output for text {number} that has decoding.min_length = {config.min_length} tokens or more "
+        f"and keeps to decoding.no_repeat = {config.no_repeat}; lower one of them"
+    )
 
 
 def find_device(name: str) -> torch.device:

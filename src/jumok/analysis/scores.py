@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import sacrebleu
 from jaxtyping import Float
+from sacrebleu.significance import _bootstrap_resample
 
 from jumok.errors import ArgumentError
 
+SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
+BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
 RESAMPLES = 1000
 SEED = 12345  # sacrebleu's own, so that every interval is drawn alike
 
@@ -43,16 +46,25 @@ def score_outputs(
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
         raise ArgumentError("there is nothing to score: no outputs")
+    check_scores(names, tokenize)
     return [_score(name, list(outputs), list(references), tokenize, lowercase, resamples) for name in names]
+
+
+def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
+    """Raise an ArgumentError for what is not a score, or not one of sacrebleu's tokenizers."""
+    for name in names:
+        if name not in SCORES:
+            raise ArgumentError(f"{name!r} is not a score; there are {', '.join(SCORES)}")
+    if tokenize not in sacrebleu.BLEU.TOKENIZERS:
+        known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
+        raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; there are {known}")
 
 
 def _score(
     name: str, outputs: list[str], references: list[str], tokenize: str, lowercase: bool, resamples: int
 ) -> Score:
     if name == "bleu":
-        return _sacrebleu(
-            "BLEU", sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase), outputs, references, resamples
-        )
+        return _sacrebleu("BLEU", _bleu(tokenize, lowercase), outputs, references, resamples)
     if name == "chrf":
         return _sacrebleu("chrF", sacrebleu.CHRF(lowercase=lowercase), outputs, references, resamples)
     if name == "ter":
@@ -60,21 +72,35 @@ def _score(
     if name == "exact_match":
         hits = [[output.strip() == reference.strip(), 1] for output, reference in zip(outputs, references, strict=True)]
         return _ratio("exact match", np.array(hits, float), f"strip:yes|bs:{resamples}|seed:{SEED}", resamples)
-    if name == "wer":
-        counts = [_word_errors(output, reference) for output, reference in zip(outputs, references, strict=True)]
-        return _ratio("WER", np.array(counts, float), f"words:spaces|bs:{resamples}|seed:{SEED}", resamples)
-    raise ArgumentError(f"{name!r} is not a score; there are {', '.join(SCORES)}")
+    counts = [_word_errors(output, reference) for output, reference in zip(outputs, references, strict=True)]
+    return _ratio("WER", np.array(counts, float), f"words:spaces|bs:{resamples}|seed:{SEED}", resamples)
 
 
-SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
-BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
+def _bleu(tokenize: str, lowercase: bool) -> Any:
+    try:
+        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
+    except (RuntimeError, ImportError, OSError) as error:  # some tokenizers need a package, some a download
+        reason = " ".join(str(error).split())
+        raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None
 
 
 def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[str], resamples: int) -> Score:
-    # A single sentence cannot be resampled.
-    found = metric.corpus_score(outputs, [references], n_bootstrap=resamples if len(outputs) > 1 else 1)
-    middle, spread = (float(found._mean), float(found._ci)) if len(outputs) > 1 else (found.score, 0.0)
-    return Score(name, found.score, middle - spread, middle + spread, metric.get_signature().format())
+    """What `metric.corpus_score(..., n_bootstrap=resamples)` gives, also where resampled scores are of mixed types.
+
+    There sacrebleu 2.6 stops with a TypeError: chrF is a float32, but the float 0.0 where nothing matches.
+    """
+    statistics = metric._extract_corpus_statistics(outputs, [references])
+    found = metric._aggregate_and_compute(statistics)
+    value = middle = float(found.score)
+    spread = 0.0
+    if len(outputs) > 1 and resamples > 1:  # a single sentence cannot be resampled
+        metric.n_bootstrap = resamples
+        metric.seed, drawn = _bootstrap_resample(statistics, metric, resamples)
+        for one in drawn:
+            one.score = float(one.score)
+        found.estimate_ci(drawn)
+        middle, spread = found._mean, found._ci
+    return Score(name, value, middle - spread, middle + spread, metric.get_signature().format())
 
 
 def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> Score:

@@ -2,6 +2,7 @@
 
 import sys
 from io import TextIOWrapper
+from textwrap import indent
 
 import typer
 
@@ -32,5 +33,5 @@ def main() -> None:
     try:
         app(prog_name="jumok")
     except JumokError as error:
-        print(f"jumok: {error}", file=sys.stderr)
+        print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)

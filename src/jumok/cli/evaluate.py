@@ -23,7 +23,7 @@ def evaluate(
     json: Annotated[bool, Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals."""
-    from jumok.analysis.scores import score_outputs
+    from jumok.analysis.scores import check_scores, score_outputs
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
 
@@ -33,12 +33,17 @@ def evaluate(
         raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
     if source is None and (model is not None or by_length):
         raise ArgumentError("--source is needed: the test sentences, one a line")
-    sources = list(read_lines(source)) if source is not None else []
+    names = [name.strip() for name in metrics.split(",") if name.strip()]
+    if not names:
+        raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
+    check_scores(names, tokenize)
     references = list(read_lines(reference))
-    outputs = list(read_lines(output)) if output is not None else _translated(model, sources, references, beam, device)
+    sources = list(read_lines(source)) if source is not None else []
+    if source is not None and len(sources) != len(references):
+        raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
+    outputs = list(read_lines(output)) if output is not None else _translated(model, sources, beam, device)
     if save is not None:
         _save(save, outputs)
-    names = [name.strip() for name in metrics.split(",") if name.strip()]
     scores = score_outputs(outputs, references, names, tokenize=tokenize, lowercase=lowercase)
     bands = _bands(names[0], sources, outputs, references, tokenize, lowercase) if by_length else []
     if json:
@@ -52,15 +57,10 @@ def evaluate(
         print_table(["source words", "sentences", scores[0].name], rows)
 
 
-def _translated(
-    model: Path | None, sources: list[str], references: list[str], beam: int | None, device: str
-) -> list[str]:
-    from jumok.errors import ArgumentError
+def _translated(model: Path | None, sources: list[str], beam: int | None, device: str) -> list[str]:
     from jumok.translator import Translator
 
     assert model is not None
-    if len(sources) != len(references):
-        raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
     translator = Translator.load(model, device=device)
     found = translator.stream(sources, chunk=256, **({} if beam is None else {"beam": beam}))
     return [translation.text for translation in progress(found, "translating", "lines", total=len(sources))]
@@ -72,16 +72,16 @@ def _bands(
     """The score of the sentences of each band of source lengths, each band scored as a test set of its own."""
     from jumok.analysis.scores import score_outputs
 
-    edges = (5, 10, 15, 20, 25, 30, 40, 50)
+    edges = (0, 5, 10, 15, 20, 25, 30, 40, 50)
     found = []
-    for low, high in zip((0, *edges), (*edges, 10**9), strict=True):
+    for low, high in zip((-1, *edges), (*edges, 10**9), strict=True):
         inside = [at for at, text in enumerate(sources) if low < len(text.split()) <= high]
         if inside:
             found_here, wanted_here = ([texts[at] for at in inside] for texts in (outputs, references))
             (score,) = score_outputs(
                 found_here, wanted_here, [name], tokenize=tokenize, lowercase=lowercase, resamples=1
             )
-            words = f"{low + 1}-{high}" if high < 10**9 else f"over {low}"
+            words = f"over {low}" if high == 10**9 else f"{low + 1}-{high}" if high else "0"
             found.append({"words": words, "sentences": len(inside), "value": score.value})
     return found
 

@@ -30,7 +30,7 @@ def translate(
     translator = Translator.load(model, device=device)
     given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if n_best > settings.get("beam", translator.trained.recipe.decoding.beam):
+    if beam is None and n_best > translator.trained.recipe.decoding.beam:
         settings["beam"] = n_best
     interactive = source == "-" and sys.stdin.isatty()
     lines = read_lines(source)

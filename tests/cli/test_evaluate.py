@@ -1,0 +1,112 @@
+"""`jumok evaluate`: scores that anybody can compute again."""
+
+import json
+
+import pytest
+import sacrebleu
+
+from commands import jumok, well, write
+from jumok.data import corpus_pairs
+
+OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
+REFERENCES = ["the cat sat on a mat", "a dog", "one two three four five six seven", "no"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    write(tmp_path / "out", "".join(f"{line}\n" for line in OUTPUTS))
+    write(tmp_path / "ref", "".join(f"{line}\n" for line in REFERENCES))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def test_set(tmp_path_factory):
+    folder, pairs = tmp_path_factory.mktemp("digits"), list(corpus_pairs("reverse", 20, split="test", longest=6))
+    write(folder / "src", "".join(f"{pair.source}\n" for pair in pairs))
+    write(folder / "ref", "".join(f"{pair.target}\n" for pair in pairs))
+    return folder
+
+
+def test_outputs_made_elsewhere_get_sacrebleus_scores_and_signatures(files):
+    found = json.loads(well("evaluate", "--output", files / "out", "--reference", files / "ref", "--json").out)
+    assert found["sentences"] == 4
+    scores = {score["name"]: score for score in found["scores"]}
+    for name, metric in (("BLEU", sacrebleu.BLEU()), ("chrF", sacrebleu.CHRF()), ("TER", sacrebleu.TER())):
+        assert scores[name]["value"] == pytest.approx(metric.corpus_score(OUTPUTS, [REFERENCES]).score)
+        assert scores[name]["low"] <= scores[name]["value"] <= scores[name]["high"]
+    assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:" in scores["BLEU"]["signature"]
+
+
+def test_the_table_shows_value_interval_and_signature(files):
+    lines = well("evaluate", "--output", files / "out", "--reference", files / "ref").out.splitlines()
+    assert lines[0].split() == ["score", "value", "95%", "interval", "signature"]
+    assert [line.split()[0] for line in lines[1:]] == ["BLEU", "chrF", "TER"]
+    assert all("version:" in line for line in lines[1:])
+
+
+def test_metrics_are_chosen_and_case_can_be_ignored(files):
+    write(files / "out", "".join(f"{line.upper()}\n" for line in OUTPUTS))
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--json", "--metrics"]
+    (cased,) = json.loads(well(*command, "bleu").out)["scores"]
+    found = json.loads(well(*command, "bleu,ter,chrf", "--lowercase").out)["scores"]
+    lowered = {score["name"]: score for score in found}
+    assert cased["value"] == 0
+    assert lowered["BLEU"]["value"] > 50
+    assert "case:lc" in lowered["BLEU"]["signature"]
+    assert lowered["TER"]["value"] == pytest.approx(sacrebleu.TER().corpus_score(OUTPUTS, [REFERENCES]).score)
+
+
+def test_exact_match_and_word_errors(files):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--json"]
+    found = json.loads(well(*command, "--metrics", "exact_match, wer").out)["scores"]
+    assert [score["name"] for score in found] == ["exact match", "WER"]
+    assert found[0]["value"] == 25
+    assert found[1]["value"] == pytest.approx(100 * 3 / 16)
+
+
+def test_a_model_is_translated_with_and_its_outputs_can_be_kept(reverser, test_set, tmp_path):
+    command = ["evaluate", reverser, "--source", test_set / "src", "--reference", test_set / "ref"]
+    done = well(*command, "--metrics", "exact_match", "--json", "--save", tmp_path / "kept")
+    kept = (tmp_path / "kept").read_text()
+    assert kept == well("translate", reverser, "--source", test_set / "src").out
+    command = ["evaluate", "--output", tmp_path / "kept", "--reference", test_set / "ref"]
+    again = well(*command, "--metrics", "exact_match", "--json")
+    assert json.loads(again.out) == json.loads(done.out)
+    assert json.loads(done.out)["scores"][0]["value"] > 80
+
+
+def test_by_length_counts_every_sentence_once(files):
+    write(files / "src", "a b\n" * 2 + "a b c d e f\n" + "\n")
+    command = ["evaluate", "--output", files / "out", "--source", files / "src", "--reference", files / "ref"]
+    bands = json.loads(well(*command, "--by-length", "--metrics", "exact_match", "--json").out)["by_length"]
+    assert [(band["words"], band["sentences"], band["value"]) for band in bands] == [
+        ("0", 1, 0.0),
+        ("1-5", 2, 50.0),
+        ("6-10", 1, 0.0),
+    ]
+    table = well(*command, "--by-length", "--metrics", "exact_match").out
+    assert "source words" in table
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "--reference is needed"),
+        (["--reference", "ref"], "give a MODEL to translate with, or --output"),
+        (["model", "--output", "out", "--reference", "ref"], "and not both"),
+        (["model", "--reference", "ref"], "--source is needed"),
+        (["--output", "out", "--reference", "ref", "--by-length"], "--source is needed"),
+        (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; there are bleu,"),
+        (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
+        (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),
+        (["--output", "ref", "--reference", "short"], "there are 4 outputs but 2 references"),
+        (["--output", "ref", "--source", "short", "--reference", "ref", "--by-length"], "--source has 2 lines but"),
+    ],
+)
+def test_what_is_missing_or_unknown_is_said(files, monkeypatch, given, said):
+    monkeypatch.chdir(files)
+    write(files / "short", "a\nb\n")
+    done = jumok("evaluate", *given)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("jumok: ")
+    assert said in done.err

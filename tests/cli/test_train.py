@@ -1,0 +1,106 @@
+"""`jumok train`: from two text files to a translator, and on from where it stopped."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.config import read_recipe
+from runs import assert_same_run
+
+LINES = [(f"the {size} {thing}", f"{thing} {size}") for size in ("big", "old", "new") for thing in "abcdefghij"]
+
+
+@pytest.fixture
+def two_files(tmp_path, monkeypatch):
+    """A folder with train.en and train.xx, which is where we are."""
+    monkeypatch.chdir(tmp_path)
+    for name, side in (("train.en", 0), ("train.xx", 1)):
+        write(tmp_path / name, "".join(f"{pair[side]}\n" for pair in 5 * LINES))
+    return tmp_path
+
+
+HALVES = ("encoder", "decoder")
+SIX_LINES = """\
+[data]
+source = "train.en"
+target = "train.xx"
+
+[tokenizer]
+size = 36
+"""
+
+
+def test_six_lines_and_two_text_files_give_a_translator(two_files):
+    write(two_files / "small.toml", SIX_LINES)
+    small = [f"--set={half}.{name}=16" for half in ("encoder", "decoder") for name in ("width", "hidden")]
+    done = well("train", "small.toml", *BRIEFLY, *small)
+    assert done.out == ""
+    assert "the model is in runs/small; use it: jumok translate runs/small" in done.err
+    assert "kept " in done.err
+    found = well("translate", "runs/small", stdin="the old b\n\nthe new c\n").out
+    assert len(found.splitlines()) == 3
+    assert found.splitlines()[1] == ""
+
+
+def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):
+    names = {path.name for path in reverser.iterdir()}
+    assert names >= {"README.md", "recipe.toml", "metrics.jsonl", "model.safetensors", "checksums.json", "data"}
+    assert [path.name for path in sorted((reverser / "checkpoints").iterdir())] == ["step-00000060", "step-00000120"]
+    assert read_recipe(reverser / "recipe.toml").training.steps == 120
+    lines = [json.loads(line) for line in (reverser / "metrics.jsonl").read_text().splitlines()]
+    assert {"step", "loss"} <= lines[0].keys()
+    assert any("exact_match" in line.get("validation", {}) for line in lines)
+    assert "- exact_match: " in (reverser / "README.md").read_text()
+
+
+def test_json_is_the_only_thing_on_standard_output(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    done = well("train", recipe, "--out", tmp_path / "run", "--json", "--device", "cpu", *BRIEFLY)
+    found = json.loads(done.out)
+    assert found["folder"] == str(tmp_path / "run")
+    assert found["stopped"] == "steps"
+    assert 0 <= found["exact_match"] <= 100
+    assert "step 4" in done.err
+
+
+def test_set_changes_the_recipe_that_is_saved(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    well("train", recipe, "--out", tmp_path / "run", *BRIEFLY, "--set", "decoder.attention=dot")
+    saved = read_recipe(tmp_path / "run/recipe.toml")
+    assert (saved.training.steps, saved.decoder.attention) == (4, "dot")
+
+
+@pytest.mark.parametrize("kind", ["rnn", "transformer"])
+def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
+    recipe = write(tmp_path / "r.toml", RECIPE.replace("dropout = 0.0", "dropout = 0.3"))
+    if kind == "transformer":
+        half = {"kind": "transformer", "width": 16, "heads": 2, "hidden": 16, "dropout": 0.3}
+        tables = [f"[{name}]\n" + "".join(f"{key} = {json.dumps(half[key])}\n" for key in half) for name in HALVES]
+        before, after = RECIPE.split("[encoder]")
+        recipe = write(tmp_path / "r.toml", before + "\n".join(tables) + "\n[batch]" + after.split("[batch]")[1])
+    settings = [*BRIEFLY, "--set=training.ema=0.9", "--set=training.log_every=1"]
+    well("train", recipe, "--out", tmp_path / "whole", "--device", "cpu", *settings, "--set=training.steps=8")
+    broken = ["train", recipe, "--out", tmp_path / "broken", "--device", "cpu", *settings]
+    well(*broken)
+    done = well(*broken, "--set=training.steps=8", "--resume")
+    assert "going on after step 4" in done.err
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_a_finished_run_is_not_trained_over(reverser, tmp_path):
+    before = {path: path.read_bytes() for path in reverser.rglob("*") if path.is_file()}
+    done = jumok("train", write(tmp_path / "r.toml", RECIPE), "--out", reverser)
+    assert done.code == 1
+    assert "already holds a training run" in done.err
+    assert {path: path.read_bytes() for path in reverser.rglob("*") if path.is_file()} == before
+
+
+def test_the_program_writes_results_and_messages_to_different_streams(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    command = [sys.executable, "-m", "jumok.cli", "train", str(recipe), "--out", str(tmp_path / "run"), "--json"]
+    done = subprocess.run([*command, *BRIEFLY], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["folder"] == str(tmp_path / "run")
+    assert "step 4" in done.stderr

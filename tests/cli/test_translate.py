@@ -1,0 +1,102 @@
+"""`jumok translate`: line n of the output belongs to line n of the input."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from commands import jumok, well, write
+
+LINES = ["123", "", "98", "   ", "5", "404"]
+TEXT = "".join(f"{line}\n" for line in LINES)
+
+
+def test_lines_come_out_in_the_order_they_went_in(reverser):
+    found = well("translate", reverser, stdin=TEXT)
+    alone = [well("translate", reverser, stdin=f"{line}\n").out for line in LINES]
+    assert found.out == "".join(alone)
+    assert found.err == ""
+
+
+def test_empty_lines_stay_empty_lines(reverser):
+    found = well("translate", reverser, stdin=TEXT).out.split("\n")
+    assert len(found) == len(LINES) + 1
+    assert [found[1], found[3]] == ["", ""]
+    assert well("translate", reverser, stdin="").out == ""
+    assert well("translate", reverser, stdin="\n\n").out == "\n\n"
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_the_number_of_lines_read_at_once_changes_nothing(reverser, batch):
+    assert well("translate", reverser, "--batch", batch, stdin=TEXT).out == well("translate", reverser, stdin=TEXT).out
+
+
+def test_a_file_is_read_as_standard_input_is(reverser, tmp_path):
+    expected = well("translate", reverser, stdin=TEXT).out
+    with gzip.open(tmp_path / "lines.gz", "wb") as file:
+        file.write(TEXT.encode())
+    assert well("translate", reverser, "--source", write(tmp_path / "lines", TEXT)).out == expected
+    assert well("translate", reverser, "--source", tmp_path / "lines.gz").out == expected
+
+
+def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverser):
+    found = well("translate", reverser, stdin="12\n123456 654321\n3\n")
+    assert len(found.out.splitlines()) == 3
+    assert found.err == "line 2 was too long for the model and translated in 2 parts\n"
+
+
+def test_a_line_that_is_too_long_is_refused_with_no_split(reverser):
+    found = jumok("translate", reverser, "--no-split", stdin="12\n123456 654321\n3\n")
+    assert found.code == 1
+    assert found.err.startswith("jumok: text 2 has 14 tokens, more than the 8")
+    assert found.out == ""
+
+
+def test_a_refused_line_is_counted_from_the_first_line_of_the_input(reverser):
+    found = jumok("translate", reverser, "--no-split", "--batch", 1, stdin="12\n123456 654321\n3\n")
+    assert found.err.startswith("jumok: text 2 has 14 tokens")
+    assert len(found.out.splitlines()) == 1
+
+
+def test_n_best_are_sorted_distinct_and_tab_separated(reverser):
+    for line in well("translate", reverser, "--n-best", 3, stdin="123\n98\n").out.splitlines():
+        cells = line.split("\t")
+        texts, scores = cells[::2], [float(score) for score in cells[1::2]]
+        assert len(set(texts)) == len(texts) == len(scores) <= 3
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_list_longer_than_the_beam_widens_it(reverser):
+    found = well("translate", reverser, "--n-best", 7, stdin="123\n").out.split("\t")
+    assert len(found) == 14
+
+
+def test_a_list_longer_than_a_beam_that_was_asked_for_is_refused(reverser):
+    found = jumok("translate", reverser, "--n-best", 3, "--beam", 2, stdin="1\n")
+    assert found.code == 1
+    assert found.err.startswith("jumok: n_best = 3, but the beam is 2 wide")
+
+
+def test_json_is_one_object_a_line(reverser):
+    plain = well("translate", reverser, stdin=TEXT).out.splitlines()
+    found = [json.loads(line) for line in well("translate", reverser, "--json", stdin=TEXT).out.splitlines()]
+    assert [one["source"] for one in found] == LINES
+    assert [one["text"] for one in found] == plain
+    assert found[1]["score"] == 0
+    best = json.loads(well("translate", reverser, "--json", "--n-best", 2, stdin="12\n").out)
+    assert best["n_best"][0] == {"text": best["text"], "score": best["score"]}
+    assert len(best["n_best"]) == 2
+
+
+def test_attention_maps_are_drawn_for_lines_that_have_one(reverser, tmp_path):
+    well("translate", reverser, "--attention", tmp_path / "maps", stdin="123\n\n1 2\n")
+    assert sorted(path.name for path in (tmp_path / "maps").iterdir()) == ["0001.svg", "0003.svg"]
+    drawn = (tmp_path / "maps/0001.svg").read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    assert re.search(r">\s*123\s*<", drawn)
+
+
+def test_options_of_the_search_are_heard(reverser):
+    assert len(well("translate", reverser, "--max-length", 2, stdin="123456\n").out.strip()) <= 2
+    assert well("translate", reverser, "--beam", 1, stdin="12\n").code == 0

@@ -1,0 +1,123 @@
+"""A trained model as a folder: what is saved is loaded again the same, and a mean of models is one."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jumok.config import make_recipe
+from jumok.data import Pair, Tokenizers
+from jumok.model_folder import Trained, average_models, load_model, new_model, save_model
+from jumok.models.weights import weights_of
+
+SMALL = {
+    "rnn": {"kind": "rnn", "width": 8, "embedding": 6},
+    "transformer": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
+}
+
+
+def fresh(encoder="rnn", decoder="rnn", *, shared=True, seed=1, tied="none"):
+    tables = {
+        "data": {"corpus": "reverse"},
+        "tokenizer": {"kind": "char", "shared": shared},
+        "encoder": SMALL[encoder],
+        "decoder": SMALL[decoder] | {"tied": tied},
+        "training": {"seed": seed},
+    }
+    recipe = make_recipe(tables)
+    tokenizers = Tokenizers.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
+    return Trained(new_model(recipe, tokenizers), recipe, tokenizers)
+
+
+def same_weights(one, other):
+    mine, theirs = weights_of(one), weights_of(other)
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("decoder", SMALL)
+@pytest.mark.parametrize("encoder", SMALL)
+def test_what_is_saved_is_loaded_again_the_same(tmp_path, encoder, decoder, shared):
+    trained = fresh(encoder, decoder, shared=shared)
+    save_model(tmp_path, trained)
+    loaded = load_model(tmp_path)
+    assert same_weights(loaded.model, trained.model)
+    assert loaded.recipe == trained.recipe
+    assert loaded.tokenizers.shared is shared
+    assert [side.model for side in loaded.tokenizers] == [side.model for side in trained.tokenizers]
+    assert not loaded.model.training
+
+
+def test_tied_weights_are_saved_once_and_still_tied_when_loaded(tmp_path):
+    save_model(tmp_path, fresh("transformer", "transformer", tied="all"))
+    model = load_model(tmp_path).model
+    addresses = {tensor.data_ptr() for name, tensor in model.state_dict().items() if tensor.shape == (14, 8)}
+    assert len(addresses) <= 1
+
+
+def test_the_same_seed_gives_the_same_fresh_weights_and_leaves_other_draws_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, other = fresh(seed=3), fresh(seed=3)
+    assert torch.equal(torch.rand(1), expected)
+    assert same_weights(one.model, other.model)
+    assert not same_weights(one.model, fresh(seed=4).model)
+
+
+def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
+    save_model(tmp_path, fresh(), scores={"bleu": "31.4 (validation)"})
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "README.md",
+        "checksums.json",
+        "model.safetensors",
+        "recipe.toml",
+        "tokenizer.model",
+    }
+    assert "- learnt from: reverse\n" in (tmp_path / "README.md").read_text()
+    assert "- bleu: 31.4 (validation)\n" in (tmp_path / "README.md").read_text()
+    assert json.loads((tmp_path / "checksums.json").read_text()).keys() == {"model.safetensors", "tokenizer.model"}
+
+
+def test_saving_over_a_model_of_the_other_kind_leaves_a_whole_model(tmp_path):
+    save_model(tmp_path, fresh(shared=False))
+    save_model(tmp_path, fresh(shared=True))
+    assert load_model(tmp_path).tokenizers.shared
+
+
+def test_a_recipe_is_not_read_with_the_variables_of_whoever_loads_the_model(tmp_path, monkeypatch):
+    monkeypatch.setenv("HERE", "/a/$folder")
+    trained = fresh()
+    recipe = make_recipe({"data": {"pairs": "$HERE/a.tsv"}, "encoder": SMALL["rnn"], "decoder": SMALL["rnn"]})
+    save_model(tmp_path, trained._replace(recipe=recipe))
+    assert load_model(tmp_path).recipe.data.pairs == "/a/$folder/a.tsv"
+
+
+def test_the_average_is_the_mean_and_keeps_the_tokenizers(tmp_path):
+    folders = [tmp_path / str(seed) for seed in (1, 2, 3)]
+    for seed, folder in enumerate(folders, start=1):
+        save_model(folder, fresh(seed=seed))
+    average_models(folders, tmp_path / "mean")
+    tensors = [load_file(folder / "model.safetensors") for folder in folders]
+    for name, mean in load_file(tmp_path / "mean/model.safetensors").items():
+        torch.testing.assert_close(mean, sum(one[name].double() for one in tensors).float() / 3)
+    loaded = load_model(tmp_path / "mean")
+    assert loaded.tokenizers.source.model == load_model(folders[0]).tokenizers.source.model
+    assert loaded.recipe == load_model(folders[0]).recipe
+
+
+def test_one_folder_can_be_averaged_with_weights_alone(tmp_path):
+    save_model(tmp_path / "model", fresh())
+    weights = load_file(tmp_path / "model/model.safetensors")
+    save_file({name: 3 * tensor for name, tensor in weights.items()}, tmp_path / "thrice.safetensors")
+    average_models([tmp_path / "thrice.safetensors", tmp_path / "model"], tmp_path / "mean")
+    for name, mean in load_file(tmp_path / "mean/model.safetensors").items():
+        torch.testing.assert_close(mean, 2 * weights[name])
+
+
+def test_a_model_folder_can_be_moved(tmp_path):
+    save_model(tmp_path / "here", fresh())
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    assert load_model(tmp_path / "there").recipe.data.corpus == "reverse"
