@@ -78,7 +78,11 @@ def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
     }
     assert "- learnt from: reverse\n" in (tmp_path / "README.md").read_text()
     assert "- bleu: 31.4 (validation)\n" in (tmp_path / "README.md").read_text()
-    assert json.loads((tmp_path / "checksums.json").read_text()).keys() == {"model.safetensors", "tokenizer.model"}
+    assert json.loads((tmp_path / "checksums.json").read_text()).keys() == {
+        "model.safetensors",
+        "recipe.toml",
+        "tokenizer.model",
+    }
 
 
 def test_saving_over_a_model_of_the_other_kind_leaves_a_whole_model(tmp_path):

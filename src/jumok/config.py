@@ -59,8 +59,10 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
         raise ConfigError(f"there is no recipe {path}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a recipe, a .toml file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the recipe {path}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start + 1}), as a recipe must be") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read the recipe {path}: {error.strerror or error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     return make_recipe(_changed(tables, changes), origin=str(path), variables=variables)
@@ -69,7 +71,11 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
 def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
     """A recipe from the tables of a TOML file."""
     names = [field.name for field in fields(Recipe)]
-    for name in tables:
+    for name, table in tables.items():
+        if name not in names and not isinstance(table, Mapping):
+            raise ConfigError(
+                f"{origin} has a setting {name} before its first section; put it below one, such as [data]"
+            )
         if name not in names:
             raise ConfigError(f"{origin} has a section [{name}], which is not one{nearest(name, names)}")
     try:
@@ -92,7 +98,7 @@ def _read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str
     if not isinstance(table, Mapping):
         raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
     kind = table.get("kind", next(iter(kinds)))
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}")
     return read_section(kinds[kind], table, name)
 
@@ -123,12 +129,15 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
         section, dot, key = place.strip().partition(".")
         if not equals or not dot or not key:
             raise ConfigError(f"--set {change!r} must look like training.steps=2000")
-        tables.setdefault(section, {})[key] = _parsed(text.strip())
+        table = tables.setdefault(section, {})
+        if isinstance(table, dict):  # what is no section is refused with the rest of the recipe
+            table[key] = _parsed(text.strip())
     return tables
 
 
 def _parsed(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text  # a word without its quotes, as shells leave it
+    return found["value"] if len(found) == 1 else text

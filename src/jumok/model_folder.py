@@ -54,8 +54,7 @@ def describe_model(folder: str | Path, trained: Trained, *, scores: Mapping[str,
     trained.tokenizers.save(folder)
     _write(folder / RECIPE, write_recipe(trained.recipe).encode())
     _write(folder / README, _readme(trained, scores or {}).encode())
-    sealed = [folder / WEIGHTS, *sorted(folder.glob("tokenizer*.model"))]
-    checksums = {path.name: _digest(path.read_bytes()) for path in sealed}
+    checksums = {path.name: _digest(path.read_bytes()) for path in _sealed(folder)}
     _write(folder / CHECKSUMS, json.dumps(checksums, indent=1).encode())
 
 
@@ -64,9 +63,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
     folder = Path(folder)
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
-    recipe = read_recipe(_existing(folder / RECIPE), variables=False)
+    _existing(folder / RECIPE)
     checksums = _checksums(folder)
-    contents = {name: _verified(folder / name, checksums) for name in (WEIGHTS, *checksums)}
+    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *checksums])
+    contents = {name: _verified(folder / name, checksums) for name in names}
+    recipe = read_recipe(folder / RECIPE, variables=False)
     tokenizers = Tokenizers.load(folder)
     model = new_model(recipe, tokenizers)
     path = folder / WEIGHTS
@@ -104,6 +105,11 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _sealed(folder: Path) -> list[Path]:
+    """The files that must not change."""
+    return [folder / WEIGHTS, folder / RECIPE, *sorted(folder.glob("tokenizer*.model"))]
+
+
 def _write(path: Path, content: bytes) -> None:
     with atomic_write(path) as file:
         file.write(content)
@@ -125,10 +131,13 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 
 def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
-    content = _existing(path).read_bytes()
+    try:
+        content = _existing(path).read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     if _digest(content) != checksums.get(path.name):
         raise ModelError(
-            f"{path} is not the file that was saved (its checksum differs): cut short, damaged or changed; "
+            f"{path} is not the file that was saved (its checksum is not that in {CHECKSUMS}): cut short, damaged or changed; "
             "copy the folder again"
         )
     return content

@@ -4,6 +4,7 @@ import difflib
 import json
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -66,15 +67,13 @@ def _value(value: Any, hint: Any, where: str) -> Any:
 
 
 def _first_that_fits(value: Any, options: tuple[Any, ...], where: str) -> Any:
+    options = tuple(option for option in options if option is not type(None))
+    if len(options) == 1:
+        return _value(value, options[0], where)
     for option in options:
-        if option is type(None):
-            continue
-        try:
+        with suppress(ConfigError):
             return _value(value, option, where)
-        except ConfigError as error:
-            found = error
-    wanted = " or ".join(_name(option) for option in options if option is not type(None))
-    raise ConfigError(f"{where} = {value!r} must be {wanted}") if len(options) > 2 else found
+    raise ConfigError(f"{where} = {value!r} must be {' or '.join(map(_name, options))}")
 
 
 def _tuple(value: Any, options: tuple[Any, ...], where: str) -> tuple[Any, ...]:
@@ -91,9 +90,9 @@ def _tuple(value: Any, options: tuple[Any, ...], where: str) -> tuple[Any, ...]:
 
 def _name(hint: Any) -> str:
     if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(repr, get_args(hint)))
+        return ("one of " if len(get_args(hint)) > 1 else "") + ", ".join(map(repr, get_args(hint)))
     if get_origin(hint) is tuple:
-        return "a list"
+        return f"a list of {len(get_args(hint))}, each {_name(get_args(hint)[0])}"
     return {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}.get(
         hint, str(hint)
     )

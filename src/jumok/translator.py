@@ -78,7 +78,7 @@ class Translator:
         refused; messages count texts from `first`.
         """
         texts = list(texts)
-        config = self._config(n_best, settings)
+        config = self._config(n_best, **settings)
         jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         for batch in self._batches(jobs, config.beam):
@@ -94,12 +94,13 @@ class Translator:
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
         """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
+        self._config(**{"n_best": 1, **settings})  # what is wrong is said before the first text is waited for
         texts, first = iter(texts), 1
         while waiting := list(islice(texts, chunk)):
             yield from self.translate(waiting, first=first, **settings)
             first += len(waiting)
 
-    def _config(self, n_best: int, settings: dict[str, Any]) -> DecodingConfig:
+    def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         try:
             config = replace(self.trained.recipe.decoding, **settings)
         except TypeError:
@@ -178,9 +179,14 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
+        device: torch.device | None = torch.device(name)
     except RuntimeError:
-        raise ArgumentError(f"device = {name!r} must be auto, cpu or cuda") from None
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device = {name!r} must be auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError("device = 'cuda' was asked for, but PyTorch sees no GPU here")
+        raise ArgumentError(f"device = {name!r} was asked for, but PyTorch sees no GPU here")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ", ".join(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+        raise ArgumentError(f"device = {name!r} was asked for, but there are only: {there}")
     return device

@@ -14,6 +14,7 @@ from jumok.model_folder import Trained, describe_model, new_model
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.progress import Report, report_to_stderr
+from jumok.training.resume import check_folder
 from jumok.translator import Translator, find_device
 
 VALIDATED = 1000
@@ -41,6 +42,7 @@ def run_recipe(
     """Prepare the data, train, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
     where = find_device(device)
+    check_folder(folder, resume=resume)  # before its data are made anew
     prepared = prepare(folder / "data", recipe.data, recipe.tokenizer, recipe.filter, say=report.say)
     report.say(str(prepared.report))
     model = new_model(recipe, prepared.tokenizers).to(where)

@@ -36,11 +36,11 @@ def translate(
     lines = read_lines(source)
     found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
     for number, translation in enumerate(progress(found, "translating", "lines"), start=1):
+        if attention is not None and len(translation.pieces) == 1:
+            _draw(translation, attention, number)
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
-        if attention is not None and len(translation.pieces) == 1:
-            _draw(translation, attention, number)
 
 
 def _print(translation: Any, n_best: int, json: bool) -> None:

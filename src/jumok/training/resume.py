@@ -46,14 +46,19 @@ def begin(
     return snapshot.state
 
 
-def make_folder(folder: Path, *, resume: bool) -> None:
-    """Make the run's folder, unless a run is there that is not to be resumed."""
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder with a run in it that is not to be resumed."""
     there = [name for name in WRITTEN if (folder / name).exists()]
     if there and not resume:
         raise CheckpointError(
             f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
             "train into another folder, or delete this one"
         )
+
+
+def make_folder(folder: Path, *, resume: bool) -> None:
+    """Make the run's folder, unless a run is there that is not to be resumed."""
+    check_folder(folder, resume=resume)
     try:
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     except OSError as error:
