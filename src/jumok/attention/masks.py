@@ -1,6 +1,5 @@
 """The ways to say what is visible: by lengths, causal, in a window, and from or to PyTorch's two conventions."""
 
-from numbers import Real
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ def window(
     Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2).
     """
     after = before if after is None else after
-    if not all(isinstance(places, Real) and places >= 0 for places in (before, after)):
+    if not all(isinstance(places, float | int) and places >= 0 for places in (before, after)):
         raise ArgumentError(
             f"a window reaches before = {before!r} and after = {after!r} places; both must be numbers, none negative"
         )
@@ -50,7 +49,7 @@ def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visi
 
     The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
     """
-    if not (isinstance(reach, Real) and reach > 0):
+    if not (isinstance(reach, float | int) and reach > 0):
         raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")
     _check_tensor("centre", centre)
     if not centre.is_floating_point():

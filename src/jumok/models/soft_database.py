@@ -71,7 +71,7 @@ class SoftDatabase:
         score: ScoreLike | None = None,
     ) -> None:
         """From a dict, a set or a list of pairs. The sharper, the more the best key takes."""
-        if not (isinstance(sharpness, Real) and 0 < sharpness < float("inf")):
+        if not (isinstance(sharpness, float | int) and 0 < sharpness < float("inf")):
             raise ArgumentError(f"sharpness must be a finite number greater than 0, but it is {sharpness!r}")
         self.keys, self.values = _columns(pairs)
         self._blend = _as_vectors(self.values)
