@@ -22,6 +22,7 @@ from jumok.attention import (
     gaussian_window,
     general,
     location,
+    mix,
     score_pairs,
     to_torch_mask,
     triangular,
@@ -368,3 +369,40 @@ def test_every_error_is_ours_and_also_pythons():
     assert issubclass(ArgumentError, JumokError)
     assert issubclass(ArgumentError, ValueError)
     assert issubclass(BackendError, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda x: mix(torch.rand(5, 7), x), ["weights is [5, 7] and value is [5, 4]", "[*lead, query, key]"]),
+        (lambda x: mix([[1.0]], x), ["must be tensors", "list"]),
+        (lambda x: distribution([1.0]), ["scores must be a floating-point tensor", "list"]),
+        (lambda x: distribution(torch.tensor([1, 2])), ["scores must be", "torch.int64"]),
+        (lambda x: distribution(torch.tensor(1.0)), ["[..., key]", "it is []"]),
+        (lambda x: attend(x, x, x, normalise=["softmax"]), ["normalise must be one of", "['softmax']"]),
+        (lambda x: attend(x, x, x, dropout="a"), ["dropout must be", "'a'"]),
+        (lambda x: from_lengths("ab"), ["lengths must be", "'ab'"]),
+        (lambda x: from_lengths([[1], [1, 2]]), ["lengths must be", "[[1], [1, 2]]"]),
+        (lambda x: causal("a"), ["offset must be a whole number", "'a'"]),
+        (lambda x: window("a"), ["before = 'a'"]),
+        (lambda x: window(1, centre=[1.0]), ["centre must be a tensor", "list"]),
+        (lambda x: gaussian_window(3.0, 2.0), ["centre must be a tensor", "float"]),
+        (lambda x: gaussian_window(x[0], "a"), ["reach must be a number greater than 0", "'a'"]),
+        (lambda x: from_torch_padding([[True]]), ["key_padding_mask must be a tensor", "list"]),
+        (lambda x: from_torch_mask([[True]], true_means="hidden"), ["attn_mask must be a tensor", "list"]),
+        (lambda x: attend(x, x, x).weights(rows=["a"]), ["rows must be a list of positions", "'a'"]),
+        (lambda x: attend(x, x, x).weights(rows=[0.5]), ["rows must be a list of positions", "0.5"]),
+        (lambda x: attend(x, x, x).weights(rows=torch.ones(5) > 0), ["rows must be a list of positions", "True"]),
+        (lambda x: attend(x, x, x).weights.top_k(1.5), ["1.5 largest weights"]),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(call, parts):
+    with raises(*parts):
+        call(torch.rand(5, 4))
+
+
+def test_numbers_of_numpy_are_numbers():
+    np = pytest.importorskip("numpy")
+    x = torch.rand(2, 5, 4)
+    out = attend(x, x, x, score=gaussian(np.float32(1)), visible=from_lengths(np.array([5, 3])))
+    assert out.weights(rows=np.array([0, 2])).shape == (2, 2, 5)

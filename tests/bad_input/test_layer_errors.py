@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers import AdditiveAttention, GraphAttention, GraphAttentionV2, LuongAttention, MultiHeadAttention
 from jumok.layers.embedding import TokenEmbedding
 from jumok.layers.feed_forward import FeedForward
 from jumok.layers.positions import AddedPositions, ConcatenatedPositions, LearnedPositions, RotaryPositions
@@ -91,3 +92,56 @@ def test_feed_forward_refuses_another_width():
 def test_an_id_outside_the_vocabulary_is_named_with_its_place(ids, message):
     with pytest.raises(ArgumentError, match=message):
         TokenEmbedding(vocabulary=5, width=4)(ids)
+
+
+EDGES = torch.tensor([[0, 1], [1, 2]])
+SEQUENCES = {
+    "multi-head": lambda x: MultiHeadAttention(width=4, heads=2)(x),
+    "additive states": lambda x: AdditiveAttention(query_width=4, key_width=4, hidden=3).memory(x),
+    "Luong states": lambda x: LuongAttention(query_width=4, key_width=4, score="dot").memory(x),
+    "Luong query": lambda x: LuongAttention(query_width=4, key_width=4)(x, None),
+    "feed-forward": lambda x: FeedForward(width=4, hidden=3)(x),
+    "GAT": lambda x: GraphAttention(in_width=4, out_width=2)(x[0], EDGES.to(x.device)),
+    "GATv2": lambda x: GraphAttentionV2(in_width=4, out_width=2)(x[0], EDGES.to(x.device)),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_a_layer_refuses_another_type_device_or_width(name):
+    x = torch.zeros(2, 3, 4)
+    for wrong, message in (
+        (x.double(), "is torch.float64 but the layer is torch.float32"),
+        (x.long(), "is torch.int64 but the layer is torch.float32"),
+        (x.to("meta"), "is on meta but"),
+        (x[..., :3], r"\[(2, )?3, 3\]"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            SEQUENCES[name](wrong)
+
+
+def test_what_is_no_tensor_is_refused_by_name():
+    with pytest.raises(ArgumentError, match="key must be a tensor, but it is list"):
+        MultiHeadAttention(width=4, heads=2)([1.0])
+    with pytest.raises(ArgumentError, match="edge_index must be a tensor, but it is list"):
+        GraphAttention(in_width=4, out_width=2)(torch.zeros(3, 4), [[0], [1]])
+    with pytest.raises(ArgumentError, match=r"edge_features is torch.float64 but the layer is torch.float32"):
+        GraphAttention(in_width=4, out_width=2, edge_width=1)(torch.zeros(3, 4), EDGES, torch.zeros(2, 1).double())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [AdditiveAttention(query_width=4, key_width=4, hidden=3), LuongAttention(query_width=4, key_width=4)],
+    ids=["additive", "Luong"],
+)
+def test_states_that_were_not_made_a_memory_are_refused(layer):
+    with pytest.raises(ArgumentError, match=r"memory must be what layer.memory\(states\) gives, but it is Tensor"):
+        layer(torch.zeros(2, 3, 4), torch.zeros(2, 3, 4))
+
+
+def test_settings_that_cannot_work_are_refused_when_the_layer_is_made():
+    with pytest.raises(ConfigError, match="half_window = -1; wanted at least 0"):
+        LuongAttention(query_width=4, key_width=4, reach="local-m", half_window=-1)
+    with pytest.raises(ConfigError, match="half_window = 0; wanted at least 1"):
+        LuongAttention(query_width=4, key_width=4, reach="local-p", half_window=0)
+    with pytest.raises(ConfigError, match=r"dropout = 1\.5; wanted at least 0 and below 1"):
+        MultiHeadAttention(width=4, heads=2, dropout=1.5)

@@ -70,7 +70,7 @@ def test_a_query_of_another_kind_than_the_keys_is_refused():
 
 
 def test_settings_of_a_database_that_cannot_work_are_refused():
-    with pytest.raises(ArgumentError, match="sharpness must be greater than 0, but it is 0"):
+    with pytest.raises(ArgumentError, match="sharpness must be a finite number greater than 0, but it is 0"):
         SoftDatabase({"Li": "Mu"}, sharpness=0)
     with pytest.raises(ArgumentError, match="strings are compared by their n-grams"):
         SoftDatabase({"Li": "Mu"}, score="dot")
@@ -109,3 +109,12 @@ def test_names_the_package_does_not_have_are_attribute_errors():
     for module in (jumok, jumok.models):
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):
             module.nothing  # noqa: B018
+
+
+def test_a_database_refuses_numbers_that_lead_nowhere():
+    with pytest.raises(ArgumentError, match="sharpness must be a finite number greater than 0, but it is inf"):
+        SoftDatabase({"Li": "Mu"}, sharpness=float("inf"))
+    with pytest.raises(ArgumentError, match="sharpness must be a finite number greater than 0, but it is 'x'"):
+        SoftDatabase({"Li": "Mu"}, sharpness="x")
+    with pytest.raises(ArgumentError, match="the query must be finite numbers"):
+        SoftDatabase([((0.0, 0.0), 1.0)])((float("nan"), 0.0))

@@ -50,6 +50,7 @@ def loo_error_by_loops(kernel, bandwidth, x, y):
     [
         KernelRegressor(),
         KernelRegressor("boxcar", 1.0),
+        KernelRegressor("constant"),
         KernelRegressor("triangular", "learned"),
         KernelRegressor(bandwidth="learned", per_dimension=True),
     ]

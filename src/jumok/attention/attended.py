@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -52,7 +52,7 @@ class Weights:
 
     def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
         """The k largest weights of each row and their keys, largest first."""
-        if not 0 < k <= self.lookup.key.shape[-2]:
+        if not isinstance(k, int) or not 0 < k <= self.lookup.key.shape[-2]:
             raise ArgumentError(f"the {k} largest weights of {self.lookup.key.shape[-2]} keys were asked for")
         weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
         return torch.cat(weights, -2), torch.cat(keys, -2)
@@ -93,6 +93,11 @@ def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torc
     if not isinstance(chosen, Iterable):
         raise ArgumentError(f"{name} must be a list of positions or a slice, but it is {chosen!r}")
     for position in chosen:
+        if isinstance(position, Tensor):
+            position = position.item()
+        # True and False are no positions: a mask of rows would otherwise give rows 1 and 0.
+        if isinstance(position, bool) or not isinstance(position, SupportsIndex):
+            raise ArgumentError(f"{name} must be a list of positions or a slice, but one of them is {position!r}")
         if not -size <= position < size:
             raise ArgumentError(f"{name} asks for number {position}, but there are {size}")
     return torch.tensor([position % size for position in chosen], dtype=torch.long, device=device)

@@ -10,6 +10,7 @@ from torch import Tensor
 from jumok.attention.normalise import Normaliser, distribution
 from jumok.attention.score import Score
 from jumok.attention.visible import Tile, Visible
+from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,4 +73,12 @@ def mix(
     weights: Float[Tensor, "*#lead query key"], value: Float[Tensor, "*#lead key value_dim"]
 ) -> Float[Tensor, "*lead query value_dim"]:
     """Σ αᵢ vᵢ: the last stage of attention."""
+    if not (isinstance(weights, Tensor) and isinstance(value, Tensor)):
+        seen = type(weights if isinstance(value, Tensor) else value).__name__
+        raise ArgumentError(f"weights and value must be tensors, but one is {seen}")
+    if weights.dim() < 2 or value.dim() < 2 or weights.shape[-1] != value.shape[-2]:
+        raise ArgumentError(
+            f"weights is {list(weights.shape)} and value is {list(value.shape)}; wanted [*lead, query, key] and "
+            "[*lead, key, value_dim] with as many keys"
+        )
     return weights.to(value.dtype) @ value

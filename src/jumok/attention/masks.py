@@ -1,5 +1,7 @@
 """The ways to say what is visible: by lengths, causal, in a window, and from or to PyTorch's two conventions."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -10,7 +12,7 @@ from jumok.errors import ArgumentError
 
 def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
     """Each sequence shows its first `lengths` keys; shape [batch], or any leading part of [batch, head, ...]."""
-    lengths = lengths if isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=None if lengths else torch.long)
+    lengths = lengths if isinstance(lengths, Tensor) else _whole_numbers(lengths)
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ArgumentError(f"lengths must be whole numbers, but it is {lengths.dtype}")
     if lengths.is_cpu and lengths.numel() and int(lengths.min()) < 0:
@@ -20,6 +22,8 @@ def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
 
 def causal(offset: int = 0) -> Visible:
     """Query i sees keys 0 … i + offset; in step-by-step decoding `offset` is how many keys came before this call."""
+    if not isinstance(offset, int):
+        raise ArgumentError(f"offset must be a whole number, but it is {offset!r}")
     return Causal(offset)
 
 
@@ -31,8 +35,12 @@ def window(
     Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2).
     """
     after = before if after is None else after
-    if before < 0 or after < 0:
-        raise ArgumentError(f"a window reaches before = {before} and after = {after} places; neither may be negative")
+    if not all(isinstance(places, float | int) and places >= 0 for places in (before, after)):
+        raise ArgumentError(
+            f"a window reaches before = {before!r} and after = {after!r} places; both must be numbers, none negative"
+        )
+    if centre is not None:
+        _check_tensor("centre", centre)
     return Window(before, after, centre, offset)
 
 
@@ -41,8 +49,9 @@ def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visi
 
     The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
     """
-    if not reach > 0:
-        raise ArgumentError(f"reach must be greater than 0, but it is {reach}")
+    if not (isinstance(reach, float | int) and reach > 0):
+        raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")
+    _check_tensor("centre", centre)
     if not centre.is_floating_point():
         raise ArgumentError(f"centre must be a floating-point position, but it is {centre.dtype}")
     return GaussianWindow(centre, reach)
@@ -50,6 +59,7 @@ def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visi
 
 def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
     """From `key_padding_mask` of torch.nn.MultiheadAttention, [batch, key]: True there means *ignore this key*."""
+    _check_tensor("key_padding_mask", key_padding_mask)
     if key_padding_mask.dtype != torch.bool:
         raise ArgumentError(f"key_padding_mask must be boolean, but it is {key_padding_mask.dtype}")
     if key_padding_mask.dim() != 2:
@@ -65,6 +75,7 @@ def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
     """
     if true_means not in ("hidden", "visible"):
         raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
+    _check_tensor("attn_mask", attn_mask)
     if attn_mask.dtype == torch.bool:
         return Mask(~attn_mask if true_means == "hidden" else attn_mask)
     hidden = attn_mask == -torch.inf
@@ -89,3 +100,16 @@ def to_torch_mask(
         raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
     matrix = whole(visible, lead=lead, queries=queries, keys=keys, device=device)
     return ~matrix if true_means == "hidden" else matrix
+
+
+def _whole_numbers(lengths: Any) -> Tensor:
+    try:
+        found = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(f"lengths must be a tensor or a list of whole numbers, but it is {lengths!r}") from None
+    return found if found.numel() else found.long()
+
+
+def _check_tensor(name: str, given: Any) -> None:
+    if not isinstance(given, Tensor):
+        raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}; use torch.as_tensor({name})")

@@ -121,8 +121,8 @@ def _lookup(
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
-    if not 0 <= dropout < 1:
-        raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout}")
+    if not (isinstance(dropout, float | int) and 0 <= dropout < 1):
+        raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout!r}")
     given = find_score(score)
     check_parameters(given, query)
     given.check(query, key)

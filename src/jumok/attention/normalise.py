@@ -19,6 +19,9 @@ def distribution(
 ) -> Float[Tensor, "*lead key"]:
     """The weights of each row of scores. Keys scored -inf get weight 0, and a row with no other keys is all zeros."""
     normaliser = find_normaliser(normalise)
+    if not isinstance(scores, Tensor) or not scores.is_floating_point() or not scores.dim():
+        seen = f"{list(scores.shape)} of {scores.dtype}" if isinstance(scores, Tensor) else type(scores).__name__
+        raise ArgumentError(f"scores must be a floating-point tensor [..., key], but it is {seen}")
     if scores.shape[-1] == 0:
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
@@ -101,7 +104,7 @@ def find_normaliser(normalise: str | Normaliser) -> Normaliser:
     """The function behind a name; a function stays itself."""
     if callable(normalise):
         return normalise
-    if normalise not in NORMALISERS:
+    if not isinstance(normalise, str) or normalise not in NORMALISERS:
         raise ArgumentError(
             f"normalise must be one of {', '.join(NORMALISERS)}, or a function, but it is {normalise!r}"
         )

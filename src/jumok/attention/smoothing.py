@@ -5,6 +5,7 @@ exp(log K(u)) / Σ exp(log K(u)) = K(u) / Σ K(u), and far from all data the Gau
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -31,7 +32,7 @@ class Smoothing(Score):
         else:
             found = []  # reading a CUDA tensor would wait for the device at every call
         for bandwidth in found:
-            if not isinstance(bandwidth, float | int):
+            if not isinstance(bandwidth, Real):
                 raise ArgumentError(f"bandwidth must be a number or a tensor, but it is {type(bandwidth).__name__}")
             if not 0 < bandwidth < float("inf"):
                 raise ArgumentError(f"bandwidth must be a finite number greater than 0, but it is {bandwidth}")

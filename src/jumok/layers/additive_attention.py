@@ -4,8 +4,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Source, Visible, additive, attend, remember
-from jumok.errors import ArgumentError
-from jumok.layers.memory import Memory
+from jumok.layers.checks import check_input
+from jumok.layers.memory import Memory, check_memory
 from jumok.layers.vector import small_vector
 
 
@@ -30,9 +30,7 @@ class AdditiveAttention(nn.Module):
         visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
     ) -> Memory:
         """The states, ready to be looked at: their projections are the keys, they themselves the values."""
-        if states.dim() != 3 or states.shape[-1] != self.to_key.in_features:
-            wanted = f"[batch, key, {self.to_key.in_features}]"
-            raise ArgumentError(f"states must be {wanted}, but its shape is {list(states.shape)}")
+        check_input("states", states, "batch, key", self.to_key)
         return Memory(self.to_key(states), states, visible)
 
     def source(
@@ -44,11 +42,10 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory | Source) -> Attended:
         """Look from every query state at the memory."""
-        if query.dim() != 3 or query.shape[-1] != self.to_query.in_features:
-            wanted = f"[batch, query, {self.to_query.in_features}]"
-            raise ArgumentError(f"query must be {wanted}, but its shape is {list(query.shape)}")
+        check_input("query", query, "batch, query", self.to_query)
         if isinstance(memory, Source):
             return memory.look(self.to_query(query))
+        check_memory(memory)
         return attend(
             self.to_query(query),
             memory.keys,

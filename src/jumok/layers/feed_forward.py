@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError
+from jumok.layers.checks import check_kind
 
 Activation = Literal["relu", "gelu", "silu", "swiglu"]
 
@@ -36,6 +37,7 @@ class FeedForward(nn.Module):
         """Transform every position on its own."""
         if x.shape[-1:] != (self.width,):
             raise ArgumentError(f"x is {list(x.shape)}; wanted [..., width] with width = {self.width}")
+        check_kind("x", x, self.to_hidden.weight)
         curve = _CURVES[self.activation]
         hidden = self.to_hidden(x)
         hidden = curve(hidden) if self.to_gate is None else curve(self.to_gate(x)) * hidden

@@ -26,6 +26,7 @@ from jumok.attention.edges import (
     static_edge_scores,
 )
 from jumok.errors import ArgumentError
+from jumok.layers.checks import check_kind
 
 __all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2"]
 
@@ -68,7 +69,7 @@ class GraphAttention(nn.Module):
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
-        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
         graph = _graph(edge_index, edge_features, len(x), self.self_loops)
         values = self.to_values(x).view(-1, self.heads, self.head_dim)
         source, target = (torch.einsum("nhd,hd->nh", values, v) for v in (self.source_vector, self.target_vector))
@@ -125,7 +126,7 @@ class GraphAttentionV2(nn.Module):
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
-        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_source.weight)
         graph = _graph(edge_index, edge_features, len(x), self.self_loops)
         source = self.to_source(x).view(-1, self.heads, self.head_dim)
         shared = self.to_target is self.to_source
@@ -214,8 +215,16 @@ def _glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
 
 
 def _check_graph(
-    x: Tensor, edge_index: Tensor, edge_features: Tensor | None, in_width: int, edge_width: int | None
+    x: Tensor,
+    edge_index: Tensor,
+    edge_features: Tensor | None,
+    in_width: int,
+    edge_width: int | None,
+    weight: Tensor,
 ) -> None:
+    for name, given in (("x", x), ("edge_index", edge_index), ("edge_features", edge_features)):
+        if not isinstance(given, Tensor) and not (given is None and name == "edge_features"):
+            raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}")
     if x.ndim != 2 or x.shape[1] != in_width:
         raise ArgumentError(f"x is {list(x.shape)}; wanted [node, in_width] with in_width = {in_width}")
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
@@ -225,7 +234,10 @@ def _check_graph(
         raise ArgumentError(f"edge_index holds {edge_index.dtype}; wanted torch.int64 or torch.int32")
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
+    check_kind("x", x, weight)
     _check_features(edge_features, edge_index, edge_width)
+    if edge_features is not None:
+        check_kind("edge_features", edge_features, weight)
     _check_range(edge_index, len(x))
 
 

@@ -18,8 +18,9 @@ from jumok.attention import (
     window,
 )
 from jumok.attention.visible import Tile, as_visible
-from jumok.errors import ConfigError
-from jumok.layers.memory import Memory
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers.checks import check_kind
+from jumok.layers.memory import Memory, check_memory
 from jumok.layers.vector import small_vector
 
 SCORES = ("dot", "general", "concat", "location")
@@ -47,6 +48,10 @@ class LuongAttention(nn.Module):
     ) -> None:
         super().__init__()
         _check_choices(score, reach, query_width, key_width)
+        narrowest = 1 if reach == "local-p" else 0
+        if half_window < narrowest:
+            raise ConfigError(f"half_window = {half_window}; wanted at least {narrowest}")
+        self.key_width = key_width
         self.score, self.reach, self.half_window, self.backend = score, reach, half_window, backend
         if score in ("general", "concat"):
             self.to_key = nn.Linear(key_width, query_width, bias=False)
@@ -70,6 +75,10 @@ class LuongAttention(nn.Module):
         visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
     ) -> Memory:
         """The states, ready to be looked at: projected where the score projects them, and themselves as values."""
+        if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[-1] != self.key_width:
+            seen = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
+            raise ArgumentError(f"states must be [batch, key, {self.key_width}], but it is {seen}")
+        check_kind("states", states, self.to_state.weight)
         keys = self.to_key(states) if self.score in ("general", "concat") else states
         return Memory(keys, states, visible)
 
@@ -95,9 +104,14 @@ class LuongAttention(nn.Module):
         For local-m, `start` is the target position of the first state; the others follow, or with `together` stand at
         the same position, as the hypotheses of a beam do.
         """
+        if not isinstance(query, Tensor) or query.dim() != 3 or query.shape[-1] != self.to_state.out_features:
+            seen = list(query.shape) if isinstance(query, Tensor) else type(query).__name__
+            raise ArgumentError(f"query must be [batch, query, {self.to_state.out_features}], but it is {seen}")
+        check_kind("query", query, self.to_state.weight)
         queries = self.to_query(query) if self.score == "concat" else query
         if isinstance(memory, Source):
             return memory.look(queries)
+        check_memory(memory)
         visible = self._window(query, memory, start, together)
         if visible is not None and memory.visible is not None:
             visible = as_visible(memory.visible) & visible

@@ -1,6 +1,6 @@
 """What a decoder looks at: keys, values and what of them is visible; and keys and values that grow step by step."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,6 +23,12 @@ class Memory(NamedTuple):
             raise ArgumentError("only a memory whose `visible` is a tensor or None can be cut to some of its rows")
         visible = None if self.visible is None else self.visible[rows]
         return Memory(self.keys[rows], self.values[rows], visible)
+
+
+def check_memory(memory: Any) -> None:
+    """It must be what `memory(states)` of a layer gave, not the states themselves."""
+    if not isinstance(memory, Memory):
+        raise ArgumentError(f"memory must be what layer.memory(states) gives, but it is {type(memory).__name__}")
 
 
 class KeyValues(NamedTuple):

@@ -4,7 +4,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, attend
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
+from jumok.layers.checks import check_input
 from jumok.layers.heads import join_heads, share_heads, split_heads
 from jumok.layers.memory import KeyValues
 from jumok.layers.positions import RotaryPositions
@@ -39,6 +40,8 @@ class MultiHeadAttention(nn.Module):
             raise ConfigError(f"heads = {heads} does not divide width = {width}")
         if key_heads < 1 or heads % key_heads:
             raise ConfigError(f"key_heads = {key_heads} does not divide heads = {heads}")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"dropout = {dropout}; wanted at least 0 and below 1")
         shared = width // heads * key_heads
         self.heads, self.key_heads = heads, key_heads
         self.to_query = nn.Linear(width, width, bias=bias)
@@ -67,8 +70,8 @@ class MultiHeadAttention(nn.Module):
     ) -> KeyValues:
         """Project a sequence to be attended to; `start` is the position of its first item."""
         value = key if value is None else value
-        _check_width("key", key, self.to_key)
-        _check_width("value", value, self.to_value)
+        check_input("key", key, "batch, time", self.to_key)
+        check_input("value", value, "batch, time", self.to_value)
         keys = split_heads(self.to_key(key), self.key_heads)
         values = split_heads(self.to_value(value), self.key_heads)
         return KeyValues(keys if self.rotary is None else self.rotary(keys, start=start), values)
@@ -82,7 +85,7 @@ class MultiHeadAttention(nn.Module):
         start: int = 0,
     ) -> Attended:
         """Attend to keys and values made before; `start` is the position of the first query."""
-        _check_width("query", query, self.to_query)
+        check_input("query", query, "batch, time", self.to_query)
         queries = split_heads(self.to_query(query), self.heads)
         if self.rotary is not None:
             queries = self.rotary(queries, start=start)
@@ -95,8 +98,3 @@ class MultiHeadAttention(nn.Module):
             backend=self.backend,
         )
         return Attended(self.to_output(join_heads(values)), weights)
-
-
-def _check_width(name: str, x: Tensor, layer: nn.Linear) -> None:
-    if x.dim() != 3 or x.shape[-1] != layer.in_features:
-        raise ArgumentError(f"{name} must be [batch, time, {layer.in_features}], but its shape is {list(x.shape)}")

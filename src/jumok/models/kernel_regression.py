@@ -102,6 +102,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         with torch.no_grad():
             return self._smoother(self.bandwidth_).weights(self._queries(X)).cpu().numpy()
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = self.kernel == "constant"  # the plain mean explains nothing, as it should
+        return tags
+
     def _check_parameters(self) -> None:
         kernels = ("constant", *KERNELS)
         if self.kernel not in kernels:

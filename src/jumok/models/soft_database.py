@@ -60,7 +60,7 @@ class SoftDatabase:
         α(q, k) ∝ exp(sharpness · cos(q, k))            strings
         α(q, k) ∝ exp(−sharpness · ‖q − k‖² / 2)        vectors, or any `score` of jumok.attention
 
-    Values that are numbers or vectors come back blended, Σ α v, and differentiable; others as the likeliest one.
+    Values that are numbers or vectors come back blended, Σ α v, vectors differentiable; others as the likeliest one.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class SoftDatabase:
         score: ScoreLike | None = None,
     ) -> None:
         """From a dict, a set or a list of pairs. The sharper, the more the best key takes."""
-        if not sharpness > 0:
-            raise ArgumentError(f"sharpness must be greater than 0, but it is {sharpness}")
+        if not (isinstance(sharpness, float | int) and 0 < sharpness < float("inf")):
+            raise ArgumentError(f"sharpness must be a finite number greater than 0, but it is {sharpness!r}")
         self.keys, self.values = _columns(pairs)
         self._blend = _as_vectors(self.values)
         self._index: NgramIndex | None = None
@@ -110,6 +110,8 @@ class SoftDatabase:
         if vector is None or vector.shape != (width,):
             seen = f"{type(query).__name__}: {query!r}" if vector is None else f"of shape {list(vector.shape)}"
             raise ArgumentError(f"the keys are vectors of {width} numbers, but the query is {seen}")
+        if not vector.isfinite().all():
+            raise ArgumentError(f"the query must be finite numbers, but it is {query!r}")
         return vector, self._vectors
 
 
