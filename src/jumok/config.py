@@ -73,9 +73,7 @@ def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variab
     names = [field.name for field in fields(Recipe)]
     for name, table in tables.items():
         if name not in names and not isinstance(table, Mapping):
-            raise ConfigError(
-                f"{origin} has a setting {name} before its first section; put it below one, such as [data]"
-            )
+            raise ConfigError(f"{origin} has a setting {name} before its first section; put it below one")
         if name not in names:
             raise ConfigError(f"{origin} has a section [{name}], which is not one{nearest(name, names)}")
     try:

@@ -137,8 +137,8 @@ def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     if _digest(content) != checksums.get(path.name):
         raise ModelError(
-            f"{path} is not the file that was saved (its checksum is not that in {CHECKSUMS}): cut short, damaged or changed; "
-            "copy the folder again"
+            f"{path} is not the file that was saved (its checksum is not that in {CHECKSUMS}): "
+            "cut short, damaged or changed; copy the folder again"
         )
     return content
 

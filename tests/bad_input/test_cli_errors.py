@@ -102,7 +102,7 @@ def test_text_to_translate_that_is_not_utf8(reverser):
     [
         ("[data]\ncorpus = 'reverse'\nsizes = 3", "recipe.toml: data.sizes is not a setting; did you mean size?"),
         ("[dta]\ncorpus = 'reverse'", "recipe.toml has a section [dta], which is not one; did you mean data?"),
-        ("corpus = 'reverse'", "recipe.toml has a setting corpus before its first section; put it below one, as [data]"),
+        ("corpus = 'reverse'", "recipe.toml has a setting corpus before its first section; put it below one"),
         ("data = 3", "recipe.toml: [data] must be a section of its own, but it is the value 3"),
         ("encoder = 'rnn'\n[data]\ncorpus = 'reverse'", "recipe.toml: [encoder] must be a section of its own"),
         ("[[data]]\ncorpus = 'reverse'", "recipe.toml: [data] must be a section of its own"),
@@ -270,7 +270,8 @@ def test_sealed_weights_that_are_none(model):
 
 def test_a_model_that_lacks_its_tokenizer_in_the_checksums(model):
     digests = json.loads((model / "checksums.json").read_text())
-    (model / "checksums.json").write_text(json.dumps({"model.safetensors": digests["model.safetensors"]}))
+    del digests["tokenizer.model"]
+    (model / "checksums.json").write_text(json.dumps(digests))
     damage(model / "tokenizer.model", "tampered")
     assert "tokenizer.model" in refused("translate", model)
 

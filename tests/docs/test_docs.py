@@ -7,18 +7,25 @@ What a line shows is checked, to the digits shown:
     print(plan)                      what it prints, on the lines below
     # -> direct: it is small enough
     attend(q, k, v, score="dto")  # raises ArgumentError: score must be
+
+The commands of ```console blocks, lines that begin with "$ ", run between them in the same folder; what is on the lines
+below a command is what it prints. A recipe that a command names is the last ```toml block above it.
 """
 
 import ast
 import contextlib
 import io
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+
+from commands import well, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
@@ -28,10 +35,17 @@ NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    write_texts(tmp_path)
     torch.manual_seed(0)
     namespace: dict[str, Any] = {"__name__": "__main__"}
+    recipe = ""
     for piece in code(page.read_text(encoding="utf-8")):
-        run(piece, namespace, page)
+        if piece.language == "toml":
+            recipe = piece.text
+        elif piece.language == "console":
+            run_commands(piece, recipe, page)
+        else:
+            run(piece, namespace, page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -60,22 +74,30 @@ def test_the_checker_sees_a_wrong_output():
     run(Code("int('x')  # raises ValueError: invalid literal", 1), {}, Path("page.md"))
 
 
+def test_the_checker_sees_what_a_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    run_commands(Code("$ echo a | cat > b\n$ cat b\na", 1, "console"), "", Path("page.md"))
+    with pytest.raises(AssertionError, match=r"page\.md, line 2"):
+        run_commands(Code("$ echo a\nb", 2, "console"), "", Path("page.md"))
+
+
 class Code(NamedTuple):
-    """Some lines of Python, and where on the page they begin."""
+    """Some lines of code, and where on the page they begin."""
 
     text: str
     line: int
+    language: str = "python"
 
 
 def code(page: str) -> Iterator[Code]:
-    """The ```python blocks and the cells of table columns headed "code", in order."""
+    """The ```python, ```console and ```toml blocks and the cells of table columns headed "code", in order."""
     block: list[str] | None = None
     fence, start, column = "", 0, None
     for number, line in enumerate(page.splitlines(), start=1):
         if fence:
             if line.strip() == "```":
-                if fence == "python" and block is not None:
-                    yield Code("\n".join(block), start)
+                if fence in ("python", "console", "toml") and block is not None:
+                    yield Code("\n".join(block), start, fence)
                 fence = ""
             elif block is not None:
                 block.append(line)
@@ -107,6 +129,47 @@ def run(piece: Code, namespace: dict[str, Any], page: Path) -> None:
         said = execute(statement, namespace, where)
         if shown:
             assert alike(shown, said), f"{where} shows {shown}, but it is {said}"
+
+
+def write_texts(folder: Path) -> None:
+    """The small files that pages train, translate and evaluate with."""
+    sizes, things = ("old", "new", "big", "small", "red"), ("house", "tree", "dog", "boat", "road", "hat", "cup", "sea")
+    pairs = [(f"the {size} {thing}", f"{thing} {size}") for thing in things for size in sizes]
+    digits = [str(number**3) for number in range(1, 40)]
+    texts = {
+        "train.en": [source for source, _ in 3 * pairs],
+        "train.xx": [target for _, target in 3 * pairs],
+        "digits.txt": digits,
+        "backwards.txt": [number[::-1] for number in digits],
+    }
+    for name, lines in texts.items():
+        write(folder / name, "".join(f"{line}\n" for line in lines))
+
+
+def run_commands(piece: Code, recipe: str, page: Path) -> None:
+    """Run the commands one by one and compare what each prints with the lines below it, if there are any."""
+    for found in re.finditer(r"^\$ (.*)\n?((?:(?!\$ ).*\n?)*)", piece.text, re.MULTILINE):
+        where = f"{page.name}, line {piece.line + piece.text[: found.start()].count(chr(10))}"
+        for name in re.findall(r"\S+\.toml", found[1]):
+            if not Path(name).exists():
+                write(Path(name), recipe)
+        said, shown = shell(found[1]), found[2].strip()
+        assert not shown or alike(shown, said), f"{where} shows {shown}, but it is {said}"
+
+
+def shell(command: str) -> str:
+    """What a command prints: programs joined by "|", perhaps with "> file" at the end; `jumok` in this process."""
+    pipe, _, file = command.partition(" > ")
+    text = ""
+    for program in pipe.split(" | "):
+        words = shlex.split(program)
+        if words[0] == "jumok":
+            text = well(*words[1:], stdin=text).out
+        else:
+            text = subprocess.run(words, input=text, capture_output=True, text=True, check=True).stdout
+    if file:
+        write(Path(file), text)
+    return "" if file else text
 
 
 def execute(statement: ast.stmt, namespace: dict[str, Any], where: str) -> str:

@@ -1,0 +1,54 @@
+"""Writes the tables of settings into docs/train.md from the dataclasses themselves: `python -m docs.make_settings`."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from itertools import pairwise
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from jumok.config import BY_KIND, PLAIN
+from jumok.sections import _toml
+
+PAGE = Path(__file__).with_name("train.md")
+MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def sections() -> dict[str, type]:
+    """Every section, and every kind of those that have kinds, by the name it has on the page."""
+    kinds = {f"{name}, kind = {kind}": cls for name, of_kind in BY_KIND.items() for kind, cls in of_kind.items()}
+    return {**PLAIN, **kinds}
+
+
+def with_settings(page: str) -> str:
+    """The page with every marked table made anew."""
+    tables = sections()
+    return MARKED.sub(lambda found: f"<!-- settings: {found[1]} -->\n{table(tables[found[1]])}<!-- end -->", page)
+
+
+def table(cls: Any) -> str:
+    """A row for every setting: its name, its default, and the docstring below it."""
+    said = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
+    rows = ["| setting | default | |", "|---|---|---|"]
+    for field in fields(cls):
+        default = "none" if field.default is None else "" if field.default is MISSING else f"`{_toml(field.default)}`"
+        rows.append(f"| `{field.name}` | {default} | {said[field.name].replace('|', chr(92) + '|')} |")
+    return "\n".join(rows) + "\n"
+
+
+def docstrings(cls: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class, each with the string that stands below it."""
+    if cls is object:
+        return
+    (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))
+    for above, below in pairwise(body):
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value) if isinstance(below.value, ast.Constant) else ""
+            yield above.target.id, " ".join(str(text).split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_settings(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
