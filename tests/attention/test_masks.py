@@ -13,6 +13,7 @@ from jumok.attention import (
     from_torch_padding,
     gaussian_window,
     to_torch_mask,
+    to_torch_padding,
     whole,
     window,
 )
@@ -227,3 +228,12 @@ def test_a_mask_is_cut_to_the_asked_heads_and_rows():
     for visible in (mask, mask[:1], mask[:, :1], mask[:, :, :1], mask[0, 0], from_lengths([2, 5]), mask[0, 0, 0]):
         out = attend(query, key, value, score=random_score("gaussian", 3), visible=visible, backend="blocked")
         torch.testing.assert_close(out.weights(heads=[1, 2], rows=[0, 3]), out.weights()[:, 1:][:, :, [0, 3]])
+
+
+def test_torch_padding_masks_fit_with_and_without_heads_and_come_back():
+    padding = torch.tensor([[False, False, True], [False, True, True]])
+    visible = from_torch_padding(padding)
+    for lead in ((2,), (2, 4)):
+        seen = whole(visible, lead=lead, queries=5, keys=3)
+        assert torch.equal(seen, ~padding.reshape(2, *[1] * (len(lead)), 3).expand(*lead, 5, 3))
+    assert torch.equal(to_torch_padding(visible, batch=2, keys=3), padding)

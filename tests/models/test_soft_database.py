@@ -117,3 +117,9 @@ def test_many_keys_are_answered_without_a_table_of_all_ngrams():
 def test_importing_the_package_or_its_models_imports_no_torch():
     program = "import sys, jumok, jumok.models; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_query_out_of_every_kernels_reach_is_answered_by_the_nearest_key():
+    database = SoftDatabase([([0.0], 10.0), ([1.0], 20.0)], score="boxcar")
+    assert database([50.0]).value == 20.0
+    assert database([50.0]).weights[0] == ([1.0], 20.0, 1.0)

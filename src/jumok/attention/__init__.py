@@ -12,6 +12,7 @@ from jumok.attention.masks import (
     from_torch_padding,
     gaussian_window,
     to_torch_mask,
+    to_torch_padding,
     window,
 )
 from jumok.attention.mechanism import attend, explain, score_pairs
@@ -54,6 +55,7 @@ __all__ = [
     "softmax",
     "sparsemax",
     "to_torch_mask",
+    "to_torch_padding",
     "triangular",
     "whole",
     "window",

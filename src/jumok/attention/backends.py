@@ -51,9 +51,21 @@ def run(lookup: Lookup, backend: str) -> Attended:
         return _answer(lookup, sdpa.run(lookup), built=None)
     if backend == "blocked":
         lookup = replace(lookup, score=additive_cpu.twin(lookup.score, lookup.query))
-        return _answer(lookup, torch.cat(list(in_blocks(_values, lookup)), -2), built=None)
+        return _answer(lookup, _joined(lookup), built=None)
     weights = lookup.weights()
     return _answer(lookup, lookup.mix(weights), built=weights)
+
+
+def _joined(lookup: Lookup) -> Tensor:
+    """The values of all blocks, one after another."""
+    if torch.is_grad_enabled():
+        return torch.cat(list(in_blocks(_values, lookup)), -2)
+    # Small results kept between large blocks would leave holes in memory that no later block fits into.
+    joined, start = lookup.value.new_empty(*lookup.query.shape[:-1], lookup.value.shape[-1]), 0
+    for values in in_blocks(_values, lookup):
+        joined[..., start : start + values.shape[-2], :] = values
+        start += values.shape[-2]
+    return joined
 
 
 def _values(block: Lookup) -> Tensor:

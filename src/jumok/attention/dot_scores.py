@@ -100,12 +100,20 @@ def dot() -> Score:
 
 def scaled_dot(scale: float | None = None) -> Score:
     """scale · q · k, with scale = 1 / √dim unless given."""
-    return ScaledDot() if scale is None else Dot(scale)
+    return ScaledDot() if scale is None else Dot(_number(scale))
 
 
 def cosine(scale: float = 1.0) -> Score:
     """scale · cos(q, k); the scale is an inverse temperature."""
-    return Cosine(scale)
+    return Cosine(_number(scale))
+
+
+def _number(scale: float) -> float:
+    if isinstance(scale, bool) or not isinstance(scale, int | float):
+        raise ArgumentError(
+            f"scale must be a number, but it is {type(scale).__name__}; a scale that is learned multiplies the query"
+        )
+    return float(scale)
 
 
 def general(weight: Float[Tensor, "*#lead query_dim key_dim"]) -> Score:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention.visible import Causal, GaussianWindow, Lengths, Mask, Visible, Window, whole
+from jumok.attention.visible import Causal, GaussianWindow, Keys, Lengths, Mask, Visible, Window, whole
 from jumok.errors import ArgumentError
 
 
@@ -64,7 +64,7 @@ def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
         raise ArgumentError(f"key_padding_mask must be boolean, but it is {key_padding_mask.dtype}")
     if key_padding_mask.dim() != 2:
         raise ArgumentError(f"key_padding_mask must be [batch, key], but its shape is {list(key_padding_mask.shape)}")
-    return Mask(~key_padding_mask[:, None, None, :])
+    return Keys(~key_padding_mask)
 
 
 def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
@@ -113,3 +113,11 @@ def _whole_numbers(lengths: Any) -> Tensor:
 def _check_tensor(name: str, given: Any) -> None:
     if not isinstance(given, Tensor):
         raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}; use torch.as_tensor({name})")
+
+
+def to_torch_padding(
+    visible: Visible | Bool[Tensor, "..."], *, batch: int, keys: int, device: torch.device | str = "cpu"
+) -> Bool[Tensor, "batch key"]:
+    """As `key_padding_mask` of torch.nn.MultiheadAttention, for a mask that is the same for every query."""
+    matrix = whole(visible, lead=(batch,), queries=1, keys=keys, device=device)
+    return ~matrix[:, 0]

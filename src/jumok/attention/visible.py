@@ -156,6 +156,27 @@ class Lengths(Visible):
             raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
 
 
+@dataclass(frozen=True, eq=False)
+class Keys(Visible):
+    """The same keys for every query. The mask lines up with the leading axes from the left (the batch)."""
+
+    mask: Bool[Tensor, "*batch key"]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        *batch, keys = self.mask.shape
+        return tile.cut(self.mask.reshape(*batch, *[1] * (len(tile.lead) - len(batch) + 1), keys))
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        *batch, seen = self.mask.shape
+        if seen != keys or len(batch) > len(lead) or not broadcasts(tuple(batch), lead[: len(batch)]):
+            raise ArgumentError(
+                f"the mask of keys has shape {list(self.mask.shape)}, but the leading axes of query and key are "
+                f"{list(lead)} and there are {keys} keys"
+            )
+        if self.mask.device != device:
+            raise ArgumentError(f"the mask of keys is on {self.mask.device} but query is on {device}")
+
+
 @dataclass(frozen=True)
 class Causal(Visible):
     """Keys up to the query's own position, which is its row plus `offset` (the keys that came before this call)."""

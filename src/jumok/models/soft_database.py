@@ -93,6 +93,10 @@ class SoftDatabase:
         asked, keys = self._compared(query)
         values = torch.ones(len(self), 1, dtype=keys.dtype) if self._blend is None else self._blend.to(keys.dtype)
         attended = attend(asked[None], keys, values.reshape(len(self), -1), score=self._score)
+        if not attended.weights().any():  # out of every kernel's reach: the nearest key answers alone
+            nearest = torch.linalg.vector_norm(keys - asked, dim=-1).argmin()
+            only = torch.arange(len(self)) == nearest
+            attended = attend(asked[None], keys, values.reshape(len(self), -1), normalise="mean", visible=only)
         order, weights = _sorted(attended.weights)
         ranked = [(self.keys[i], self.values[i], weight) for i, weight in zip(order, weights, strict=True)]
         if self._blend is None:
