@@ -84,6 +84,8 @@ def _cell(row: dict[str, Any] | None) -> str:
     if row["value"] is None:
         return row["conditions"].partition(";")[0]
     value = row["value"]
+    if row["unit"] == "BLEU":
+        return f"{value:.2f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

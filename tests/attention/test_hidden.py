@@ -90,6 +90,34 @@ def test_padding_that_is_not_finite_leaves_no_trace(name, backend, broken):
 
 
 @every_score_and_backend
+@pytest.mark.parametrize("size", [1e200, 1e308])
+def test_padding_so_large_that_it_would_overflow_leaves_no_trace(name, backend, size):
+    clean, parameters = random_inputs(), SCORES[name].parameters(3)
+    visible = with_hidden_rows()
+    visible[..., 3:] = False
+    large = [tensor.clone() for tensor in clean]
+    large[0][visible.any(-1).logical_not()] = -size
+    for tensor in large[1:]:
+        tensor[..., 3:, :] = size
+
+    def compute(query, key, value, *parameters):
+        return attend(query, key, value, score=SCORES[name].build(*parameters), visible=visible, backend=backend).values
+
+    wanted, found = (values_and_gradients(compute, [*inputs, *parameters]) for inputs in (clean, large))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("mask", [causal(), from_lengths([3, 5]), gaussian_window(torch.arange(4.0), 1.5)], ids=str)
+def test_what_is_broken_is_found_a_few_rows_at_a_time_as_well(mask, monkeypatch):
+    inputs = random_inputs()
+    inputs[1][0, 1, 2, 0] = torch.nan
+    wanted = attend(*inputs, visible=mask).values
+    monkeypatch.setattr("jumok.attention.quarantine.PLANE", 1)
+    torch.testing.assert_close(attend(*inputs, visible=mask).values, wanted, equal_nan=True)
+
+
+@every_score_and_backend
 @pytest.mark.parametrize("broken", BROKEN)
 @pytest.mark.parametrize("where", ["key", "value", "query"])
 def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backend, broken, where):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import SCORES, every_score_and_backend, random_inputs, values_and_gradients
-from jumok.attention import additive, attend, causal, from_lengths, gaussian
+from jumok.attention import additive, attend, causal, from_lengths, gaussian, gaussian_window, window
 
 
 @every_score_and_backend
@@ -35,6 +35,13 @@ def test_distances_are_taken_in_full_precision(dtype):
     weights = attend(query, torch.cat([key, query]), torch.eye(2, dtype=dtype), score=gaussian(8.0)).weights()
     kernel = torch.tensor([-150 / 128, 0.0]).softmax(-1)
     torch.testing.assert_close(weights[0].float(), kernel, rtol=0, atol=2 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("make", [lambda centre: window(2, centre=centre), lambda centre: gaussian_window(centre, 2.0)])
+def test_windows_far_into_a_sequence_stand_where_they_should(make):
+    query, key = torch.ones(1, 4, dtype=torch.bfloat16), torch.ones(600, 4, dtype=torch.bfloat16)
+    seen = attend(query, key, key, visible=make(torch.tensor([452.0], dtype=torch.bfloat16))).weights().nonzero()[:, 1]
+    assert seen.tolist() == [450, 451, 452, 453, 454]
 
 
 def test_autocast_computes_in_half_precision_and_learns_in_full():

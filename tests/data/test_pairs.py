@@ -80,3 +80,9 @@ def test_a_saved_dataset_is_read_by_its_keys(tmp_path):
     datasets.DatasetDict({"validation": datasets.Dataset.from_list(rows)}).save_to_disk(tmp_path)
     found = read_dataset(str(tmp_path), split="validation", columns=("translation.en", "translation.ko"))
     assert list(found) == PAIRS
+
+
+def test_only_the_rows_of_one_language_are_read(tmp_path):
+    path = tmp_path / "all.tsv"
+    path.write_text("kor\t가\tk a\nfre\tbon\tb ɔ̃\nkor\t나\tn a\n", encoding="utf-8")
+    assert list(read_pairs(path, columns=(2, 3), only=(1, "kor"))) == [Pair("가", "k a"), Pair("나", "n a")]

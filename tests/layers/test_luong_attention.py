@@ -81,3 +81,14 @@ def test_the_attentional_state_is_equation_5(states):
     context = layer(s, layer.memory(h)).values
     expected = torch.tanh(torch.cat([context, s], -1) @ layer.to_state.weight.T)
     torch.testing.assert_close(layer.attentional_state(context, s), expected)
+
+
+@pytest.mark.parametrize("reach", ["local-m", "local-p"])
+def test_windows_are_whole_in_half_precision_far_into_a_long_source(reach):
+    layer = LuongAttention(query_width=4, key_width=4, reach=reach, half_window=2).bfloat16()
+    source = torch.randn(1, 600, 4, dtype=torch.bfloat16)
+    seen = layer(source[:, :1], layer.memory(source), start=451, together=True).weights()[0, 0].nonzero().flatten()
+    if reach == "local-m":
+        assert seen.tolist() == [449, 450, 451, 452, 453]
+    assert 4 <= len(seen) <= 5
+    assert (seen.diff() == 1).all()

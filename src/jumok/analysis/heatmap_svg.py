@@ -17,9 +17,9 @@ def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
     """One rectangle for every pair, darker where the target word looked; averaged over layers and heads."""
     weights = attention.mean().tolist()
     left = 16 + _longest(attention.target)
-    top = 16 + _longest(attention.source) * 0.75 + (26 if title else 0)
-    # Words along the top lean to the right, the last one beyond its column.
-    width = left + CELL * len(attention.source) + 12 + _longest(attention.source) * 0.72
+    leaning = _longest(attention.source) * 0.71  # how high and how far to the right a word at 45 degrees reaches
+    top = 24 + leaning + (30 if title else 0)
+    width = max(left + CELL * len(attention.source) + leaning, 32 + _longest((title,)) * 1.08)
     height = top + CELL * len(attention.target) + 14
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -54,4 +54,4 @@ def colour(weight: float) -> str:
 
 
 def _longest(words: tuple[str, ...]) -> float:
-    return max((cells(word) for word in words), default=0) * TEXT * 0.56
+    return max((cells(word) for word in words), default=0) * TEXT * 0.62

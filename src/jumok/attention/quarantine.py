@@ -1,17 +1,24 @@
 """NaN and infinity behind a mask stay there.
 
 A hidden key has weight 0, but 0 · NaN is NaN: in the sum over values, and again in every gradient that multiplies by a
-key or a value. So what is not finite is taken out before any arithmetic, that of the score's own projections included.
+key or a value. So what is not finite is taken out before any arithmetic, that of the score's own projections included,
+and with it what nobody sees: a finite number can be large enough to become infinite on the way.
 A query that does see such a key or value gets NaN for its answer, as it should, and passes no gradient on; no other
 query is touched.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention.visible import Tile, Visible
+
+PLANE = 2**25
+"""How many query-key pairs are looked at together, a byte each."""
 
 
 class Finite(NamedTuple):
@@ -26,22 +33,64 @@ class Finite(NamedTuple):
 
 def quarantine(query: Tensor, key: Tensor, value: Tensor, visible: Visible | None, tile: Tile) -> Finite:
     """The same with finite numbers only, and the queries that see others marked as spoilt."""
-    if visible is None or _all_finite(query, key, value):
+    if visible is None or _all_harmless(query, key, value):
         return Finite(query, key, value, None)
     broken_query, broken_key, broken_value = _broken(query), _broken(key), _broken(value)
-    seen = visible.tile(tile)
-    spoilt = (seen & (broken_key | broken_value)[..., None, :]).any(-1) | (seen.any(-1) & broken_query)
+    broken = (broken_key | broken_value)[..., None, :]
+    spoilt, looking, looked_at = [], [], torch.zeros((), dtype=torch.bool, device=query.device)
+    for part in _parts(tile):
+        seen = visible.tile(part)
+        spoilt.append(_every_row((seen & broken).any(-1), part))
+        looking.append(_every_row(seen.any(-1), part))
+        looked_at = looked_at | seen.any(-2)
+    sees_something = torch.cat(looking, -1)
+    unseen = ~looked_at
     return Finite(
-        _emptied(query, broken_query),
-        _emptied(key, broken_key),
-        _emptied(value, broken_value),
-        spoilt.expand(*tile.lead, query.shape[-2]),
+        _emptied(query, broken_query | _wherever(~sees_something, query)),
+        _emptied(key, broken_key | _wherever(unseen, key)),
+        _emptied(value, broken_value | _wherever(unseen, value)),
+        (torch.cat(spoilt, -1) | (sees_something & broken_query)).expand(*tile.lead, query.shape[-2]),
     )
 
 
-def _all_finite(*tensors: Tensor) -> bool:
-    # One sum per tensor is the cheapest test on a CPU. On an accelerator, reading its answer would make the host wait.
-    return all(tensor.is_cpu and bool(tensor.detach().sum().isfinite()) for tensor in tensors)
+def _all_harmless(*tensors: Tensor) -> bool:
+    """Whether no number is so large that a product of two could overflow; on a CPU only.
+
+    On an accelerator, reading the answer would make the host wait.
+    """
+    return all(tensor.is_cpu and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors)
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest absolute value, NaN if there is one; cheaper than abs, which would make a copy."""
+    if not tensor.numel():
+        return 0.0
+    lowest, highest = tensor.detach().aminmax()
+    return float(torch.maximum(-lowest, highest))
+
+
+def _parts(tile: Tile) -> Iterator[Tile]:
+    """The tile, a few rows at a time: the whole plane may be far larger than all else."""
+    rows = max(1, PLANE // max(1, torch.Size(tile.lead).numel() * tile.keys))
+    if len(tile.rows) <= rows:
+        yield tile
+        return
+    for start in range(0, len(tile.rows), rows):
+        yield replace(tile, rows=tile.rows[start : start + rows], every_row=False)
+
+
+def _every_row(rows: Bool[Tensor, "*lead #rows"], tile: Tile) -> Bool[Tensor, "*lead rows"]:
+    return rows.expand(*rows.shape[:-1], len(tile.rows))
+
+
+def _wherever(rows: Bool[Tensor, "*lead #row"], tensor: Float[Tensor, "*own row dim"]) -> Bool[Tensor, "*#own #row"]:
+    """The rows for which it holds wherever they are broadcast to: a key shared by all heads is seen if one sees it."""
+    own = tensor.shape[:-1]
+    rows = rows.reshape(-1, *rows.shape[rows.dim() - len(own) :]).all(0) if rows.dim() > len(own) else rows
+    for axis in range(-rows.dim(), -1):
+        if own[axis] == 1:
+            rows = rows.all(axis, keepdim=True)
+    return rows
 
 
 def _broken(tensor: Tensor) -> Bool[Tensor, "*lead row"]:

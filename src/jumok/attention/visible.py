@@ -176,7 +176,7 @@ class Window(Visible):
     offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        centre = tile.rows[:, None] + self.offset if self.centre is None else tile.cut(self.centre.detach()[..., None])
+        centre = tile.rows[:, None] + self.offset if self.centre is None else _places(self.centre.detach(), tile)
         return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
@@ -196,10 +196,10 @@ class GaussianWindow(Visible):
     reach: float
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return (tile.positions - tile.cut(self.centre.detach()[..., None])).abs() <= self.reach
+        return (tile.positions - _places(self.centre.detach(), tile)).abs() <= self.reach
 
     def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        sigma, away = self.reach / 2, tile.positions - tile.cut(self.centre[..., None])
+        sigma, away = self.reach / 2, tile.positions - _places(self.centre, tile)
         # Out of reach the weight is 0, and a centre that is not finite must not make NaN of it: 0 · NaN.
         away = away.masked_fill(~(away.abs() <= self.reach), 0)
         return (-(away**2) / (2 * sigma**2)).exp()
@@ -256,6 +256,11 @@ class Hidden(Visible):
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
         self.mask.check(lead=lead, queries=queries, keys=keys, device=device)
+
+
+def _places(centre: Float[Tensor, "*lead query"], tile: Tile) -> Float[Tensor, "*picked rows 1"]:
+    # In 32 bits at least: bfloat16 counts to 256 only, and the positions of keys would be rounded to its numbers.
+    return tile.cut(centre.to(torch.promote_types(centre.dtype, torch.float32))[..., None])
 
 
 def _plain(mask: Visible) -> Visible:

@@ -11,7 +11,7 @@ from jumok.errors import ArgumentError, MissingExtraError
 
 def demo(
     out: Annotated[Path, Option(help="Folder for the models and pictures; made if it is not there.")] = Path("demo"),
-    minutes: Annotated[float, Option(min=0.01, help="Training time of each of the two models.")] = 1.25,
+    minutes: Annotated[float, Option(min=0.01, help="Training time of each of the two models.")] = 1.35,
     quick: Annotated[bool, Option("--quick", help="Only the part that trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:

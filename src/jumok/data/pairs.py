@@ -26,13 +26,18 @@ class Pair(NamedTuple):
 
 
 def read_pairs(
-    source: str | Path, target: str | Path | None = None, *, columns: Columns | None = None
+    source: str | Path,
+    target: str | Path | None = None,
+    *,
+    columns: Columns | None = None,
+    only: tuple[int, str] | None = None,
 ) -> Iterator[Pair]:
     """Stream the pairs of two text files (line n of one translating line n of the other), or of one file of pairs.
 
     One file is TSV (.tsv, or "-" for standard input) with `columns` counted from 1, by default (1, 2), or named by
     its header line; or JSONL (.jsonl) with `columns` the two keys, by default ("source", "target"); "a.b" looks for
-    key b inside key a. Any of them may end in .gz or .xz.
+    key b inside key a. Any of them may end in .gz or .xz. `only` = (2, "kor") leaves out every row of a TSV whose
+    second column is not "kor".
     """
     if target is not None:
         if str(source) == STDIN == str(target):
@@ -41,7 +46,7 @@ def read_pairs(
     if bare_suffix(source) in (".jsonl", ".ndjson"):
         return _some(_jsonl(source, columns or ("source", "target")), name(source))
     if bare_suffix(source) in (".tsv", ".tab") or str(source) == STDIN:
-        return _some(_tsv(source, columns or (1, 2)), name(source))
+        return _some(_tsv(source, columns or (1, 2), only), name(source))
     raise ArgumentError(f"{source} alone is not a file of pairs; give the target file too, or a .tsv or .jsonl file")
 
 
@@ -87,7 +92,7 @@ def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
         )
 
 
-def _tsv(path: str | Path, columns: Columns) -> Iterator[Pair]:
+def _tsv(path: str | Path, columns: Columns, only: tuple[int, str] | None) -> Iterator[Pair]:
     wanted: list[int] | None = None if isinstance(columns[0], str) else [int(column) for column in columns]
     if wanted is not None and min(wanted) < 1:
         raise ArgumentError(f"columns = {columns} of {name(path)}: columns are counted from 1")
@@ -100,7 +105,7 @@ def _tsv(path: str | Path, columns: Columns) -> Iterator[Pair]:
                 f"{name(path)}, line {number} has {len(cells)} of the {max(wanted)} columns needed, separated by tabs: "
                 f"{_quoted(line)}"
             )
-        else:
+        elif only is None or cells[only[0] - 1 : only[0]] == [only[1]]:
             yield Pair(cells[wanted[0] - 1], cells[wanted[1] - 1])
 
 

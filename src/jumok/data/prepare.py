@@ -36,6 +36,8 @@ class DataConfig:
     """Pairs to validate on, in such a file."""
     columns: Columns | None = None
     """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
+    only: tuple[int, str] | None = None
+    """Only the rows of a TSV with this text in this column, counted from 1: [2, "kor"]."""
     dataset: str = ""
     """Instead of files, a Hugging Face dataset (needs the extra `datasets`), its keys in `columns`."""
     train_split: str = "train"
@@ -85,7 +87,7 @@ class DataConfig:
         if self.valid_source:
             return read_pairs(self.valid_source, self.valid_target)
         if self.valid_pairs:
-            return read_pairs(self.valid_pairs, columns=self.columns)
+            return read_pairs(self.valid_pairs, columns=self.columns, only=self.only)
         if self.dataset and self.valid_split:
             return read_dataset(self.dataset, split=self.valid_split, columns=self.columns or ("source", "target"))
         return islice(self._everything(), 0, 100 * self.valid_size, 100)
@@ -103,7 +105,7 @@ class DataConfig:
         if self.dataset:
             return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
         if self.pairs:
-            return read_pairs(self.pairs, columns=self.columns)
+            return read_pairs(self.pairs, columns=self.columns, only=self.only)
         return read_pairs(self.source, self.target)
 
     def _built_in(self, split: Split, count: int) -> Iterator[Pair]:

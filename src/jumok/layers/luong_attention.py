@@ -128,18 +128,20 @@ class LuongAttention(nn.Module):
         if self.reach == "global":
             return None
         if self.reach == "local-m":
-            centre = query.new_full(query.shape[:2], start) if together else None
+            centre = query.new_full(query.shape[:2], start, dtype=torch.float32) if together else None
             return window(self.half_window, centre=centre, offset=start)
         # p = S · sigmoid(v · tanh(W s)), S the length of the source (equation 9)
         return gaussian_window(_lengths(memory)[:, None] * self.to_centre(query).squeeze(-1), self.half_window)
 
 
 def _lengths(memory: Memory) -> Float[Tensor, " batch"]:
+    """How long each source is; in 32 bits at least, for bfloat16 counts to 256 only."""
     batch, keys = memory.keys.shape[:2]
+    precision = torch.promote_types(memory.keys.dtype, torch.float32)
     if memory.visible is None:
-        return memory.keys.new_full((batch,), keys)
+        return memory.keys.new_full((batch,), keys, dtype=precision)
     first_row = Tile(torch.zeros(1, dtype=torch.long, device=memory.keys.device), keys, (batch,))
-    return as_visible(memory.visible).tile(first_row).expand(batch, 1, keys).sum((1, 2)).to(memory.keys.dtype)
+    return as_visible(memory.visible).tile(first_row).expand(batch, 1, keys).sum((1, 2)).to(precision)
 
 
 def _check_choices(score: str, reach: str, query_width: int, key_width: int) -> None:

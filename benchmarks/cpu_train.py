@@ -1,0 +1,101 @@
+"""Training on a CPU beside other toolkits: ids cpu-train-rnn, cpu-train-rnn-luong and cpu-train-transformer.
+
+Every system trains the same small models on the same pieces of Multi30k (a joint BPE of 8,000, 64 sentences a batch,
+Adam, label smoothing 0.1, dropout 0.1, two threads) and prints its own tokens a second.
+
+    python -m benchmarks.cpu_train run MODEL train.en train.de --steps 40     ours: rnn-mlp, rnn-luong or transformer
+    python -m benchmarks.cpu_train write results.jsonl                        a JSON line per system, as from one run
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Row, cpu, write
+
+IDS = {"rnn-mlp": "cpu-train-rnn", "rnn-luong": "cpu-train-rnn-luong", "transformer": "cpu-train-transformer"}
+RNN = {"kind": "rnn", "cell": "gru", "width": 512, "embedding": 256, "dropout": 0.1}
+TRANSFORMER = {
+    "kind": "transformer",
+    "width": 256,
+    "heads": 4,
+    "hidden": 1024,
+    "layers": 3,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+}
+MODELS = {
+    "rnn-mlp": (RNN, RNN | {"attention": "additive", "readout": 512}),
+    "rnn-luong": (RNN, RNN | {"attention": "general", "input_feeding": True}),
+    "transformer": (TRANSFORMER, TRANSFORMER | {"tied": "all"}),
+}
+
+
+def run(model: str, source: str, target: str, steps: int) -> None:
+    from jumok.cli.training_run import run_recipe
+    from jumok.config import make_recipe
+    from jumok.training.progress import Report
+
+    class Lines(Report):
+        def begin(self, **_: Any) -> None:
+            print("start loop", flush=True)
+
+        def record(self, record: Any) -> None:
+            if "validation" not in record:
+                print(f"step {record['step']} tok/s {record['tokens_per_second']:.1f}", flush=True)
+
+    encoder, decoder = MODELS[model]
+    recipe = make_recipe(
+        {
+            "data": {"source": source, "target": target, "valid_size": 64},
+            "tokenizer": {"kind": "word", "size": 8000},
+            "filter": {"duplicates": False},
+            "encoder": encoder,
+            "decoder": decoder,
+            "batch": {"tokens": 100_000, "sentences": 64},
+            "training": {
+                "steps": steps,
+                "learning_rate": 0.0005,
+                "warmup": 200,
+                "log_every": 10,
+                "metric": "loss",
+                "validate_every": 10**6,
+            },
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run_recipe(recipe, Path(folder) / "run", device="cpu", report=Lines(), draw=False)
+
+
+def write_results(path: Path) -> None:
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+    rows = []
+    for one in found:
+        if "tokens_per_s" not in one:
+            continue
+        conditions = (
+            f"64 sentences a batch, {one['threads']} threads, {one['steps_measured']} steps in {one['measured_s']} s, "
+            f"{one['tokens_per_cpu_s']} tok per CPU second, peak {one['peak_rss_mb']} MiB"
+        )
+        model = one["task"].removeprefix("train-")
+        rows.append(Row(IDS[model], one["peer"], one["tokens_per_s"], "tok/s", conditions))
+    write("cpu_train", sorted(rows, key=lambda row: (row.id, row.system != "jumok")), device=cpu())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True)
+    ours = commands.add_parser("run")
+    ours.add_argument("model", choices=MODELS)
+    ours.add_argument("source")
+    ours.add_argument("target")
+    ours.add_argument("--steps", type=int, default=40)
+    results = commands.add_parser("write")
+    results.add_argument("lines", type=Path)
+    given = parser.parse_args()
+    if given.what == "run":
+        run(given.model, given.source, given.target, given.steps)
+    else:
+        write_results(given.lines)
