@@ -15,7 +15,7 @@ from jumok.cli import app
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "made" / "for it"
-    result = CliRunner().invoke(app, ["demo", "--out", str(folder)])
+    result = CliRunner().invoke(app, ["demo", "--quick", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     return result, folder
 
@@ -45,7 +45,7 @@ def test_pictures_are_written_and_where_is_said_on_standard_error(shown):
 
 
 def test_json_is_all_there_is_on_standard_output(tmp_path):
-    result = CliRunner().invoke(app, ["demo", "--json", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["demo", "--quick", "--json", "--out", str(tmp_path)])
     found = json.loads(result.stdout)
     assert found["regression"][0]["kernel"] == "constant"
     assert found["database"][0]["value"] == "Mu"
@@ -66,9 +66,21 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_terminal_without_hangul_still_gets_its_demo(tmp_path):
-    done = jumok("demo", "--out", str(tmp_path), PYTHONIOENCODING="ascii")
+    done = jumok("demo", "--quick", "--out", str(tmp_path), PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert b"? ? Rachel" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr("jumok.cli.translation_demo.TESTED", 20)
+    result = CliRunner().invoke(app, ["demo", "--minutes", "0.03", "--json", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert set(found["exact_match"]) == {"fixed", "attention"}
+    assert sum(band["sentences"] for band in found["by_length"]) == 20
+    assert (tmp_path / "attention.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (tmp_path / "attention" / "model.safetensors").exists()
 
 
 def test_help_comes_without_importing_torch():
