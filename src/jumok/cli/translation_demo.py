@@ -20,7 +20,7 @@ from jumok.translator import Translation, Translator
 TESTED = 1000
 BANDS = (4, 8, 12, 16)
 EXAMPLE = "Friday, December 23, 1988"
-SHOWN = (EXAMPLE, "3 hours and 25 minutes", "€1,250.00", "Korea, Japan, and Brazil")
+SHOWN = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago", "Italy, Kenya, Peru, Japan, Spain, Chile, and India")
 
 
 @dataclass(frozen=True)
