@@ -18,7 +18,7 @@ import sacrebleu
 
 from benchmarks.results import Row, write
 
-SYSTEMS = {"transformer": "jumok, Transformer 4+4, 256 wide", "rnnsearch": "jumok, RNNsearch (BiGRU, additive)"}
+SYSTEMS = {"transformer": "jumok", "rnnsearch": "jumok, RNNsearch"}
 TESTS = {"test_2016_flickr": "2016", "test_2017_flickr": "2017"}
 PUBLISHED = 41.02  # Transformer-Tiny, text only: Wu et al., ACL 2021, as given in the README of LividWo/Revisit-MMT
 

@@ -1,6 +1,7 @@
 """What every test shares: one thread per worker, a fixed search for counterexamples, the backends and devices."""
 
 import os
+from pathlib import Path
 
 # Some CPUs advertise AMX and die using it for bfloat16; and Keras reads its backend when it is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -16,6 +17,17 @@ hypothesis.settings.load_profile("jumok")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+
+
+# Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
+SLOW = ("cli", "data", "docs", "learning", "models", "training", "test_translator", "test_model_folder")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent)
+        if place.parts[0].removesuffix(".py") in SLOW or "picture" in place.stem:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

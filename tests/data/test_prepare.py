@@ -80,7 +80,7 @@ def test_a_built_in_corpus_needs_no_file(tmp_path):
 
 @pytest.mark.parametrize(("kind", "sampling"), [("unigram", 50.0), ("bpe", 0.2)])
 def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sampling):
-    config = TokenizerConfig(kind=kind, size=400, sampling=sampling)
+    config = TokenizerConfig(kind=kind, size=300, sampling=sampling)
     prepared = prepare(tmp_path, DataConfig(corpus="cldr", size=800), config)
 
     def batches(seed=3):
