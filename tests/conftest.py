@@ -21,12 +21,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
 SLOW = ("cli", "data", "docs", "learning", "models", "training", "test_translator", "test_model_folder")
+SLOW_FILES = ("test_cli_errors", "test_training_errors")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         place = item.path.relative_to(Path(__file__).parent)
-        if place.parts[0].removesuffix(".py") in SLOW or "picture" in place.stem:
+        if place.parts[0].removesuffix(".py") in SLOW or place.stem in SLOW_FILES or "picture" in place.stem:
             item.add_marker(pytest.mark.slow)
 
 

@@ -80,6 +80,8 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     folders = [Path(model) for model in models if Path(model).is_dir()]
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
+    if (Path(out) / WEIGHTS).exists():
+        raise ModelError(f"{out} holds a model already; write the mean into another folder")
     trained = load_model(folders[0])
     files = [Path(model) / WEIGHTS if Path(model).is_dir() else Path(model) for model in models]
     load_weights(trained.model, average_tensors(files), files[0])

@@ -77,7 +77,12 @@ class Translator:
         An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
         refused; messages count texts from `first`.
         """
+        if isinstance(texts, str | bytes):
+            raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
         texts = list(texts)
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ArgumentError(f"texts[{number}] must be a text, but it is {type(text).__name__}: {text!r}")
         config = self._config(n_best, **settings)
         jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
@@ -103,9 +108,11 @@ class Translator:
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         try:
             config = replace(self.trained.recipe.decoding, **settings)
-        except TypeError:
+        except TypeError as error:
             known = DecodingConfig.__dataclass_fields__
-            wrong = next(name for name in settings if name not in known)
+            wrong = next((name for name in settings if name not in known), None)
+            if wrong is None:
+                raise ArgumentError(f"a setting of decoding has the wrong type: {error}") from None
             raise ArgumentError(f"{wrong} is not a setting of decoding; there are {', '.join(known)}") from None
         if not 1 <= n_best <= config.beam:
             raise ArgumentError(

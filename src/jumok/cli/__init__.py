@@ -1,5 +1,6 @@
 """The command line: one file per command; each parses, calls and prints."""
 
+import os
 import sys
 from io import TextIOWrapper
 from textwrap import indent
@@ -34,4 +35,10 @@ def main() -> None:
         app(prog_name="jumok")
     except JumokError as error:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        print(f"jumok: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
         sys.exit(1)

@@ -32,7 +32,7 @@ def translate(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if beam is None and n_best > translator.trained.recipe.decoding.beam:
         settings["beam"] = n_best
-    interactive = source == "-" and sys.stdin.isatty()
+    interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
     lines = read_lines(source)
     found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
     for number, translation in enumerate(progress(found, "translating", "lines"), start=1):

@@ -48,6 +48,8 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
 def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
     """The bytes of `path`, decompressed by its name; every failure to read becomes one clear DataError."""
     if str(path) == STDIN:
+        if sys.stdin is None:
+            raise DataError("standard input is closed; name a file, or pipe text in")
         yield cast(BufferedIOBase, sys.stdin.buffer)
         return
     path = Path(path)

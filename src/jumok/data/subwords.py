@@ -62,10 +62,16 @@ def train_model(
     return model.getvalue()
 
 
+LONGEST = 4000
+
+
 def sample_sentences(sentences: Iterable[str], limit: int, seed: int = 0) -> list[str]:
-    """At most `limit` non-empty sentences, each equally likely, in one pass (reservoir sampling)."""
+    """At most `limit` non-empty sentences, each equally likely, in one pass (reservoir sampling).
+
+    Only the beginning of a very long line counts: learning from it takes time that grows with its square.
+    """
     draws, kept = Random(seed), []
-    for count, sentence in enumerate(filter(None, sentences), start=1):
+    for count, sentence in enumerate((sentence[:LONGEST] for sentence in sentences if sentence), start=1):
         if count <= limit:
             kept.append(sentence)
         elif (slot := int(draws.random() * count)) < limit:

@@ -1,8 +1,11 @@
 """How hypotheses are searched for and compared."""
 
 from dataclasses import dataclass
+from math import isfinite
 
 from jumok.errors import ConfigError
+
+WIDEST = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,13 @@ class DecodingConfig:
     """No run of this many tokens comes twice in one output; 0 allows all."""
 
     def __post_init__(self) -> None:
+        for name in ("beam", "min_length", "max_length", "no_repeat"):
+            if not isinstance(getattr(self, name), int):
+                raise ConfigError(f"decoding.{name} = {getattr(self, name)!r} must be a whole number")
+        if not isfinite(self.length_penalty):
+            raise ConfigError(f"decoding.length_penalty = {self.length_penalty} must be a finite number")
+        if self.beam > WIDEST:
+            raise ConfigError(f"decoding.beam = {self.beam} is wider than any use; the widest is {WIDEST}")
         for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"decoding.{name} = {getattr(self, name)}, but it must be at least {least}")

@@ -59,6 +59,8 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         self._check_choices()
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"{self._said('seed')}; wanted at least 0 and below 2^63")
         for name in ("steps", "accumulate", "validate_every", "keep", "log_every"):
             self._at_least(name, 1)
         for name in ("minutes", "warmup", "weight_decay", "clip", "patience", "save_every", "average"):

@@ -34,6 +34,10 @@ def begin(
     tidy(folder / "checkpoints")
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
     if snapshot is None:
+        if resume and (folder / "model.safetensors").exists():
+            raise CheckpointError(
+                f"{folder} holds a trained model but no checkpoint to go on from; train into another folder"
+            )
         if resume:
             say(f"there is no checkpoint in {folder} yet; starting at the first step")
         return TrainingState()
