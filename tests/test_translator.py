@@ -155,9 +155,3 @@ def test_a_model_without_attention_says_that_it_has_none(learned):
     (found,) = Translator(Trained(new_model(recipe, tokenizers), recipe, tokenizers)).translate(["12"])
     with pytest.raises(ArgumentError, match="this model has no attention to show"):
         found.attention()
-
-
-@pytest.mark.parametrize("wrong", ["123", [123], [None]])
-def test_what_is_not_a_list_of_texts_is_refused(reverser, wrong):
-    with pytest.raises(ArgumentError, match="must be a"):
-        Translator.load(reverser).translate(wrong)

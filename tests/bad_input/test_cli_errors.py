@@ -343,7 +343,7 @@ def test_a_full_disk_while_data_are_prepared(monkeypatch):
 def test_a_full_disk_while_a_model_is_written(model, monkeypatch):
     before = contents(model)
     monkeypatch.setattr("jumok.data.files.os.fsync", full)
-    said = refused("average", model, model, "--out", model)
+    said = refused("average", model, model, "--out", model.parent / "mean")
     assert "No space left on device" in said
     assert contents(model) == before
 

@@ -23,7 +23,7 @@ def tokenizer_of():
     def get(**chosen):
         key = tuple(sorted(chosen.items()))
         if key not in made:
-            size = 2000 if chosen.get("kind") == "word" else 340 + 256 * chosen.get("byte_fallback", False)
+            size = 2000 if chosen.get("kind") == "word" else 280 + 256 * chosen.get("byte_fallback", False)
             made[key] = Tokenizer.train(TEXTS, TokenizerConfig(**({"size": size} | chosen)))
         return made[key]
 
