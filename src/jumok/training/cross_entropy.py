@@ -58,7 +58,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         return (1 - smoothing) * surprise + smoothing * spread, surprise
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         probabilities, target = ctx.saved_tensors
         gradient = probabilities - ctx.smoothing / probabilities.shape[-1]
