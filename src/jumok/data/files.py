@@ -90,7 +90,7 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
 def check_place(folder: str | Path) -> None:
     """Raise a DataError if `folder` is not, and cannot become, a folder that may be written to; nothing is made."""
     folder = Path(folder)
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    above = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
     if not above.is_dir():
         whose = "" if above == folder else f", so {folder} cannot be one in it"
         raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")

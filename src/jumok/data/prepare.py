@@ -98,7 +98,7 @@ class DataConfig:
             return self._built_in("train", self.size)
         if self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
             return self._everything()
-        return self._not_held_out({pair.source for pair in self.validation()})
+        return self._not_held_out({pair.source for pair in self.validation() if pair.source.strip()})
 
     def _not_held_out(self, sources: set[str]) -> Iterator[Pair]:
         found = False
