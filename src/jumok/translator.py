@@ -74,8 +74,8 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
-        refused; messages count texts from `first`.
+        The beam is as wide as `n_best` at least, unless it is given. An empty text stays empty. A text longer than the
+        model ever saw is translated in parts, or with `split=False` refused; messages count texts from `first`.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -106,8 +106,9 @@ class Translator:
             first += len(waiting)
 
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
+        saved = self.trained.recipe.decoding
         try:
-            config = replace(self.trained.recipe.decoding, **settings)
+            config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
         except TypeError as error:
             known = DecodingConfig.__dataclass_fields__
             wrong = next((name for name in settings if name not in known), None)

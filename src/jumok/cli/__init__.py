@@ -15,6 +15,9 @@ from jumok.cli.train import train
 from jumok.cli.translate import translate
 from jumok.errors import JumokError
 
+INTERRUPTED = 130
+"""What a program ends with after Ctrl-C, by the custom of shells; typer keeps to it."""
+
 app = typer.Typer(
     name="jumok",
     help="Attention you can read: sequence-to-sequence models, and what they look at.",
@@ -33,6 +36,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on
     try:
         app(prog_name="jumok")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("jumok: interrupted", file=sys.stderr)
+        raise
     except JumokError as error:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)

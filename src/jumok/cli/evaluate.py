@@ -25,6 +25,7 @@ def evaluate(
     """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals."""
     from jumok.analysis.scores import check_scores, score_outputs
     from jumok.data import read_lines
+    from jumok.data.files import check_place
     from jumok.errors import ArgumentError
 
     if reference is None:
@@ -37,6 +38,8 @@ def evaluate(
     if not names:
         raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
     check_scores(names, tokenize)
+    if save is not None:
+        check_place(save.parent)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
