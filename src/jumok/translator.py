@@ -105,6 +105,17 @@ class Translator:
             yield from self.translate(waiting, first=first, **settings)
             first += len(waiting)
 
+    def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
+        """Where the model looks in `source` while it says `target`, a translation that is given."""
+        jobs = list(self._jobs(0, source, split=False, first=1))
+        ids = self.trained.tokenizers.target.encode(target)[1:-1]
+        if not jobs or not ids:
+            raise ArgumentError("there is no attention map of an empty text")
+        limit = self.trained.model.decoder.limit
+        if limit is not None and len(ids) >= limit:
+            raise ArgumentError(f"the target has {len(ids)} tokens, but the decoder knows only {limit} positions")
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         saved = self.trained.recipe.decoding
         try:
