@@ -9,7 +9,7 @@ from jumok.analysis.heatmap_svg import FONT
 from jumok.analysis.width import cells, fitted
 
 WIDTH, HEIGHT = 720, 380
-LEFT, RIGHT, BOTTOM = 58, 22, 66
+LEFT, RIGHT, BOTTOM = 66, 26, 66
 LETTER = 6.9  # how wide a terminal cell of text is drawn
 
 # The deep blue of the attention maps first, then colours told apart by colour-blind eyes too; shapes differ as well.
@@ -79,8 +79,8 @@ def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, 
     return "\n".join([*parts, "</svg>"])
 
 
-def side_by_side(charts: Sequence[str], *, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Several charts of one size as one picture, one below the other where that reads better than beside."""
+def stacked(charts: Sequence[str], *, width: int = WIDTH, height: int = HEIGHT) -> str:
+    """Several charts of one size as one picture, one below the other."""
     whole = height * len(charts)
     inner = [f'<svg y="{height * number}" {chart[5:]}' for number, chart in enumerate(charts)]
     return "\n".join([_open(width, whole), *inner, "</svg>"])
@@ -101,9 +101,10 @@ class _Scale(NamedTuple):
         low, high = min(known), max(known)
         if axis.log:
             low, high = math.log10(low), math.log10(high)
+        if axis.log and not axis.ticks:
+            low, high = max(one for one in LOGS if one <= low + 1e-9), min(one for one in LOGS if one >= high - 1e-9)
         room = pad * (high - low) or (0.5 if low == high else 0.0)
-        low, high = low - room, high + room
-        return cls(low, high if pad else high + 0.04 * (high - low), start, end, axis.log)
+        return cls(low - room, high + (room or 0.04 * (high - low)), start, end, axis.log)
 
     def __call__(self, value: float) -> float:
         if self.log:
@@ -113,17 +114,26 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[tuple[float, str]]:
         if self.log:
-            found = [(factor * 10.0**power, power) for power in _powers(self) for factor in (1, 2, 5)]
-            inside = [(at, power) for at, power in found if self.low <= math.log10(at) <= self.high]
-            dense = [(at, f"{at:g}") for at, _ in inside]
-            return dense if len(dense) <= 8 else [tick for tick in dense if str(tick[1]).strip("0.")[:1] in ("1", "")]
+            inside = [at for at in LOGS if self.low <= at + 1e-9 and at - 1e-9 <= self.high]
+            shown = inside if len(inside) <= 8 else [at for at in inside if at == round(at)]
+            return [(10**at, _power(at)) for at in shown]
         step = _nice((self.high - self.low) / 5)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [(number * step, f"{number * step:.10g}") for number in range(first, last + 1)]
 
 
-def _powers(scale: _Scale) -> range:
-    return range(math.floor(scale.low), math.ceil(scale.high) + 1)
+LOGS = [power + math.log10(factor) for power in range(-30, 31) for factor in (1, 2, 5)]
+"""Where a logarithmic axis may have ticks: 1, 2, 5, 10 …"""
+
+
+def _power(at: float) -> str:
+    """A number given by its logarithm, as people write it."""
+    if -2 <= at < 5:
+        return f"{10**at:,.3g}" if at < 3 else f"{round(10**at):,}"
+    return f"{10 ** (at % 1):.0f}·10".removeprefix("1·") + str(math.floor(at)).translate(RAISED)
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _nice(step: float) -> float:
@@ -146,7 +156,7 @@ def _head(title: str, width: int, height: int) -> str:
 
 
 def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[str]:
-    yield from _sideways(_Scale(*up[:4], y.log), width, y.ticks)
+    yield from _sideways(up, width, y.ticks)
     floor = HEIGHT - BOTTOM
     for at, said in x.ticks or across.ticks():
         for row, line in enumerate(said.split("\n")):

@@ -1,29 +1,36 @@
-"""How much of the loss's gradient arrives at each source token: what a model can learn of words far from the end."""
+"""How much of the loss's gradient arrives at each source token: what a model can learn of words it read long ago."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.analysis.chart_svg import Axis, Curve, Point, line_chart
-from jumok.data import Batch
+from jumok.data import Batch, Tokenizers, collate
 from jumok.errors import ArgumentError
 from jumok.models.seq2seq import Seq2Seq
 
+ROWS = 16
+"""Sentences of a batch."""
 EVERY = 5
 """How many distances share a point of the curve."""
+FEWEST = 5
+"""A mean over fewer sentences says nothing."""
+Ends = Literal["both", "last"]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The gradient some way from the end of the source, where 1 is what every token of a sentence gets on average."""
+    """The gradient some way from an end of the source, where 1 is what every token of a sentence gets on average."""
 
     nearest: int
-    """Fewest tokens between the source token and the end of its sentence."""
+    """Fewest tokens between the source token and that end."""
     farthest: int
     tokens: int
     share: float
@@ -70,46 +77,73 @@ def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
     return seen[0], loss
 
 
+def batches_of(
+    tokenizers: Tokenizers, sources: Sequence[str], references: Sequence[str], *, shortest: int, most: int
+) -> Iterator[Batch]:
+    """The first `most` pairs whose source has `shortest` tokens or more, those of like length together."""
+    encoded = (
+        (tokenizers.source.encode(source), tokenizers.target.encode(reference))
+        for source, reference in zip(sources, references, strict=True)
+    )
+    rows = sorted(islice((row for row in encoded if len(row[0]) >= shortest + 2), most), key=lambda row: len(row[0]))
+    for start in range(0, len(rows), ROWS):
+        yield collate(rows[start : start + ROWS])
+
+
 def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, " source"]]:
-    """For each sentence, the gradient at its tokens over their mean, the last one's at [0]; its end mark left out."""
+    """For each sentence, the gradient at its tokens over their mean; the mark of its end is left out."""
     device = next(model.parameters()).device
     for batch in batches:
         norms = source_gradients(model, batch.to(device)).cpu().numpy()
         for row, length in zip(norms, batch.source_visible.sum(1).tolist(), strict=True):
-            words = row[: length - 1][::-1].astype(float)
+            words = row[: length - 1].astype(float)
             if len(words) and words.mean() > 0:
                 yield words / words.mean()
 
 
 def reach_by_distance(
-    sentences: Sequence[Float[np.ndarray, " source"]], *, every: int = EVERY, shortest: int = 2, seed: int = 12345
+    sentences: Sequence[Float[np.ndarray, " source"]],
+    *,
+    ends: Ends = "both",
+    every: int = EVERY,
+    shortest: int = 2,
+    seed: int = 12345,
 ) -> list[Reach]:
-    """The mean share at each distance from the end, with the interval 95% of resampled sets of sentences fall into.
+    """The mean share at each distance from an end, with the interval 95% of resampled sets of sentences fall into.
 
+    An encoder that reads both ways ends at "both" ends of the source, one that reads forwards at the "last" token.
     Only sentences of at least `shortest` tokens count: in a mean over all, what is far is far in long ones only.
     """
     chosen = [sentence for sentence in sentences if len(sentence) >= shortest]
     if not chosen:
-        raise ArgumentError(f"no sentence has {shortest} tokens or more; there are {len(sentences)} sentences")
+        raise ArgumentError(f"no source has {shortest} tokens or more; lower --shortest, or join sentences")
+    distances = [_distances(len(sentence), ends) // every for sentence in chosen]
     draws = np.random.default_rng(seed).integers(len(chosen), size=(1000, len(chosen)))
     found = []
-    for nearest in range(0, max(map(len, chosen)), every):
-        parts = [sentence[nearest : nearest + every] for sentence in chosen]
-        sums, counts = np.array([part.sum() for part in parts]), np.array([len(part) for part in parts])
-        if (counts > 0).sum() >= 5:  # a mean over fewer sentences says nothing
+    for number in range(1 + max(int(distance.max()) for distance in distances)):
+        inside = [sentence[at == number] for sentence, at in zip(chosen, distances, strict=True)]
+        sums, counts = np.array([part.sum() for part in inside]), np.array([len(part) for part in inside])
+        if (counts > 0).sum() >= FEWEST:
             spread = sums[draws].sum(1) / np.maximum(counts[draws].sum(1), 1)
             low, high = np.percentile(spread, [2.5, 97.5])
-            share = sums.sum() / counts.sum()
+            share, nearest = sums.sum() / counts.sum(), number * every
             found.append(
                 Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
             )
     return found
 
 
-def reach_chart(reaches: dict[str, list[Reach]], *, title: str) -> str:
+def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
+    """How many tokens are between each token and the end."""
+    back = np.arange(length)[::-1]
+    return back if ends == "last" else np.minimum(back, back[::-1])
+
+
+def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> str:
     """A curve for each model; where it is 1, a token gets as much as the average one of its sentence."""
     curves = [Curve(name, [_point(reach) for reach in found]) for name, found in reaches.items()]
-    across = Axis("tokens between a source token and the end of the source")
+    end = "the nearer end" if ends == "both" else "the end"
+    across = Axis(f"tokens between a source token and {end} of the source")
     return line_chart(curves, x=across, y=Axis("share of the gradient (1 is even)", log=True), title=title)
 
 
