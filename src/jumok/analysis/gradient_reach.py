@@ -52,7 +52,8 @@ def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch sourc
             (gradient,) = torch.autograd.grad(loss, vectors)
     finally:
         model.train(was_training)
-    return gradient.float().norm(dim=-1)
+    norms: Tensor = gradient.float().norm(dim=-1)
+    return norms
 
 
 def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -73,7 +74,9 @@ def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
     finally:
         handle.remove()
     logits = model.decoder(encoding, batch.target_in).logits
-    loss = F.cross_entropy(logits[batch.target_visible].float(), batch.target_out[batch.target_visible], reduction="sum")
+    loss = F.cross_entropy(
+        logits[batch.target_visible].float(), batch.target_out[batch.target_visible], reduction="sum"
+    )
     return seen[0], loss
 
 
@@ -127,9 +130,7 @@ def reach_by_distance(
             spread = sums[draws].sum(1) / np.maximum(counts[draws].sum(1), 1)
             low, high = np.percentile(spread, [2.5, 97.5])
             share, nearest = sums.sum() / counts.sum(), number * every
-            found.append(
-                Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high))
-            )
+            found.append(Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high)))
     return found
 
 
@@ -148,5 +149,7 @@ def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "bo
 
 
 def _point(reach: Reach) -> Point:
-    said = f"{reach.nearest}–{reach.farthest} tokens from the end, {reach.share:.3g} [{reach.low:.3g}, {reach.high:.3g}]"
+    said = (
+        f"{reach.nearest}–{reach.farthest} tokens from the end, {reach.share:.3g} [{reach.low:.3g}, {reach.high:.3g}]"
+    )
     return Point((reach.nearest + reach.farthest) / 2, reach.share, reach.low, reach.high, said)

@@ -52,7 +52,8 @@ def coverage(shown: AttentionMap) -> Float[Tensor, " source"]:
 
 def entropy(weights: Float[Tensor, "*row source"]) -> Float[Tensor, "*row"]:
     """−Σ α log₂ α, in bits: 0 for a single word, b for 2ᵇ words alike."""
-    return torch.special.entr(weights).sum(-1) / math.log(2)
+    bits: Tensor = torch.special.entr(weights).sum(-1) / math.log(2)
+    return bits
 
 
 def source_words(shown: AttentionMap) -> list[tuple[str, float]]:
@@ -63,22 +64,21 @@ def source_words(shown: AttentionMap) -> list[tuple[str, float]]:
 
 def looks(maps: Iterable[AttentionMap], *, listed: int = 8) -> Looks | None:
     """The numbers of some maps of one model; None where there are none."""
-    sharp, by_head, covered = 0.0, torch.zeros(0), []
-    rows = count = 0
-    for count, shown in enumerate(maps, start=1):
+    sharp, by_head, covered, counts = 0.0, torch.zeros(()), [], []
+    for shown in maps:
         sharp += float(entropy(shown.mean()).sum())
-        here = entropy(shown.weights).sum(-1)
-        by_head = here if not by_head.numel() else by_head + here
-        rows += len(shown.target)
+        by_head = by_head + entropy(shown.weights).sum(-1)
+        counts.append(len(shown.target))
         covered += source_words(shown)
-    if not count:
+    if not counts:
         return None
+    rows = max(sum(counts), 1)
     values, words = [value for _, value in covered], max(len(covered), 1)
     least, most = _ranked(covered, listed)
     return Looks(
-        maps=count,
-        entropy=sharp / max(rows, 1),
-        heads=tuple(tuple(layer) for layer in (by_head / max(rows, 1)).tolist()),
+        maps=len(counts),
+        entropy=sharp / rows,
+        heads=tuple(tuple(layer) for layer in (by_head / rows).tolist()),
         little=sum(value < LITTLE for value in values) / words,
         much=sum(value > MUCH for value in values) / words,
         histogram=_histogram(values),

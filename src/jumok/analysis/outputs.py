@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 PHRASE = 3
 """Words of a phrase that should not come twice."""
@@ -63,8 +64,7 @@ def _most_often(text: str, size: int) -> int:
 
 
 def _doubled(text: str) -> bool:
-    words = text.split()
-    return any(one == other for one, other in zip(words, words[1:], strict=False))
+    return any(one == other for one, other in pairwise(text.split()))
 
 
 def _ratio(output: str, reference: str) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sacrebleu
 from sacrebleu.significance import PairedTest
@@ -34,8 +35,9 @@ def paired_bootstrap(
     metrics = {name: make_metric(name, tokenize, lowercase) for name in names if name in OF_SACREBLEU}
     if len(systems) < 2 or not metrics:
         return []
-    named = [(name, list(outputs)) for name, outputs in systems]
-    _, results = PairedTest(named, metrics, [list(references)], "bs", resamples)()
+    named: list[tuple[str, Sequence[str]]] = [(name, list(outputs)) for name, outputs in systems]
+    test: Any = PairedTest(named, metrics, [list(references)], "bs", resamples)
+    _, results = test()
     found = []
     for name, (ours, *others) in zip(metrics, list(results.values())[1:], strict=True):  # the systems' names are first
         for (other, _), theirs in zip(systems[1:], others, strict=True):

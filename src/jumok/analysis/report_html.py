@@ -27,9 +27,7 @@ def join(parts: Iterable[object], between: str = "\n") -> Html:
 
 def tag(name: str, *inside: object, **attributes: object) -> Html:
     """<name attributes>inside</name>; `class_` is written class, and `aria_label` aria-label."""
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items()
-    )
+    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
     return Html(f"<{name}{said}>{join(inside, '')}</{name}>")
 
 

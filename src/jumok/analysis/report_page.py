@@ -31,7 +31,8 @@ def report_page(report: Report) -> str:
         sections.append(("differences", "Differences", differences_section(report)))
     links = tag("nav", *(tag("a", title, href=f"#{name}") for name, title, _ in sections), aria_label="Sections")
     body = join(tag("section", tag("h2", title), inside, id=name) for name, title, inside in sections)
-    return f"<!doctype html>\n{tag('html', _head(report), tag('body', _header(report), links, tag('main', body)), lang='en')}\n"
+    whole = tag("html", _head(report), tag("body", _header(report), links, tag("main", body)), lang="en")
+    return f"<!doctype html>\n{whole}\n"
 
 
 def _head(report: Report) -> Html:

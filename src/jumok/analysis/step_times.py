@@ -32,7 +32,7 @@ class StepTime:
 def step_times(
     model: Seq2Seq, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
 ) -> Iterator[StepTime]:
-    """Times for each length, on random tokens; a batch always has about `tokens` target tokens, in fewer longer rows."""
+    """Times for each length, on random tokens; a batch has about `tokens` target tokens whatever the length."""
     if not lengths or min(lengths) < 1:
         raise ArgumentError(f"lengths are numbers of tokens, at least 1, but they are {list(lengths)}")
     if min(tokens, repeats) < 1:
@@ -56,7 +56,7 @@ def _training(model: Seq2Seq, rows: int, length: int, draws: torch.Generator) ->
     def run() -> None:
         model.train()
         logits = model(source, visible, target_in).logits
-        F.cross_entropy(logits.flatten(0, 1).float(), target_out.flatten()).backward()
+        F.cross_entropy(logits.flatten(0, 1).float(), target_out.flatten()).backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
 
     return run

@@ -1,9 +1,9 @@
 """`jumok compare`: models side by side, as curves on data of your own: quality, gradient and speed against length."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -76,7 +76,9 @@ def gradient(
     ] = "both",
     shortest: Annotated[int, Option(min=1, help="Only sources of at least this many tokens.")] = 20,
     sentences: Annotated[int, Option(min=1, help="At most this many sentences, from the first on.")] = 500,
-    fresh: Annotated[bool, Option("--fresh", help="With the weights training began with, not the learnt ones.")] = False,
+    fresh: Annotated[
+        bool, Option("--fresh", help="With the weights training began with, not the learnt ones.")
+    ] = False,
     out: Out = None,
     device: Device = "auto",
     json: Json = False,
@@ -138,8 +140,14 @@ def speed(
 
 
 def _gradients(
-    given: "Named", sources: Sequence[str], references: Sequence[str], shortest: int, most: int, fresh: bool, device: str
-) -> list:  # type: ignore[type-arg]
+    given: "Named",
+    sources: Sequence[str],
+    references: Sequence[str],
+    shortest: int,
+    most: int,
+    fresh: bool,
+    device: str,
+) -> list[Any]:
     """The gradients of the first `most` sentences that are long enough."""
     from jumok.analysis.gradient_reach import batches_of, relative_gradients
     from jumok.model_folder import load_model, new_model
@@ -186,7 +194,9 @@ def _numbers(given: str, option: str) -> list[int]:
     try:
         return [int(one) for one in given.split(",")]
     except ValueError:
-        raise ArgumentError(f"{option} {given!r} should be whole numbers separated by commas, such as 10,20,30") from None
+        raise ArgumentError(
+            f"{option} {given!r} should be whole numbers separated by commas, such as 10,20,30"
+        ) from None
 
 
 def _check_out(out: Path | None) -> None:
@@ -196,7 +206,7 @@ def _check_out(out: Path | None) -> None:
         raise ArgumentError(f"--out {out} should end in .svg")
 
 
-def _draw(out: Path | None, picture) -> None:  # type: ignore[no-untyped-def]
+def _draw(out: Path | None, picture: Callable[[], str]) -> None:
     from jumok.data.files import atomic_write
 
     if out is not None:

@@ -1,5 +1,6 @@
 """`jumok evaluate`: translate a test set and score it, or score outputs made elsewhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,9 @@ from typer import Argument, Option
 from jumok.cli.output import print_json, print_table, progress, say
 
 if TYPE_CHECKING:
+    from jumok.analysis.length_bands import Band
     from jumok.analysis.report_numbers import System, Task
+    from jumok.analysis.scores import Score
 
 
 def evaluate(
@@ -21,7 +24,9 @@ def evaluate(
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step.")] = None,
     by_length: Annotated[bool, Option("--by-length", help="Also the first metric by source length.")] = False,
-    report: Annotated[Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")] = None,
+    report: Annotated[
+        Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")
+    ] = None,
     compare: Annotated[
         list[str] | None, Option(help="Another MODEL or file of outputs for the report, or NAME=PATH; repeatable.")
     ] = None,
@@ -30,12 +35,12 @@ def evaluate(
     json: Annotated[bool, Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals."""
-    from jumok.analysis.length_bands import score_bands
     from jumok.analysis.report_numbers import Task
-    from jumok.analysis.scores import check_scores, score_outputs
+    from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
 
+    names = _checked(metrics, tokenize)
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
     if (model is None) == (output is None):
@@ -44,39 +49,55 @@ def evaluate(
         raise ArgumentError("--source is needed: the test sentences, one a line")
     if compare and report is None:
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
-    names = [name.strip() for name in metrics.split(",") if name.strip()]
-    if not names:
-        raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
-    check_scores(names, tokenize)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
         raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
     system = _first(model, output, sources, beam, device)
     if save is not None:
-        _save(save, list(system.outputs))
+        _save(save, system.outputs)
     scores = score_outputs(system.outputs, references, names, tokenize=tokenize, lowercase=lowercase)
-    bands = (
-        score_bands(
-            names[0], sources, system.outputs, references, tokenize=tokenize, lowercase=lowercase, resamples=1
-        )
-        if by_length
-        else []
-    )
+    facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
+    task = Task(sources, references, names, tokenize, lowercase, facts)
+    bands = _bands(task, system) if by_length else None
     if report is not None:
-        facts = {"source": str(source), "reference": str(reference), **({} if beam is None else {"beam": str(beam)})}
-        task = Task(sources, references, names, tokenize, lowercase, facts)
         _report(report, task, system, compare or [], beam, device)
-    if json:
-        found = {"sentences": len(references), "scores": [vars(score) for score in scores]}
-        lengths = [{"words": one.words, "sentences": one.sentences, "value": one.score.value} for one in bands]
-        print_json({**found, **({"by_length": lengths} if by_length else {})})
-        return
+    (_print_json if json else _print_tables)(len(references), scores, bands)
+
+
+def _checked(metrics: str, tokenize: str) -> list[str]:
+    from jumok.analysis.scores import check_scores
+    from jumok.errors import ArgumentError
+
+    names = [name.strip() for name in metrics.split(",") if name.strip()]
+    if not names:
+        raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
+    check_scores(names, tokenize)
+    return names
+
+
+def _print_json(sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
+    found: dict[str, object] = {"sentences": sentences, "scores": [vars(score) for score in scores]}
+    if bands is not None:
+        found["by_length"] = [
+            {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in bands
+        ]
+    print_json(found)
+
+
+def _print_tables(_sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
     rows = [[one.name, f"{one.value:.2f}", f"{one.low:.2f} - {one.high:.2f}", one.signature] for one in scores]
     print_table(["score", "value", "95% interval", "signature"], rows)
-    if by_length:
+    if bands is not None:
         rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in bands]
         print_table(["source words", "sentences", scores[0].name], rows)
+
+
+def _bands(task: "Task", system: "System") -> list["Band"]:
+    from jumok.analysis.length_bands import score_bands
+
+    texts = task.sources, system.outputs, task.references
+    return score_bands(task.metrics[0], *texts, tokenize=task.tokenize, lowercase=task.lowercase, resamples=1)
 
 
 def _first(model: Path | None, output: str | None, sources: list[str], beam: int | None, device: str) -> "System":
@@ -103,7 +124,7 @@ def _report(path: Path, task: "Task", first: "System", others: list[str], beam: 
     say(f"wrote {path}")
 
 
-def _save(path: Path, outputs: list[str]) -> None:
+def _save(path: Path, outputs: Sequence[str]) -> None:
     from jumok.data.files import atomic_write
 
     with atomic_write(path) as file:
