@@ -8,6 +8,7 @@ from textwrap import indent
 import typer
 
 from jumok.cli.average import average
+from jumok.cli.compare import compare
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
 from jumok.cli.inspect import inspect
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 for command in (train, translate, look, evaluate, inspect, average, demo):
     app.command()(command)
+app.add_typer(compare, no_args_is_help=True)
 
 
 def main() -> None:
