@@ -11,6 +11,7 @@ from jumok.cli.average import average
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
 from jumok.cli.inspect import inspect
+from jumok.cli.serve import serve
 from jumok.cli.train import train
 from jumok.cli.translate import translate
 from jumok.errors import JumokError
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, translate, evaluate, inspect, average, demo):
+for command in (train, translate, evaluate, inspect, average, serve, demo):
     app.command()(command)
 
 
