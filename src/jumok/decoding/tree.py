@@ -52,7 +52,7 @@ class BeamTree:
         ended = [(at, i) for at, nodes in enumerate(self.steps) for i, node in enumerate(nodes) if self.is_end(node)]
         growing = [(len(self.steps) - 1, i) for i, node in enumerate(self.steps[-1]) if not self.is_end(node)]
         places = ended + growing
-        step, index = max(places, key=lambda place: self.score(*place, length_penalty))
+        step, index = max(places, key=lambda place: self.score(place[0], place[1], length_penalty))
         return self.ids(step, index), self.score(step, index, length_penalty)
 
     def score(self, step: int, index: int, length_penalty: float) -> float:

@@ -22,14 +22,7 @@ def translation_answer(found: Translation) -> TranslationAnswer:
 
 def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str, Any]:
     """The map as plain lists: it is large, and needs no checking."""
-    weights = shown.weights.double().round(decimals=5).tolist()
-    return {
-        "model": model.name,
-        "source": list(shown.source),
-        "target": list(shown.target),
-        "weights": weights,
-        "text": text,
-    }
+    return {"model": model.name, **shown.as_plain(), "text": text}
 
 
 def align_answer(model: Served, shown: AttentionMap) -> AlignAnswer:

@@ -102,7 +102,8 @@ class Batcher:
         """The oldest, and what can be done with it; at least one, and then as many as the budget allows."""
         with self._changed:
             alike = [ticket for ticket in self._waiting if ticket.work == self._waiting[0].work]
-        batch, left = [], self.budget
+        batch: list[Ticket] = []
+        left = self.budget
         for ticket in alike:
             left -= ticket.work.size(ticket.item)
             if batch and left < 0:

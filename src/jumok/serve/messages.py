@@ -2,9 +2,18 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-ModelName = Annotated[str | None, Field(description="One of `/api/models`; the first one if not given.")]
+
+def whole_characters(text: str) -> str:
+    """JSON can spell half of a character, as in "\\ud800"; no text has one."""
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise ValueError("it holds half of a surrogate pair, which is no character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(whole_characters)]
+ModelName = Annotated[Text | None, Field(description="One of `/api/models`; the first one if not given.")]
 Beam = Annotated[
     int | None, Field(ge=1, description="Hypotheses kept at each step; 1 is greedy. The model's own if not given.")
 ]
@@ -20,7 +29,7 @@ class Message(BaseModel):
 class TranslateRequest(Message):
     """Texts to translate."""
 
-    text: Annotated[str | list[str], Field(description="One text, or a list of them.")]
+    text: Annotated[Text | list[Text], Field(description="One text, or a list of them.")]
     model: ModelName = None
     beam: Beam = None
     n_best: NBest = 1
@@ -29,7 +38,7 @@ class TranslateRequest(Message):
 class TextRequest(Message):
     """One text to translate while somebody watches."""
 
-    text: str
+    text: Text
     model: ModelName = None
     beam: Beam = None
     n_best: NBest = 1
@@ -38,8 +47,8 @@ class TextRequest(Message):
 class AttentionRequest(Message):
     """A text, and perhaps what is to be said of it; without that, the model's own translation."""
 
-    text: str
-    target: Annotated[str | None, Field(description="A translation the model is made to say.")] = None
+    text: Text
+    target: Annotated[Text | None, Field(description="A translation the model is made to say.")] = None
     target_ids: Annotated[
         list[int] | None, Field(description="The same as token ids, such as those of a hypothesis.")
     ] = None
@@ -51,8 +60,8 @@ class AttentionRequest(Message):
 class AlignRequest(Message):
     """A sentence and its translation."""
 
-    source: str
-    target: str
+    source: Text
+    target: Text
     model: ModelName = None
 
 
@@ -81,6 +90,13 @@ class TranslateAnswer(Message):
     translations: list[TranslationAnswer]
 
 
+class Names(Message):
+    """What layers and heads are called."""
+
+    layers: list[str]
+    heads: list[str]
+
+
 class AttentionAnswer(Message):
     """Where each target word looked; every row of weights sums to 1."""
 
@@ -88,6 +104,7 @@ class AttentionAnswer(Message):
     source: list[str]
     target: list[str]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
+    names: Names
     text: Annotated[str, Field(description="The translation looked at.")]
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 import jumok
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.page import attention_page
 from jumok.errors import ArgumentError
 from jumok.serve.answers import align_answer, attention_answer, model_answer, translation_answer
 from jumok.serve.messages import (
@@ -24,10 +26,11 @@ from jumok.serve.messages import (
     TranslateAnswer,
     TranslateRequest,
 )
+from jumok.serve.served import Served
 from jumok.serve.service import Service
 from jumok.serve.stream import first_event, stream_events
 from jumok.serve.tree import Watched
-from jumok.serve.work import Asked, Look, Pair, Translate, checked_pair
+from jumok.serve.work import Asked, Look, checked_pair
 
 PROBLEMS = {
     400: "the body is not JSON",
@@ -83,11 +86,14 @@ def api_routes(service: Service) -> APIRouter:
     @router.post("/attention", tags=["look"], response_model=AttentionAnswer)
     async def attention(asked: AttentionRequest, request: Request) -> JSONResponse:
         """Where each word of a translation looked: of the model's own, or of one it is made to say."""
-        work = service.translate(asked.model, asked.beam, 1)
-        service.check_texts([asked.text, asked.target or ""])
-        pair, text = await _pair_and_text(service, work, asked, request)
-        (shown,) = await service.results(request, Look(work.model, asked.words), [pair])
-        return JSONResponse(attention_answer(work.model, shown, text))
+        model, shown, text = await _looked(service, asked, request)
+        return JSONResponse(await run_in_threadpool(attention_answer, model, shown, text))
+
+    @router.post("/page", tags=["look"], response_class=HTMLResponse)
+    async def page(asked: AttentionRequest, request: Request) -> HTMLResponse:
+        """The same as one page to keep: every layer and head, to be opened offline in any browser."""
+        _, shown, text = await _looked(service, asked, request)
+        return HTMLResponse(await run_in_threadpool(attention_page, shown, f"{asked.text} → {text}"[:300]))
 
     @router.post("/align", tags=["look"])
     async def align(asked: AlignRequest, request: Request) -> AlignAnswer:
@@ -123,16 +129,17 @@ def own_routes(service: Service) -> APIRouter:
     return router
 
 
-async def _pair_and_text(
-    service: Service, work: Translate, asked: AttentionRequest, request: Request
-) -> tuple[Pair, str]:
-    """What the model is made to say: the ids or the text given, else its own translation."""
+async def _looked(service: Service, asked: AttentionRequest, request: Request) -> tuple[Served, AttentionMap, str]:
+    """The map of what the model is made to say: the ids or the text given, else its own translation."""
     if asked.target is not None and asked.target_ids is not None:
         raise ArgumentError("target and target_ids are two ways to say one thing; give one of them")
-    given = asked.target if asked.target_ids is None else asked.target_ids
-    if given is None:
+    work = service.translate(asked.model, asked.beam, 1)
+    service.check_texts([asked.text, asked.target or ""])
+    said = asked.target if asked.target_ids is None else asked.target_ids
+    if said is None:
         checked_pair(work.model, asked.text, "")  # what cannot be shown need not be translated
         (found,) = await service.translations(request, work, [asked.text])
-        given = list(found.pieces[0][1])
-    pair = checked_pair(work.model, asked.text, given)
-    return pair, work.model.translator.trained.tokenizers.target.decode(pair.ids)
+        said = list(found.pieces[0][1])
+    pair = checked_pair(work.model, asked.text, said)
+    (shown,) = await service.results(request, Look(work.model, asked.words), [pair])
+    return work.model, shown, work.model.translator.trained.tokenizers.target.decode(pair.ids)

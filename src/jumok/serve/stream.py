@@ -33,13 +33,17 @@ async def first_event(service: Service, work: Translate, text: str) -> Events:
     """Begin, and wait for the first event: until then whatever is wrong can still be said by a status."""
     loop, watched = asyncio.get_running_loop(), Watched(work.model)
     queue: asyncio.Queue[Event] = asyncio.Queue()
+    said = ""
 
     def say(event: Event) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
     def watch(part: int, nodes: list[Node]) -> None:
+        nonlocal said
         watched.grow(part, nodes)
-        say(watched.text())
+        if watched.text() != said:
+            said = watched.text()
+            say(said)
 
     (future,) = service.batcher.submit(work, [Asked(text, watch)])
     future.add_done_callback(say)

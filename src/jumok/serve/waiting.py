@@ -15,8 +15,9 @@ async def results(request: Request, batcher: Batcher, work: Work, items: Sequenc
     futures = batcher.submit(work, items)
     waiting = asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
     gone = asyncio.ensure_future(hung_up(request))
+    either: set[asyncio.Future[Any]] = {waiting, gone}
     try:
-        await asyncio.wait({waiting, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if waiting.done():
             return _good(waiting.result())
         raise ClientGoneError("the client hung up") if gone.done() else too_slow(seconds)

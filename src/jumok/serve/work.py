@@ -80,7 +80,7 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
     trained, longest = model.translator.trained, model.translator.longest
     if not model.layers:
         raise ArgumentError(f"the model {model.name} has no attention to show: its decoder sees only a fixed context")
-    if not source.strip():
+    if not model.count(source):
         raise ArgumentError("there is no attention map of an empty text")
     if model.count(source) > longest:
         raise ArgumentError(
