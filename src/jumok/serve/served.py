@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from jumok.translator import Translator
 EXAMPLES = "examples.txt"
 """A file of a model folder with texts to try, one a line."""
 MOST_EXAMPLES = 6
-NUMBER, WORD = re.compile(r"\d+"), re.compile(r"[^\W\d]+")
+NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
 
 
 class Served:
@@ -109,14 +108,14 @@ def _examples(folder: Path, translator: Translator) -> list[str]:
 
     source, target = data.locales
     pairs = corpus_pairs(data.corpus, 200, split="test", source=source, target=target, longest=data.longest)
-    return list(islice(_varied(pair.source for pair in pairs), MOST_EXAMPLES))
+    return sorted(_varied(pair.source for pair in pairs), key=len, reverse=True)[:MOST_EXAMPLES]
 
 
 def _varied(texts: Iterable[str]) -> Iterator[str]:
-    """Those of another form than all before: words, numbers and signs in another order."""
+    """Those of another form than all before: words, numbers and signs in another order, lists all alike."""
     seen: set[str] = set()
     for text in texts:
-        form = WORD.sub("a", NUMBER.sub("0", text))
+        form = LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
         if form not in seen and len(text) < 50:
             seen.add(form)
             yield text
