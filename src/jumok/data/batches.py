@@ -59,6 +59,10 @@ class Batch(NamedTuple):
         """The same batch on another device."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
+    def pinned(self) -> "Batch":
+        """The same batch in memory that a GPU can read while it computes."""
+        return Batch(*(tensor.pin_memory() for tensor in self))
+
 
 class BatchPlan:
     """Which sentences make up each step, from their lengths alone.
