@@ -70,6 +70,15 @@ class SparseTable:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    def rows(self, numbers: Int[np.ndarray, " chosen"]) -> "SparseTable":
+        """Some rows, only their entries being read."""
+        starts = np.asarray(self.starts[numbers])
+        counts = np.asarray(self.starts[numbers + 1]) - starts
+        ends = counts.cumsum()
+        at = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
+        starts = np.concatenate([[0], ends])
+        return SparseTable(starts=starts, columns=self.columns[at], values=self.values[at], width=self.width)
+
 
 Table = Shaped[np.ndarray, "row column"] | SparseTable
 
@@ -127,6 +136,10 @@ class Graph:
     def edge_width(self) -> int | None:
         """Features of an edge; None without any."""
         return None if self.edge_features is None else int(self.edge_features.shape[1])
+
+    def rows(self, nodes: Int[np.ndarray, " chosen"]) -> Table:
+        """The features of some nodes, only theirs being read."""
+        return self.features.rows(nodes) if isinstance(self.features, SparseTable) else np.asarray(self.features[nodes])
 
     def name(self, node: int) -> str:
         """What a node is called."""

@@ -8,8 +8,9 @@ a linear layer says what the graph is.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -19,7 +20,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers.graph_attention import EdgeWeights, GraphAttention, GraphAttentionV2
 from jumok.layers.sparse_rows import SparseRows, linear
 
-__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SparseRows"]
+__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SparseRows", "node_features"]
 
 LAYERS = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
 
@@ -145,6 +146,14 @@ class GraphAttentionNetwork(nn.Module):
         if not self.training:
             return x
         return F.dropout(x, self.config.dropout) if isinstance(x, Tensor) else x.dropout(self.config.dropout)
+
+
+def node_features(rows: Any) -> Float[Tensor, "node feature"] | SparseRows:
+    """Features for a network, from an array or from a table with `starts`, `columns`, `values` and `width`."""
+    if isinstance(rows, np.ndarray):
+        return torch.from_numpy(np.array(rows, np.float32))
+    starts, columns = (torch.from_numpy(np.array(part, np.int64)) for part in (rows.starts, rows.columns))
+    return SparseRows.of(starts, columns, torch.from_numpy(np.array(rows.values, np.float32)), rows.width)
 
 
 def pool(

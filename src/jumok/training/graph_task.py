@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.data.graphs import Graph, SparseTable
+from jumok.data.graphs import Graph
 from jumok.data.neighbours import ALL, SamplingConfig, sample
 from jumok.errors import ConfigError, TrainingError
-from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows
+from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows, node_features
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 
 
@@ -139,7 +139,7 @@ def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:
     """All nodes and edges."""
     target = np.repeat(np.arange(graph.nodes), np.diff(graph.starts))
     return GraphBatch(
-        _features(graph, np.arange(graph.nodes)),
+        node_features(graph.rows(np.arange(graph.nodes))),
         _tensor(np.stack([np.asarray(graph.sources), target])),
         _tensor(items),
         _tensor(graph.labels[items]),
@@ -160,7 +160,7 @@ def neighbourhood_batch(
     hops = tuple(Hop(found.reach[layers - number][0], found.reach[layers - number][1]) for number in range(layers))
     features = None if graph.edge_features is None else _tensor(graph.edge_features[found.edges])
     return GraphBatch(
-        _features(graph, found.nodes),
+        node_features(graph.rows(found.nodes)),
         _tensor(found.edge_index),
         torch.arange(len(asked)),
         _tensor(graph.labels[asked]),
@@ -180,19 +180,6 @@ def _fanout(sampling: SamplingConfig, layers: int, *, training: bool) -> tuple[i
             "wanted one a layer"
         )
     return fanout
-
-
-def _features(graph: Graph, nodes: Int[np.ndarray, " node"]) -> Tensor | SparseRows:
-    table = graph.features
-    if not isinstance(table, SparseTable):
-        return _tensor(table[nodes]).float()
-    starts = np.asarray(table.starts)[nodes]
-    counts = np.asarray(table.starts)[nodes + 1] - starts
-    ends = counts.cumsum()
-    at = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
-    return SparseRows.of(
-        _tensor(np.concatenate([[0], ends])), _tensor(table.columns[at]), _tensor(table.values[at]).float(), table.width
-    )
 
 
 def _tensor(array: np.ndarray) -> Tensor:

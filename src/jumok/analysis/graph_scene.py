@@ -1,0 +1,175 @@
+"""The drawing of a `GraphMap`: where every line, disc and word goes, before it is an svg or a picture.
+
+The node stands in the middle, those it looked at around it from the top clockwise, the most first; further out, small,
+what these looked at one layer below. Lines are as thick and dark as their weight against the largest of the ring.
+"""
+
+import math
+from typing import NamedTuple
+
+from jumok.analysis.colours import LIGHT, colour
+from jumok.analysis.graph_map import GraphMap, Seen
+from jumok.analysis.width import cells
+
+INK, QUIET, PAPER = "#1f2933", "#66717f", "#ffffff"
+MOST, MOST_BELOW = 16, 3
+"""Nodes drawn around the middle, and around each of these."""
+DISC, SMALL, CENTRE = 21.0, 7.0, 27.0
+MARGIN, HEAD, FOOT = 26.0, 62.0, 34.0
+
+
+class Line(NamedTuple):
+    """From one point to another."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    width: float
+    colour: str
+    hint: str
+
+
+class Disc(NamedTuple):
+    """A node; with a `rim` where it is one."""
+
+    x: float
+    y: float
+    radius: float
+    fill: str
+    rim: str
+    hint: str
+
+
+class Words(NamedTuple):
+    """A text, anchored at its start, middle or end; with a `halo` it can be read on a line."""
+
+    x: float
+    y: float
+    text: str
+    size: float
+    colour: str
+    anchor: str = "middle"
+    bold: bool = False
+    halo: bool = False
+
+
+class Scene(NamedTuple):
+    """Everything to draw, lines first."""
+
+    width: float
+    height: float
+    lines: list[Line]
+    discs: list[Disc]
+    words: list[Words]
+
+
+def scene_of(shown: GraphMap) -> Scene:
+    """Lay out the nodes and write at each what it is."""
+    around = [one for one in shown.seen if one.node != shown.node]
+    ring, rest = around[:MOST], around[MOST:]
+    radius = max(138.0, len(ring) * 2.45 * DISC / math.pi)
+    outer = 96.0 if shown.below else 0.0
+    reach = radius + outer + 44
+    width, height = max(2 * (reach + MARGIN), 520.0), 2 * reach + HEAD + FOOT
+    middle = (width / 2, HEAD + reach)
+    scene = Scene(width, height, [], [], [])
+    top = max((one.weight for one in shown.seen), default=1.0) or 1.0
+    for number, one in enumerate(ring):
+        angle = 2 * math.pi * number / max(len(ring), 1) - math.pi / 2
+        spread = min(2 * math.pi / max(len(ring), 1) * 0.78, 1.3)
+        _neighbour(scene, shown, one, middle, radius, outer, angle, spread, top)
+    own = next((one for one in shown.seen if one.node == shown.node), None)
+    _centre(scene, shown, own, middle, top)
+    _title(scene, shown, rest)
+    return scene
+
+
+def _neighbour(
+    scene: Scene,
+    shown: GraphMap,
+    one: Seen,
+    middle: tuple[float, float],
+    radius: float,
+    outer: float,
+    angle: float,
+    spread: float,
+    top: float,
+) -> None:
+    x, y = _at(middle, radius, angle)
+    share = one.weight / top
+    hint = f"{shown.name} ← {one.name}: {one.weight:.3f}"
+    _below(scene, shown, one, middle, radius + outer, angle, spread, (x, y))
+    scene.lines.append(Line(*middle, x, y, 1.2 + 7 * share, colour(0.18 + 0.82 * share), hint))
+    scene.discs.append(Disc(x, y, DISC, colour(share), colour(0.35 + 0.65 * share), f"{hint}, class {one.label}"))
+    _named(scene, x, y, DISC, one.name, dark=share > 0.45, angle=angle)
+    place = CENTRE + (radius - DISC - CENTRE) * 0.56
+    wx, wy = _at(middle, place, angle)
+    scene.words.append(Words(wx, wy + 4, f"{one.weight:.2f}", 11.5, INK, halo=True))
+    lx, ly = _at(middle, radius + DISC + 9, angle + (0.0 if not shown.below else 0.16 * 138 / radius))
+    anchor = "start" if math.cos(angle) > 0.3 else "end" if math.cos(angle) < -0.3 else "middle"
+    scene.words.append(Words(lx, ly + (4 if anchor != "middle" else -1 if math.sin(angle) < 0 else 9), one.label, 11, QUIET, anchor))
+
+
+def _below(
+    scene: Scene,
+    shown: GraphMap,
+    one: Seen,
+    middle: tuple[float, float],
+    radius: float,
+    angle: float,
+    spread: float,
+    at: tuple[float, float],
+) -> None:
+    """What a neighbour looked at, itself left out."""
+    further = [other for other in shown.below.get(one.node, ()) if other.node != one.node][:MOST_BELOW]
+    top = max((other.weight for other in further), default=1.0) or 1.0
+    for number, other in enumerate(further):
+        turn = 0.0 if len(further) == 1 else spread * (number / (len(further) - 1) - 0.5)
+        x, y = _at(middle, radius, angle + turn)
+        share = other.weight / top
+        hint = f"{one.name} ← {other.name}: {other.weight:.3f}, class {other.label}"
+        scene.lines.append(Line(*at, x, y, 0.7 + 2.6 * other.weight, colour(0.12 + 0.6 * share), hint))
+        scene.discs.append(Disc(x, y, SMALL, colour(other.weight), colour(0.2 + 0.5 * share), hint))
+        nx, ny = _at(middle, radius + SMALL + 11, angle + turn)
+        scene.words.append(Words(nx, ny + 3.5, _short(other.name, 8), 9, QUIET))
+
+
+def _centre(scene: Scene, shown: GraphMap, own: Seen | None, middle: tuple[float, float], top: float) -> None:
+    x, y = middle
+    scene.discs.append(Disc(x, y, CENTRE + 5, PAPER, colour(0.18 + 0.82 * (own.weight / top if own else 0)), shown.title()))
+    scene.discs.append(Disc(x, y, CENTRE, INK, INK, shown.title()))
+    scene.words.append(Words(x, y + (1 if own else 5), _short(shown.name, 6), 14, PAPER, bold=True))
+    if own is not None:
+        scene.words.append(Words(x, y + 14, f"itself {own.weight:.2f}", 8.5, LIGHT[1]))
+
+
+def _title(scene: Scene, shown: GraphMap, rest: list[Seen]) -> None:
+    right = shown.found == shown.label or not shown.found or shown.label == "?"
+    scene.words.append(Words(MARGIN, 32, shown.title(), 16, INK, "start", bold=True))
+    verdict = "" if right else " · wrong"
+    outer = ", small: what these looked at one layer below" if shown.below else ""
+    scene.words.append(
+        Words(MARGIN, 51, f"layer {shown.layer + 1} of {shown.layers}: whom it looked at{outer}{verdict}", 12, QUIET, "start")
+    )
+    if rest:
+        more = f"and {len(rest)} more, together {sum(one.weight for one in rest):.2f}"
+        scene.words.append(Words(MARGIN, scene.height - 18, more, 12, QUIET, "start"))
+
+
+def _named(scene: Scene, x: float, y: float, radius: float, name: str, *, dark: bool, angle: float) -> None:
+    """The name inside the disc where it fits, else as much of it as does."""
+    size = 12.0 if cells(name) <= 5 else 9.5
+    scene.words.append(Words(x, y + 4, _short(name, 7), size, PAPER if dark else INK, bold=True))
+
+
+def _short(name: str, most: int) -> str:
+    if cells(name) <= most:
+        return name
+    while name and cells(name) > most - 1:
+        name = name[:-1]
+    return f"{name}…"
+
+
+def _at(middle: tuple[float, float], radius: float, angle: float) -> tuple[float, float]:
+    return middle[0] + radius * math.cos(angle), middle[1] + radius * math.sin(angle)
