@@ -124,9 +124,8 @@ def search(arguments: argparse.Namespace) -> None:
     found = summary(list(run_all(jobs, arguments.processes)))
     ranked = dict(sorted(found.items(), key=lambda item: -item[1]["validation mean"]))
     for name, one in ranked.items():
-        print(
-            f"{name:40} validation {one['validation mean']:.2f}  test {one['test mean']:.2f}±{one['test deviation']:.2f}"
-        )
+        test = f"{one['test mean']:.2f}±{one['test deviation']:.2f}"
+        print(f"{name:40} validation {one['validation mean']:.2f}  test {test}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(ranked, indent=1), encoding="utf-8")
 

@@ -88,7 +88,7 @@ def describe_graph_model(
 def load_graph_model(
     folder: str | Path, device: torch.device | str = "cpu", *, say: Callable[[str], None] = lambda message: None
 ) -> tuple[TrainedGraph, Graph]:
-    """The network of a folder, and the graph it was trained on: the copy in the folder, or made anew from its source."""
+    """The network of a folder, and its graph: the copy in the folder, or where there is none made from its source."""
     folder = Path(folder)
     contents = read_sealed(folder)
     recipe = read_graph_recipe(folder / RECIPE, variables=False)

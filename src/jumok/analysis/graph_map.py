@@ -141,7 +141,9 @@ def _looked(
 ) -> tuple[Tensor | None, tuple[Any, ...]]:
     """What is said of the first node, and the attention of every layer; all in the neighbourhood, nothing cut."""
     device = next(model.parameters()).device
-    features = None if graph.edge_features is None else torch.from_numpy(np.array(graph.edge_features[edges])).to(device)
+    features = None
+    if graph.edge_features is not None:
+        features = torch.from_numpy(np.array(graph.edge_features[edges])).to(device)
     pooled = torch.zeros(len(nodes), dtype=torch.long, device=device) if model.pooling else None
     found = model.eval()(
         node_features(graph.rows(nodes)).to(device), torch.from_numpy(edge_index).to(device), features, graph=pooled

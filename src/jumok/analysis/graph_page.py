@@ -12,7 +12,8 @@ def graph_page(shown: GraphMap) -> str:
     heads = len(shown.seen[0].heads) if shown.seen else 0
     columns = "".join(f"<th>head {head}</th>" for head in range(heads)) if heads > 1 else ""
     rows = "\n".join(_row(one, shown.node, heads) for one in shown.seen)
-    table = f"<table><thead><tr><th>node</th><th>class</th><th>weight</th>{columns}</tr></thead><tbody>{rows}</tbody></table>"
+    heading = f"<tr><th>node</th><th>class</th><th>weight</th>{columns}</tr>"
+    table = f"<table><thead>{heading}</thead><tbody>{rows}</tbody></table>"
     nothing = "<p>It has no neighbour and looked at nothing.</p>"
     return PAGE.format(title=escape(shown.title()), picture=graph_svg(shown), table=table if shown.seen else nothing)
 
@@ -46,7 +47,8 @@ circle, line {{ transition: opacity .15s; }}
 svg:has(circle:hover, line:hover) :is(circle, line):not(:hover) {{ opacity: .35; }}
 .weights {{ flex: 0 1 auto; max-height: 90vh; overflow: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th {{ text-align: left; font-weight: 600; color: #66717f; padding: 4px 10px; position: sticky; top: 0; background: #fff; }}
+th {{ text-align: left; font-weight: 600; color: #66717f; padding: 4px 10px; position: sticky; top: 0;
+  background: #fff; }}
 td {{ padding: 4px 10px; border-bottom: 1px solid #e7ecf2; }}
 td.w {{ text-align: right; }}
 </style>

@@ -17,7 +17,6 @@ def graph_picture(shown: GraphMap, kind: str) -> bytes:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.patches import Circle
-    from matplotlib.patheffects import withStroke
 
     with rc_context({"font.family": fonts}):
         figure = Figure(figsize=(scene.width / 100, scene.height / 100), dpi=200, facecolor="white")
@@ -25,19 +24,30 @@ def graph_picture(shown: GraphMap, kind: str) -> bytes:
         axes.axis("off")
         for line in scene.lines:
             axes.plot(
-                [line.x1, line.x2], [line.y1, line.y2], color=line.colour, lw=line.width * POINTS,
-                solid_capstyle="round", zorder=1,
+                [line.x1, line.x2],
+                [line.y1, line.y2],
+                color=line.colour,
+                lw=line.width * POINTS,
+                solid_capstyle="round",
+                zorder=1,
             )
         for disc in scene.discs:
-            axes.add_patch(
-                Circle((disc.x, disc.y), disc.radius, fc=disc.fill, ec=disc.rim, lw=1.5 * POINTS, zorder=2)
-            )
+            axes.add_patch(Circle((disc.x, disc.y), disc.radius, fc=disc.fill, ec=disc.rim, lw=1.5 * POINTS, zorder=2))
         for words in scene.words:
             axes.text(
-                words.x, words.y, words.text, fontsize=words.size * POINTS, color=words.colour, zorder=3,
-                ha={"start": "left", "middle": "center", "end": "right"}[words.anchor], va="baseline",
-                fontweight="bold" if words.bold else "normal", parse_math=False,
-                path_effects=[withStroke(linewidth=3.5 * POINTS, foreground="white")] if words.halo else [],
+                words.x,
+                words.y,
+                words.text,
+                fontsize=words.size * POINTS,
+                color=words.colour,
+                zorder=3,
+                ha={"start": "left", "middle": "center", "end": "right"}[words.anchor],
+                va="baseline",
+                fontweight="bold" if words.bold else "normal",
+                parse_math=False,
+                bbox={"boxstyle": "round,pad=0.25,rounding_size=0.8", "fc": "white", "ec": "none"}
+                if words.patch
+                else None,
             )
         content = BytesIO()
         figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)

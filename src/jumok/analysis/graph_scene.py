@@ -1,7 +1,8 @@
 """The drawing of a `GraphMap`: where every line, disc and word goes, before it is an svg or a picture.
 
 The node stands in the middle, those it looked at around it from the top clockwise, the most first; further out, small,
-what these looked at one layer below. Lines are as thick and dark as their weight against the largest of the ring.
+what these looked at one layer below. Lines are as thick and dark as their weight is against the largest, and all are
+paler where even that is small.
 """
 
 import math
@@ -42,7 +43,7 @@ class Disc(NamedTuple):
 
 
 class Words(NamedTuple):
-    """A text, anchored at its start, middle or end; with a `halo` it can be read on a line."""
+    """A text, anchored at its start, middle or end; on a `patch` of paper it can be read on a line."""
 
     x: float
     y: float
@@ -51,7 +52,7 @@ class Words(NamedTuple):
     colour: str
     anchor: str = "middle"
     bold: bool = False
-    halo: bool = False
+    patch: bool = False
 
 
 class Scene(NamedTuple):
@@ -74,13 +75,13 @@ def scene_of(shown: GraphMap) -> Scene:
     width, height = max(2 * (reach + MARGIN), 520.0), 2 * reach + HEAD + FOOT
     middle = (width / 2, HEAD + reach)
     scene = Scene(width, height, [], [], [])
-    top = max((one.weight for one in shown.seen), default=1.0) or 1.0
+    ink = _strength(max((one.weight for one in shown.seen), default=1.0))
     for number, one in enumerate(ring):
         angle = 2 * math.pi * number / max(len(ring), 1) - math.pi / 2
-        spread = min(2 * math.pi / max(len(ring), 1) * 0.78, 1.3)
-        _neighbour(scene, shown, one, middle, radius, outer, angle, spread, top)
+        spread = min(2 * math.pi / max(len(ring), 1) * 0.78, 0.9)
+        _neighbour(scene, shown, one, middle, radius, outer, angle, spread, ink)
     own = next((one for one in shown.seen if one.node == shown.node), None)
-    _centre(scene, shown, own, middle, top)
+    _centre(scene, shown, own, middle, ink)
     _title(scene, shown, rest)
     return scene
 
@@ -94,21 +95,18 @@ def _neighbour(
     outer: float,
     angle: float,
     spread: float,
-    top: float,
+    ink: float,
 ) -> None:
     x, y = _at(middle, radius, angle)
-    share = one.weight / top
+    share = one.weight * ink
     hint = f"{shown.name} ← {one.name}: {one.weight:.3f}"
     _below(scene, shown, one, middle, radius + outer, angle, spread, (x, y))
     scene.lines.append(Line(*middle, x, y, 1.2 + 7 * share, colour(0.18 + 0.82 * share), hint))
     scene.discs.append(Disc(x, y, DISC, colour(share), colour(0.35 + 0.65 * share), f"{hint}, class {one.label}"))
-    _named(scene, x, y, DISC, one.name, dark=share > 0.45, angle=angle)
-    place = CENTRE + (radius - DISC - CENTRE) * 0.56
-    wx, wy = _at(middle, place, angle)
-    scene.words.append(Words(wx, wy + 4, f"{one.weight:.2f}", 11.5, INK, halo=True))
-    lx, ly = _at(middle, radius + DISC + 9, angle + (0.0 if not shown.below else 0.16 * 138 / radius))
-    anchor = "start" if math.cos(angle) > 0.3 else "end" if math.cos(angle) < -0.3 else "middle"
-    scene.words.append(Words(lx, ly + (4 if anchor != "middle" else -1 if math.sin(angle) < 0 else 9), one.label, 11, QUIET, anchor))
+    scene.words.extend(_inside(x, y, one, dark=share > 0.45))
+    wx, wy = _at(middle, CENTRE + (radius - DISC - CENTRE) * 0.56, angle)
+    digits = 2 if one.weight >= 0.095 or one.weight < 0.0005 else 3
+    scene.words.append(Words(wx, wy + 4, f"{one.weight:.{digits}f}", 11.5, INK, patch=True))
 
 
 def _below(
@@ -131,13 +129,17 @@ def _below(
         hint = f"{one.name} ← {other.name}: {other.weight:.3f}, class {other.label}"
         scene.lines.append(Line(*at, x, y, 0.7 + 2.6 * other.weight, colour(0.12 + 0.6 * share), hint))
         scene.discs.append(Disc(x, y, SMALL, colour(other.weight), colour(0.2 + 0.5 * share), hint))
-        nx, ny = _at(middle, radius + SMALL + 11, angle + turn)
-        scene.words.append(Words(nx, ny + 3.5, _short(other.name, 8), 9, QUIET))
+        side = math.cos(angle + turn)
+        anchor = "start" if side > 0.4 else "end" if side < -0.4 else "middle"
+        nx, ny = _at(middle, radius + SMALL + (4 if anchor != "middle" else 10), angle + turn)
+        scene.words.append(Words(nx, ny + 3.5, _short(other.name, 8), 9, QUIET, anchor))
 
 
-def _centre(scene: Scene, shown: GraphMap, own: Seen | None, middle: tuple[float, float], top: float) -> None:
+def _centre(scene: Scene, shown: GraphMap, own: Seen | None, middle: tuple[float, float], ink: float) -> None:
     x, y = middle
-    scene.discs.append(Disc(x, y, CENTRE + 5, PAPER, colour(0.18 + 0.82 * (own.weight / top if own else 0)), shown.title()))
+    scene.discs.append(
+        Disc(x, y, CENTRE + 5, PAPER, colour(0.18 + 0.82 * (own.weight * ink if own else 0)), shown.title())
+    )
     scene.discs.append(Disc(x, y, CENTRE, INK, INK, shown.title()))
     scene.words.append(Words(x, y + (1 if own else 5), _short(shown.name, 6), 14, PAPER, bold=True))
     if own is not None:
@@ -150,17 +152,32 @@ def _title(scene: Scene, shown: GraphMap, rest: list[Seen]) -> None:
     verdict = "" if right else " · wrong"
     outer = ", small: what these looked at one layer below" if shown.below else ""
     scene.words.append(
-        Words(MARGIN, 51, f"layer {shown.layer + 1} of {shown.layers}: whom it looked at{outer}{verdict}", 12, QUIET, "start")
+        Words(
+            MARGIN,
+            51,
+            f"layer {shown.layer + 1} of {shown.layers}: whom it looked at{outer}{verdict}",
+            12,
+            QUIET,
+            "start",
+        )
     )
     if rest:
         more = f"and {len(rest)} more, together {sum(one.weight for one in rest):.2f}"
         scene.words.append(Words(MARGIN, scene.height - 18, more, 12, QUIET, "start"))
 
 
-def _named(scene: Scene, x: float, y: float, radius: float, name: str, *, dark: bool, angle: float) -> None:
-    """The name inside the disc where it fits, else as much of it as does."""
-    size = 12.0 if cells(name) <= 5 else 9.5
-    scene.words.append(Words(x, y + 4, _short(name, 7), size, PAPER if dark else INK, bold=True))
+def _inside(x: float, y: float, one: Seen, *, dark: bool) -> list[Words]:
+    """Name and class of a node, as much of them as fits into its disc."""
+    size = 12.0 if cells(one.name) <= 5 else 9.5
+    return [
+        Words(x, y + 1, _short(one.name, 7), size, PAPER if dark else INK, bold=True),
+        Words(x, y + 12, _short(one.label, 8), 8.5, LIGHT[1] if dark else QUIET),
+    ]
+
+
+def _strength(largest: float) -> float:
+    """What to multiply weights by for a shade: the largest is dark, but pale where all are looked at a little."""
+    return (0.35 + 0.65 * math.sqrt(largest)) / largest if largest else 1.0
 
 
 def _short(name: str, most: int) -> str:

@@ -44,8 +44,12 @@ def _disc(disc: Disc) -> str:
 
 def _words(words: Words) -> str:
     bold = ' font-weight="600"' if words.bold else ""
-    halo = ' stroke="white" stroke-width="3.5" stroke-linejoin="round" paint-order="stroke"' if words.halo else ""
-    return (
+    wide, high = 0.58 * words.size * len(words.text) + 6, words.size * 1.3
+    patch = (
+        f'<rect x="{words.x - wide / 2:.1f}" y="{words.y - high * 0.76:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+        f'rx="{high / 2:.1f}" fill="white" pointer-events="none"/>'
+    )
+    return (patch if words.patch else "") + (
         f'<text x="{words.x:.1f}" y="{words.y:.1f}" font-size="{words.size:g}" fill="{words.colour}" '
-        f'text-anchor="{words.anchor}"{bold}{halo} pointer-events="none">{escape(words.text)}</text>'
+        f'text-anchor="{words.anchor}"{bold} pointer-events="none">{escape(words.text)}</text>'
     )

@@ -84,7 +84,8 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
         print_json(found)
         return
     interval = f"{found['low']:.1f} - {found['high']:.1f}"
-    print_table(["score", "value", "95% interval", "items"], [["accuracy", f"{found['accuracy']:.1f}", interval, f"{found['items']:,}"]])
+    row = ["accuracy", f"{found['accuracy']:.1f}", interval, f"{found['items']:,}"]
+    print_table(["score", "value", "95% interval", "items"], [row])
 
 
 def _checked(metrics: str, tokenize: str) -> list[str]:

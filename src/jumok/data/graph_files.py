@@ -61,22 +61,25 @@ def from_pyg(data: Any) -> RawGraph:
 
 def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
     """A graph from arrays by their names."""
-    found = {name: next((arrays[alias] for alias in of if alias in arrays), None) for name, of in ALIASES.items()}
-    features = _sparse(arrays, origin) if SPARSE[0] in arrays else found["features"]
-    for name, value in (("features", features), ("labels", found["labels"]), ("edges", found["edges"])):
-        if value is None:
+    found: dict[str, Any] = {
+        name: next((arrays[alias] for alias in aliases if alias in arrays), None) for name, aliases in ALIASES.items()
+    }
+    if SPARSE[0] in arrays:
+        found["features"] = _sparse(arrays, origin)
+    for name in ("features", "labels", "edges"):
+        if found[name] is None:
             wanted = " or ".join(ALIASES[name])
             raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays)) or 'nothing'}")
     labels = found["labels"]
     return RawGraph(
         edges=_two_rows(found["edges"], origin),
-        features=features,
+        features=found["features"],
         labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
         masks={name: found[name] for name in SPLITS if found[name] is not None},
         edge_features=found["edge_features"],
         graph=found["graph"],
-        class_names=[str(name) for name in arrays["class_names"]] if "class_names" in arrays else (),
-        names=[str(name) for name in arrays["names"]] if "names" in arrays else (),
+        class_names=[str(name) for name in arrays.get("class_names", ())],
+        names=[str(name) for name in arrays.get("names", ())],
         origin=origin,
     )
 

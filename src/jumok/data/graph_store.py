@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def _without_repeats(folder: Path, starts: np.ndarray, sources: np.ndarray) -> t
     """Every source once for each target, in order; in place, as what is kept never comes after where it was."""
     kept, counts, nodes = 0, np.zeros(len(starts), np.int64), len(starts) - 1
     bounds = np.unique([0, nodes, *np.searchsorted(starts, range(0, int(starts[-1]), 2**22), "left")])
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds.tolist()):
         rows = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))
         keys = np.unique(rows * nodes + sources[starts[first] : starts[last]])
         counts[1:] += np.bincount(keys // nodes, minlength=nodes)
@@ -190,10 +191,10 @@ def _write_features(folder: Path, table: Table, *, normalise: bool) -> None:
         if normalise and len(values):
             rows = np.repeat(np.arange(len(table)), np.diff(table.starts))
             sums = np.bincount(rows, weights=values, minlength=len(table))
-            values = values / np.where(sums == 0, 1, sums)[rows].astype(np.float32)
+            values = np.asarray(values / np.where(sums == 0, 1, sums)[rows], np.float32)
         _save(folder, "feature_starts", np.asarray(table.starts, np.int64))
         _save(folder, "columns", np.asarray(table.columns, np.int64))
-        _save(folder, "values", values.astype(np.float32))
+        _save(folder, "values", values)
         return
     written = _new(folder, "features", table.shape, np.float32)
     for part in chunks(len(table), max(2**24 // max(table.shape[1], 1), 1)):

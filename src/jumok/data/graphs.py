@@ -183,7 +183,7 @@ def check_split(raw: RawGraph) -> None:
             raise DataError(f"{raw.origin}: {unit} {twice[0]} is both in the {other} mask and in the {name} mask")
         if (unknown := np.flatnonzero(mask & (np.asarray(raw.labels) < 0))).size:
             raise DataError(
-                f"{raw.origin}: {unit} {unknown[0]} is in the {name} mask but has no label (-1); take it out of the mask"
+                f"{raw.origin}: {unit} {unknown[0]} is in the {name} mask but has no label (-1); take it out of it"
             )
         seen[mask] = number
 

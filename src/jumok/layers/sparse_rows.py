@@ -89,7 +89,7 @@ def linear(
 
 
 class _Product(Function):
-    """X Wᵀ; a function of its own because torch's gradient looks for the entries of every column anew, ten times slower."""
+    """X Wᵀ; a function of its own, as torch's gradient looks for the entries of every column anew, ten times slower."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, *parts: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from jumok.layers.sparse_rows import SparseRows, linear
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SparseRows", "node_features"]
 
-LAYERS = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
+LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +130,15 @@ class GraphAttentionNetwork(nn.Module):
             x = self._dropped(x)
             attended = layer(x, edge_index, edge_features)
             attention.append(attended.weights)
-            values = attended.values + linear(x, self.skips[number].weight) if self.skips else attended.values
+            values: Tensor = attended.values
+            if self.skips:
+                values = values + linear(x, self.skips[number].weight)  # type: ignore[arg-type]
             x = F.elu(values) if number < len(self.layers) - 1 or self.to_classes is not None else values
         assert isinstance(x, Tensor)
-        if self.to_classes is not None:
-            x = self.to_classes(self._dropped(pool(x, *_membership(graph, graphs, len(x)), self.pooling)))
-        return GraphPrediction(x, tuple(attention))
+        if self.to_classes is None:
+            return GraphPrediction(x, tuple(attention))
+        pooled = pool(x, *_membership(graph, graphs, len(x)), self.pooling)
+        return GraphPrediction(self.to_classes(self._dropped(pooled)), tuple(attention))
 
     def penalty(self) -> Float[Tensor, ""]:
         """The pull of `l2`, to be added to the mean loss."""

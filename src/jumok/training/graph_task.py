@@ -1,6 +1,6 @@
-"""Learning to classify nodes or graphs: batches as a pure function of (seed, epoch, step), their loss, and validation."""
+"""Learning to classify nodes or graphs: batches, a pure function of (seed, epoch, step), their loss, validation."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ class GraphBatch(NamedTuple):
 
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same on another device."""
-        moved = {
+        moved: dict[str, Any] = {
             name: part.to(device) for name, part in self._asdict().items() if isinstance(part, Tensor | SparseRows)
         }
         return self._replace(**moved)
