@@ -91,13 +91,11 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 
 def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
-    data = trained.recipe.data
-    learnt_from = data.corpus or data.dataset or data.pairs or f"{data.source} and {data.target}"
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     lines = [
         "# A model trained with jumok",
         "",
-        f"- learnt from: {learnt_from}",
+        f"- learnt from: {trained.recipe.data.origin}",
         f"- parameters: {parameters:,}",
         f"- vocabulary: {trained.tokenizers.source.size:,} source, {trained.tokenizers.target.size:,} target tokens"
         + (" (shared)" if trained.tokenizers.shared else ""),
