@@ -26,14 +26,15 @@ def translate(
 ) -> None:
     """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
     from jumok.data import read_lines
+    from jumok.data.files import check_place
     from jumok.translator import Translator
 
+    if attention is not None:
+        check_place(attention)
     _check_format(format)
     translator = Translator.load(model, device=device)
     given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if beam is None and n_best > translator.trained.recipe.decoding.beam:
-        settings["beam"] = n_best
     interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
     lines = read_lines(source)
     found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)

@@ -6,6 +6,8 @@
  *          sentences     false leaves out the two sentences above the matrix
  *          gallery       false leaves out the small pictures of every layer and head
  *          onHover       called with {target, source}, the numbers of the words looked at, null where there is none
+ *          onSelect      called with {layer, head} when others are chosen
+ *          texts         what the widget says, in another language: any of TEXTS below
  * returns  {update(map), select({layer, head}), highlight({target, source}), svg(), redraw(), destroy()}
  *
  * No other file is needed but attention.css, and nothing is ever fetched. Words are inserted as text, never as markup.
@@ -23,6 +25,16 @@
   const LONGEST_LABEL = 170;
   const WHOLE = 120; // a copied picture shows everything up to so many words a side, then what is in the window
   const THUMBNAILS = 256;
+  const TEXTS = {
+    layer: "Layer", head: "Head", all: "all, averaged", gallery: "Every layer and head",
+    matrix: "Attention matrix. Arrow keys move from cell to cell, Escape leaves.",
+    overview: "The whole map; click to go there",
+    legend: "Weights, from none to the largest of this map. The line beside a word: how spread its look is.",
+    hint: "Point at a word, or use the arrow keys: where did it look?",
+    lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
+    entropy: (nats, words) => `entropy ${nats}, as if at ${words} words`,
+    thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
+  };
 
   // ---- small helpers -------------------------------------------------------------------------------------------
 
@@ -133,6 +145,7 @@
   class AttentionWidget {
     constructor(element, map, options) {
       this.options = Object.assign({ layer: "mean", head: "mean", sentences: true, gallery: true }, options);
+      this.texts = Object.assign({}, TEXTS, this.options.texts);
       this.element = element;
       this.hover = { target: null, source: null };
       this.pinned = false;
@@ -144,18 +157,18 @@
     build() {
       this.root = make("div", { class: "jumok-map" });
       this.bar = make("div", { class: "jumok-bar" });
-      this.layerSelect = make("select", { "aria-label": "Layer" });
-      this.headSelect = make("select", { "aria-label": "Head" });
+      this.layerSelect = make("select", { "aria-label": this.texts.layer });
+      this.headSelect = make("select", { "aria-label": this.texts.head });
       this.copyButton = make("button", { type: "button", class: "jumok-copy" }, "Copy as SVG");
-      this.layerLabel = this.labelled("Layer", this.layerSelect);
-      this.headLabel = this.labelled("Head", this.headSelect);
+      this.layerLabel = this.labelled(this.texts.layer, this.layerSelect);
+      this.headLabel = this.labelled(this.texts.head, this.headSelect);
       this.legend = make("span", { class: "jumok-legend" });
       this.bar.append(this.layerLabel, this.headLabel, this.legend, this.copyButton);
       this.sentences = make("div", { class: "jumok-sentences" });
       this.read = make("p", { class: "jumok-read", role: "status", "aria-live": "polite" });
       this.scroll = make("div", {
         class: "jumok-scroll", tabindex: "0", role: "application",
-        "aria-label": "Attention matrix. Arrow keys move from cell to cell, Escape leaves.",
+        "aria-label": this.texts.matrix,
       });
       this.sizer = make("div", { class: "jumok-sizer" });
       this.svgNode = draw("svg", { class: "jumok-matrix", "aria-hidden": "true" });
@@ -163,9 +176,9 @@
       this.scroll.append(this.sizer);
       this.overview = make("canvas", { class: "jumok-overview", "aria-hidden": "true" });
       this.frame = make("div", { class: "jumok-frame" });
-      this.overviewBox = make("div", { class: "jumok-overview-box", title: "The whole map; click to go there" });
+      this.overviewBox = make("div", { class: "jumok-overview-box", title: this.texts.overview });
       this.overviewBox.append(this.overview, this.frame);
-      this.gallery = make("div", { class: "jumok-gallery", role: "group", "aria-label": "Every layer and head" });
+      this.gallery = make("div", { class: "jumok-gallery", role: "group", "aria-label": this.texts.gallery });
       const stage = (this.stage = make("div", { class: "jumok-stage" }));
       stage.append(this.scroll, this.overviewBox);
       this.root.append(this.bar, this.sentences, this.read, stage, this.gallery);
@@ -229,7 +242,7 @@
     fillSelect(select, label, names, chosen) {
       select.replaceChildren();
       label.hidden = names.length < 2;
-      if (names.length > 1) select.append(make("option", { value: "mean" }, "all, averaged"));
+      if (names.length > 1) select.append(make("option", { value: "mean" }, this.texts.all));
       names.forEach((name, at) => select.append(make("option", { value: at }, name)));
       select.value = String(chosen);
     }
@@ -281,6 +294,7 @@
       this.layerSelect.value = String(this.layer);
       this.headSelect.value = String(this.head);
       this.redraw();
+      if (this.options.onSelect) this.options.onSelect({ layer: this.layer, head: this.head });
     }
 
     // ---- drawing -----------------------------------------------------------------------------------------------
@@ -415,7 +429,7 @@
         context.fillRect(x, 0, 1, 1);
       }
       this.legend.replaceChildren("0", bar, percent(this.one.top));
-      this.legend.title = "Weights, from none to the largest of this map. The line beside a word: how spread its look is.";
+      this.legend.title = this.texts.legend;
     }
 
     drawGallery() {
@@ -427,7 +441,7 @@
       this.gallery.style.setProperty("--jumok-heads", String(heads.length));
       layers.forEach((layerName, layer) => {
         heads.forEach((headName, head) => {
-          const name = `layer ${layerName}` + (heads.length > 1 ? `, head ${headName}` : "");
+          const name = this.texts.thumb(layerName, heads.length > 1 ? headName : null);
           const button = make("button", { type: "button", class: "jumok-thumb", title: name, "aria-label": name });
           button.dataset.at = `${layer}.${head}`;
           button.setAttribute("aria-pressed", String(this.layer === layer && this.head === head));
@@ -572,19 +586,19 @@
       const { target, source } = this.hover;
       const word = (side, at) => make("bdi", { class: "jumok-said" }, shown(this.map[side][at]));
       if (target !== null && source !== null) {
-        this.read.append(word("target", target), " looked at ", word("source", source), ` with ${percent(this.one.at(target, source))} `);
+        this.read.append(word("target", target), ` ${this.texts.lookedAt} `, word("source", source), ` ${this.texts.with} ${percent(this.one.at(target, source))} `);
       } else if (target !== null) {
-        this.read.append(word("target", target), " looked at ");
+        this.read.append(word("target", target), ` ${this.texts.lookedAt} `);
         this.list("source", (at) => this.one.at(target, at));
       } else if (source !== null) {
-        this.read.append(word("source", source), " was looked at by ");
+        this.read.append(word("source", source), ` ${this.texts.lookedAtBy} `);
         this.list("target", (at) => this.one.at(at, source));
       } else {
-        this.read.append("Point at a word, or use the arrow keys: where did it look?");
+        this.read.append(this.texts.hint);
       }
       if (target !== null) {
         const nats = this.entropy[target];
-        this.read.append(make("span", { class: "jumok-quiet" }, `entropy ${nats.toFixed(2)}, as if at ${Math.exp(nats).toFixed(1)} words`));
+        this.read.append(make("span", { class: "jumok-quiet" }, this.texts.entropy(nats.toFixed(2), Math.exp(nats).toFixed(1))));
       }
     }
 
