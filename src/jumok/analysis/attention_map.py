@@ -105,8 +105,10 @@ class AttentionMap:
                 f"this is not the JSON of an attention map ({type(error).__name__}: {error}); it must hold "
                 "source, target and weights [layer][head][target][source]"
             ) from None
-        if weights.dim() == 4 and 0 in weights.shape:  # empty lists say nothing of what is in them
-            weights = weights.new_zeros(*weights.shape[:2], len(target), len(source))
+        if not weights.numel() and not (source and target):  # empty lists say nothing of what is in them
+            weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
+        if weights.dim() != 4:
+            raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
         return cls(source, target, weights, layers, heads)
 
     def save(self, path: str | Path, *, title: str = "", grid: bool = False) -> Path:

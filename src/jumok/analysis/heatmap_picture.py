@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INK, QUIET = "#1f2933", "#66717f"
 DPI = 160
 CELL, SMALL_CELL = 0.30, 0.14  # inches
-LONGEST_SIDE = 36.0
+LONGEST_SIDE = 24.0
 """Inches of the matrix; with more words its cells become smaller, and only every second, third, ... word is written."""
 LABEL, SMALL_LABEL = 9.0, 6.5
 LETTER = 0.62 / 72
@@ -160,7 +160,9 @@ def _rows(panel: Any, words: tuple[str, ...], text: float, cell: float) -> None:
 def _title(figure: "Figure", title: str) -> None:
     height = figure.get_size_inches()[1]
     if title:
-        figure.text(0.16 / figure.get_size_inches()[0], 1 - 0.28 / height, title, fontsize=10, color=INK, parse_math=False)
+        figure.text(
+            0.16 / figure.get_size_inches()[0], 1 - 0.28 / height, title, fontsize=10, color=INK, parse_math=False
+        )
 
 
 def _legend(figure: "Figure", left: float, most: float) -> None:

@@ -16,9 +16,7 @@ from jumok.analysis.width import cells
 
 CELL, SMALL_CELL = 28, 15
 TEXT, SMALL_TEXT = 14, 11
-FONT = (
-    "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans Arabic', sans-serif"
-)
+FONT = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans Arabic', sans-serif"
 INK, QUIET = "#1f2933", "#66717f"
 LONG = 60
 """Words a side beyond which cells and letters are smaller."""

@@ -101,7 +101,9 @@ class Recording:
     def _kind(self, kind: Kind | None) -> Kind:
         kinds = list(dict.fromkeys(place.kind for place in self.places))
         if kind is None and len(kinds) > 1:
-            raise ArgumentError(f"several kinds of attention were recorded; say which: kind = one of {', '.join(kinds)}")
+            raise ArgumentError(
+                f"several kinds of attention were recorded; say which: kind = one of {', '.join(kinds)}"
+            )
         if kind is not None and kind not in kinds:
             raise ArgumentError(f"kind = {kind!r} was not recorded; there are {', '.join(kinds)}")
         return kinds[0] if kind is None else kind
@@ -164,9 +166,7 @@ def _roles(parent: nn.Module) -> dict[nn.Module, Kind]:
     return {child: "cross" for child in parent.children() if isinstance(child, AdditiveAttention | LuongAttention)}
 
 
-def _chosen(
-    places: tuple[Place, ...], layers: Sequence[int] | None, kinds: Sequence[Kind] | None
-) -> tuple[Place, ...]:
+def _chosen(places: tuple[Place, ...], layers: Sequence[int] | None, kinds: Sequence[Kind] | None) -> tuple[Place, ...]:
     if not places:
         raise ArgumentError("this model has no attention layers that can be recorded")
     there = list(dict.fromkeys(place.kind for place in places))

@@ -49,7 +49,9 @@ def look(
         _print(found["text"], shown)
 
 
-def _translated(translator: "Translator", text: str, target: str | None, beam: int | None, words: bool) -> dict[str, Any]:
+def _translated(
+    translator: "Translator", text: str, target: str | None, beam: int | None, words: bool
+) -> dict[str, Any]:
     """The translation, its score if it is the model's own, and its map."""
     if target is not None:
         return {"source": text, "text": target, "attention": translator.attention(text, target, words=words)}
