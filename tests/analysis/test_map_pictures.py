@@ -75,7 +75,7 @@ def test_arabic_without_a_matplotlib_that_joins_letters_is_refused(monkeypatch):
     from matplotlib import ft2font
 
     monkeypatch.delattr(ft2font, "__libraqm_version__", raising=False)
-    with pytest.raises(FontError, match="cannot join Arabic letters .* save as .svg or .html"):
+    with pytest.raises(FontError, match=r"cannot join Arabic letters .* save as \.svg or \.html"):
         labelled("كتاب")
 
 
@@ -89,7 +89,7 @@ def test_a_very_long_map_is_drawn_no_larger_than_a_wall(monkeypatch):
 
 def test_too_many_panels_are_refused_in_words():
     shown = AttentionMap(tuple("ab" * 20), ("x",), torch.full((1, 100, 1, 40), 1 / 40))
-    with pytest.raises(ArgumentError, match="too large; choose fewer layers or heads, or save as .html"):
+    with pytest.raises(ArgumentError, match=r"too large; choose fewer layers or heads, or save as \.html"):
         heatmap_picture.heatmap_picture(shown, "png", grid=True)
 
 

@@ -32,13 +32,16 @@ def fused(monkeypatch):
     """How often PyTorch's fused kernels ran: by name."""
     counts = {"scaled_dot_product_attention": 0, "_transformer_encoder_layer_fwd": 0}
     homes = {"scaled_dot_product_attention": nn.functional, "_transformer_encoder_layer_fwd": torch}
+
+    def counting(name, run):
+        def counted(*args, **kwargs):
+            counts[name] += 1
+            return run(*args, **kwargs)
+
+        return counted
+
     for name, home in homes.items():
-
-        def counted(*args, _run=getattr(home, name), _name=name, **kwargs):
-            counts[_name] += 1
-            return _run(*args, **kwargs)
-
-        monkeypatch.setattr(home, name, counted)
+        monkeypatch.setattr(home, name, counting(name, getattr(home, name)))
     return counts
 
 

@@ -54,7 +54,8 @@ class AttentionMap:
 
     def entropy(self) -> Float[Tensor, "layer head target"]:
         """−Σ α log α of each row, in nats: 0 where one token is looked at, log n where n are, all alike."""
-        return torch.special.entr(self.weights.clamp(min=0)).sum(-1)
+        entropy: Tensor = torch.special.entr(self.weights.clamp(min=0)).sum(-1)
+        return entropy
 
     def merged(self, source_words: Sequence[int], target_words: Sequence[int]) -> "AttentionMap":
         """Tokens joined to words: token i belongs to word `words[i]`, words numbered from 0 in their order.

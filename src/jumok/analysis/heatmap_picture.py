@@ -119,7 +119,7 @@ def _panel(figure: "Figure", weights: np.ndarray, most: float, place: tuple[floa
     panel.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
     if cell > 0.1:  # white lines between the cells, thin enough to leave them whole
-        lines = {"color": "white", "linewidth": 1.6 if cell > 0.2 else 0.8}
+        lines: dict[str, Any] = {"color": "white", "linewidth": 1.6 if cell > 0.2 else 0.8}
         panel.vlines(np.arange(-0.5, columns), -0.5, rows - 0.5, **lines)
         panel.hlines(np.arange(-0.5, rows), -0.5, columns - 0.5, **lines)
     return panel
@@ -191,7 +191,8 @@ def _new_figure(width: float, height: float) -> "Figure":
         raise MissingExtraError("matplotlib", "plot", "drawing") from missing
     if max(width, height) * DPI >= 2**16:
         raise ArgumentError(
-            f"a picture of {width:.0f} × {height:.0f} inches is too large; choose fewer layers or heads, or save as .html"
+            f"a picture of {width:.0f} × {height:.0f} inches is too large; "
+            "choose fewer layers or heads, or save as .html"
         )
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 

@@ -1,7 +1,7 @@
 """Record attention while a model runs: chosen layers say where they looked, all others stay as fast as they were.
 
-A layer of jumok runs its fused kernel also when it is recorded; its weights are rebuilt from queries and keys. PyTorch's
-own layers give weights only on their slow path, so those that are recorded take it, and only those.
+A layer of jumok runs its fused kernel also when it is recorded; its weights are rebuilt from queries and keys.
+PyTorch's own layers give weights only on their slow path, so those that are recorded take it, and only those.
 """
 
 from collections.abc import Callable, Iterator, Sequence
