@@ -16,9 +16,8 @@ from jumok.analysis.width import cells
 
 CELL, SMALL_CELL = 28, 15
 TEXT, SMALL_TEXT = 14, 11
-FONT = (
-    "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans Arabic', sans-serif"
-)
+KOREAN = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic'"
+FONT = f"{KOREAN}, 'Noto Sans Arabic', sans-serif"
 INK, QUIET = "#1f2933", "#66717f"
 LONG = 60
 """Words a side beyond which cells and letters are smaller."""
@@ -49,7 +48,7 @@ def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
 
 
 def grid_svg(attention: AttentionMap, title: str = "") -> str:
-    """A small map for every layer (down) and head (across), all on one scale; words are written once a row and column."""
+    """A small map for every layer (down) and head (across), all on one scale; words once a row and a column."""
     weights = attention.weights.detach().float().cpu().numpy()
     layers, heads, targets, sources = weights.shape
     most, labelled = _largest(weights), max(targets, sources) <= LONG

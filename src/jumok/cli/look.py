@@ -49,11 +49,14 @@ def look(
         _print(found["text"], shown)
 
 
-def _translated(translator: "Translator", text: str, target: str | None, beam: int | None, words: bool) -> dict[str, Any]:
+def _translated(
+    translator: "Translator", text: str, target: str | None, beam: int | None, words: bool
+) -> dict[str, Any]:
     """The translation, its score if it is the model's own, and its map."""
     if target is not None:
         return {"source": text, "text": target, "attention": translator.attention(text, target, words=words)}
-    (found,) = translator.translate([text], split=False, **({} if beam is None else {"beam": beam}))
+    settings: dict[str, Any] = {} if beam is None else {"beam": beam}
+    (found,) = translator.translate([text], split=False, **settings)
     return {
         "source": text,
         "text": found.text,
