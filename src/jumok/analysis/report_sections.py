@@ -130,7 +130,8 @@ def _looks(found: Looks, sentences: int) -> Html:
         y="source words",
         title="Coverage",
     )
-    words = tag("div", _words("Least looked at", found.least), _words("Most looked at", found.most), class_="pair")
+    lists = _words("Least looked at", found.least), _words("Most looked at", found.most)
+    words = tag("div", *(tag("div", one) for one in lists), class_="pair")
     return join([tag("dl", *tiles, class_="tiles"), picture(chart), words, *_heads(found), _over(of)])
 
 
