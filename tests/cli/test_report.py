@@ -112,7 +112,10 @@ def test_dark_and_light_pages_differ(nasty_report):
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "missing"],
             "there is no model folder missing",
         ),
-        (["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.pdf"], "--report r.pdf should end in .html"),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.pdf"],
+            "--report r.pdf should end in .html",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_and_no_page_is_written(test_set, monkeypatch, tmp_path, given, said):
