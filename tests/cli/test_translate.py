@@ -7,6 +7,7 @@ import re
 import pytest
 
 from commands import jumok, well, write
+from jumok import Translator
 
 LINES = ["123", "", "98", "   ", "5", "404"]
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -67,9 +68,11 @@ def test_n_best_are_sorted_distinct_and_tab_separated(reverser):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_a_list_longer_than_the_beam_widens_it(reverser):
+def test_a_list_longer_than_the_beam_widens_it_here_and_in_python(reverser):
     found = well("translate", reverser, "--n-best", 7, stdin="123\n").out.split("\t")
     assert len(found) == 14
+    (same,) = Translator.load(reverser, device="cpu").translate(["123"], n_best=7)
+    assert [one.text for one in same.n_best] == found[::2]
 
 
 def test_a_list_longer_than_a_beam_that_was_asked_for_is_refused(reverser):

@@ -3,6 +3,7 @@ import json
 import re
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +83,27 @@ def test_time_left_goes_by_the_pace_since_the_resume_and_by_the_limit_of_minutes
     assert by_minutes.after(15) == 5
     now[0] += 60
     assert by_minutes.after(16) == 0
+    assert by_minutes.done(16) == 1
+
+
+def test_a_limit_of_minutes_is_told_from_the_first_step_and_fills_the_bar(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    left = TimeLeft(step=0, steps=100_000, minutes=1, seconds=0)
+    assert left.after(0) == 60
+    assert left.done(0) == 0
+    now[0] += 30
+    assert left.after(10) == 30
+    assert left.done(10) == 0.5
+    assert TimeLeft(step=0, steps=20, minutes=1, seconds=0).done(15) == 0.75  # the steps are nearer their end
+
+
+def test_steps_are_not_counted_against_a_number_that_will_not_be_reached(tmp_path, capsys):
+    config = replace(CONFIG, minutes=10)
+    train(TinyModel(), TinyBatches(), config, folder=tmp_path / "run", validate=validate, report=LineReport())
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"step 2  loss \d\.\d{3}  [\d.]+k? tok/s  \d:\d\d left", first)
+    assert second.startswith("step 3  validation: loss")
 
 
 def test_tensorboard_gets_the_same_numbers_where_it_is_installed(tmp_path, monkeypatch):

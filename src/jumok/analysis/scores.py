@@ -66,11 +66,14 @@ def _score(
 ) -> Score:
     if name in OF_SACREBLEU:
         return _sacrebleu(OF_SACREBLEU[name], make_metric(name, tokenize, lowercase), outputs, references, resamples)
+    if lowercase:
+        outputs, references = ([text.lower() for text in texts] for texts in (outputs, references))
+    case = f"case:{'lc' if lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
     if name == "exact_match":
         hits = [[output.strip() == reference.strip(), 1] for output, reference in zip(outputs, references, strict=True)]
-        return _ratio("exact match", np.array(hits, float), f"strip:yes|bs:{resamples}|seed:{SEED}", resamples)
+        return _ratio("exact match", np.array(hits, float), f"strip:yes|{case}", resamples)
     counts = [_word_errors(output, reference) for output, reference in zip(outputs, references, strict=True)]
-    return _ratio("WER", np.array(counts, float), f"words:spaces|bs:{resamples}|seed:{SEED}", resamples)
+    return _ratio("WER", np.array(counts, float), f"words:spaces|{case}", resamples)
 
 
 def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> Any:

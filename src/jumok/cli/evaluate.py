@@ -38,6 +38,7 @@ def evaluate(
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
+    from jumok.data.files import check_place
     from jumok.errors import ArgumentError
 
     names = _checked(metrics, tokenize)
@@ -51,6 +52,9 @@ def evaluate(
         raise ArgumentError(f"--report {report} should end in .html")
     if compare and report is None:
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
+    for place in (save, report):
+        if place is not None:
+            check_place(place.parent)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
