@@ -18,6 +18,9 @@ from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
 
+BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
+"""The tiny model that comes with jumok: English dates, times, durations, amounts and lists of names into Korean."""
+
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 
 
@@ -42,10 +45,14 @@ def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
         )
 
 
-def save_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
-    """Write the whole folder; every file appears complete or not at all."""
-    folder = Path(folder)
-    _write(folder / WEIGHTS, to_bytes(weights_of(trained.model)))
+def save_model(
+    folder: str | Path, trained: Trained, *, half: bool = False, scores: Mapping[str, Any] | None = None
+) -> None:
+    """Write the whole folder, its weights in half precision if asked; every file appears complete or not at all."""
+    folder, weights = Path(folder), weights_of(trained.model)
+    if half:
+        weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
+    _write(folder / WEIGHTS, to_bytes(weights))
     describe_model(folder, trained, scores=scores)
 
 

@@ -8,9 +8,12 @@ from textwrap import indent
 import typer
 
 from jumok.cli.average import average
+from jumok.cli.compare import compare
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
 from jumok.cli.inspect import inspect
+from jumok.cli.look import look
+from jumok.cli.serve import serve
 from jumok.cli.train import train
 from jumok.cli.translate import translate
 from jumok.errors import JumokError
@@ -25,8 +28,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, translate, evaluate, inspect, average, demo):
+for command in (train, translate, look, evaluate, serve, inspect, average, demo):
     app.command()(command)
+app.add_typer(compare, no_args_is_help=True)
 
 
 def main() -> None:
