@@ -18,31 +18,55 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import ROOT, Row, cpu, write
+from jumok.analysis.length_bands import joined
+from jumok.data import read_lines
 
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
 PICTURES = ROOT / "docs/pictures"
-JOINED, BANDS = "1,2,3,4,5,6", "10,20,30,40,50,60"
+JUMOK = [sys.executable, "-m", "jumok.cli"]
+JOINED, BANDS = "1,2,4,6", "10,20,30,40,50,60"
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 VOCABULARY = 8000
 
 
-def compare(what: str, models: Path, picture: str, *options: str) -> Any:
-    """What `jumok compare` finds on the test set, for all four models."""
+def test_files() -> list[str]:
+    """The options that name the test set."""
     test = Path(os.environ.get("JUMOK_DATA", "../shared/data")) / "multi30k/test_2016_flickr"
-    given = [f"{name}={models / folder}" for folder, name in SYSTEMS.items()]
-    command = [sys.executable, "-m", "jumok.cli", "compare", what, *given, *options, "--out", PICTURES / picture]
-    command += ["--source", f"{test}.en.gz", "--reference", f"{test}.de.gz", "--json"]
+    return ["--source", f"{test}.en.gz", "--reference", f"{test}.de.gz"]
+
+
+def compare(what: str, picture: str, *options: str) -> Any:
+    """What `jumok compare` finds; it draws the picture, too."""
+    command = [*JUMOK, "compare", what, *options, "--out", PICTURES / picture, "--json"]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def length(models: Path) -> None:
-    found = compare("length", models, "claims-length.svg", "--joined", JOINED, "--bands", BANDS)
+def length(models: Path, work: Path) -> None:
+    """As `jumok compare length MODELS --joined`, but what is translated is kept in `work` and not done again."""
+    source, reference = (list(read_lines(path)) for path in test_files()[1::2])
+    together = [int(number) for number in JOINED.split(",")]
+    work.mkdir(parents=True, exist_ok=True)
+    for name, texts in (("source", source), ("reference", reference)):
+        (work / name).write_text("".join(f"{text}\n" for text in joined(texts, together)), encoding="utf-8")
+    for folder in SYSTEMS:
+        translate(models / folder, work / "source", work / f"{folder}.out")
+    outputs = [f"{name}={work / folder}.out" for folder, name in SYSTEMS.items()]
+    files = ["--source", str(work / "source"), "--reference", str(work / "reference")]
+    found = compare("length", "claims-length.svg", *outputs, *files, "--bands", BANDS)
     rows = [
         Row(f"length/{band['words']} words", name, round(band["score"]["value"], 2), "BLEU", length_conditions(band))
         for name, bands in found["by_length"].items()
         for band in bands
     ]
     write("claims_length", rows, device=cpu(), packages=("torch", "sacrebleu"))
+
+
+def translate(model: Path, source: Path, out: Path) -> None:
+    if not out.exists():
+        unfinished = out.with_suffix(".unfinished")
+        with unfinished.open("wb") as file:
+            subprocess.run([*JUMOK, "translate", model, "--source", source], stdout=file, check=True)
+        unfinished.rename(out)
 
 
 def length_conditions(band: dict[str, Any]) -> str:
@@ -52,9 +76,10 @@ def length_conditions(band: dict[str, Any]) -> str:
 
 
 def gradient(models: Path) -> None:
-    rows = []
+    rows, given = [], [f"{name}={models / folder}" for folder, name in SYSTEMS.items()]
     for kind, options in (("gradient", []), ("gradient-fresh", ["--fresh"])):
-        found = compare("gradient", models, f"claims-{kind}.svg", "--joined", JOINED, "--sentences", "1000", *options)
+        options = [*given, *test_files(), "--joined", JOINED, "--sentences", "1000", *options]
+        found = compare("gradient", f"claims-{kind}.svg", *options)
         for name, curve in found.items():
             for reach in curve:
                 place = f"{kind}/{reach['nearest']}–{reach['farthest']} tokens"
@@ -97,10 +122,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["length", "gradient", "speed"])
     parser.add_argument("models", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="keeps translations between runs")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokens", type=int, help="target tokens of a timed batch; 4096 on a GPU, 1024 else")
     asked = parser.parse_args()
     if asked.what == "speed":
         speed(asked.device, asked.tokens or (4096 if asked.device.startswith("cuda") else 1024))
+    elif asked.what == "length":
+        length(asked.models, asked.work)
     else:
-        {"length": length, "gradient": gradient}[asked.what](asked.models)
+        gradient(asked.models)

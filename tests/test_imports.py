@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "config": {"models", "data", "training", "decoding", "sections"},
     "model_folder": {"config", "models", "data", "training"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
-    "cli": EVERYTHING,
+    "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from jumok.data.files import STDIN
+from jumok.data.files import STDIN, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
@@ -74,6 +74,12 @@ class DataConfig:
         for key in ("size", "longest", "valid_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
+
+    @property
+    def origin(self) -> str:
+        """What is learnt from, in words."""
+        files = f"{name(self.source)} and {name(self.target)}"
+        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
 
     def files(self) -> list[str]:
         """Every file that is read."""
@@ -184,7 +190,8 @@ def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig
 
 def _inputs(data: DataConfig) -> str:
     made_by = version("babel") if data.corpus else ""
-    return fingerprint_of(asdict(data), [_state(path) for path in data.files()], made_by)
+    saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
+    return fingerprint_of(asdict(data), [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
 
 
 def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jumok.serve.problems import QueueFullError
 
 
+@runtime_checkable
 class Work(Hashable, Protocol):
     """A kind of work: items of equal work are done in one call."""
 
