@@ -104,18 +104,19 @@ def speed(device: str, tokens: int) -> None:
     from jumok.config import read_recipe
     from jumok.models.build import build_model
 
+    where = "gpu" if device.startswith("cuda") else "cpu"
+    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-1], 3)
     times = {}
     for folder, name in SYSTEMS.items():
         recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
         sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
         model = build_model(recipe.encoder, recipe.decoder, **sizes).to(device)
         times[name] = []
-        for one in step_times(model, LENGTHS, tokens=tokens):
+        for one in step_times(model, lengths, tokens=tokens, repeats=repeats):
             print(name, one, file=sys.stderr, flush=True)
             times[name].append(one)
-    where = "gpu" if device.startswith("cuda") else "cpu"
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
-    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of 5{clock}"
+    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
     rows = [
         Row(f"{kind}-{where}/{one.length} tokens", name, float(f"{1000 * getattr(one, part):.4g}"), "ms", said)
         for kind, part in (("train", "training"), ("decode", "decoding"))
