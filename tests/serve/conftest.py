@@ -14,8 +14,8 @@ def words(tmp_path_factory):
     folder = tmp_path_factory.mktemp("words")
     pairs = [
         f"the {size} {thing}\t{thing} {size}\n"
-        for thing in "house tree dog boat".split()
-        for size in "old new red".split()
+        for thing in ("house", "tree", "dog", "boat")
+        for size in ("old", "new", "red")
     ]
     write(folder / "pairs.tsv", 30 * "".join(pairs))
     half = 'kind = "transformer"\nwidth = 16\nheads = 2\nhidden = 16\nlayers = 2\n'

@@ -11,7 +11,7 @@ from jumok.analysis import page as map_page
 from jumok.translator import Translator
 from serving import serving
 
-TEXTS = ["12", "", "the old boat", "12 34"]
+TEXTS = ["12", "", "the old", "12 34"]
 
 
 @pytest.fixture(scope="module")

@@ -202,14 +202,12 @@ def test_maps_and_trees_can_be_saved(visit):
 
 
 def test_markup_in_a_text_is_only_text(visit):
-    page = visit()
-    for evil in ("<b>1</b>", "<i>2"):
-        typed(page, evil)
-        expect(page.locator("#mirror")).to_contain_text(evil)
-        expect(page.locator(".jumok-label").first).to_have_text(evil)
-    page.fill("#text", "<img src=x onerror=console.error(1)>")
-    expect(page.locator("#split")).to_contain_text("parts")
-    assert page.locator("main img, main b:not(#tree-said b), main i:not(.busy i, .bar i)").count() == 0
+    page = visit(model="words")
+    evil = "<img src=x onerror=console.error(1)><b>"
+    typed(page, evil)
+    expect(page.locator("#mirror")).to_contain_text(evil)
+    expect(page.locator(".jumok-label").first).to_have_text("<img")
+    assert page.locator("main img, main b:not(#tree-said b)").count() == 0
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(visit):
