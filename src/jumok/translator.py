@@ -87,8 +87,9 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
-        refused; messages count texts from `first`. `watch` sees the search, step by step.
+        The beam is as wide as `n_best` at least, unless it is given. An empty text stays empty. A text longer than the
+        model ever saw is translated in parts, or with `split=False` refused; messages count texts from `first`.
+        `watch` sees the search, step by step.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -119,9 +120,21 @@ class Translator:
             yield from self.translate(waiting, first=first, **settings)
             first += len(waiting)
 
+    def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
+        """Where the model looks in `source` while it says `target`, a translation that is given."""
+        jobs = list(self._jobs(0, source, split=False, first=1))
+        ids = self.trained.tokenizers.target.encode(target)[1:-1]
+        if not jobs or not ids:
+            raise ArgumentError("there is no attention map of an empty text")
+        limit = self.trained.model.decoder.limit
+        if limit is not None and len(ids) >= limit:
+            raise ArgumentError(f"the target has {len(ids)} tokens, but the decoder knows only {limit} positions")
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
+        saved = self.trained.recipe.decoding
         try:
-            config = replace(self.trained.recipe.decoding, **settings)
+            config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
         except TypeError as error:
             known = DecodingConfig.__dataclass_fields__
             wrong = next((name for name in settings if name not in known), None)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from jumok.data.files import STDIN
+from jumok.data.files import STDIN, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
@@ -75,6 +75,12 @@ class DataConfig:
             if getattr(self, key) < 1:
                 raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
 
+    @property
+    def origin(self) -> str:
+        """What is learnt from, in words."""
+        files = f"{name(self.source)} and {name(self.target)}"
+        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
+
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
@@ -98,8 +104,20 @@ class DataConfig:
             return self._built_in("train", self.size)
         if self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
             return self._everything()
-        held_out = {pair.source for pair in self.validation()}
-        return (pair for pair in self._everything() if pair.source not in held_out)
+        return self._not_held_out({pair.source for pair in self.validation() if pair.source.strip()})
+
+    def _not_held_out(self, sources: set[str]) -> Iterator[Pair]:
+        found = False
+        for pair in self._everything():
+            if pair.source not in sources:
+                found = True
+                yield pair
+        if not found:
+            raise DataError(
+                f"{self.source or self.pairs or self.dataset} leaves nothing to learn from: every hundredth pair, "
+                "beginning with the first, is held out to validate on; give more than one sentence, or others to "
+                "validate on (data.valid_source with data.valid_target, or data.valid_pairs)"
+            )
 
     def _everything(self) -> Iterator[Pair]:
         if self.dataset:
@@ -125,6 +143,11 @@ class Prepared(NamedTuple):
     valid_pairs: list[Pair]
     report: FilterReport
 
+    @property
+    def identity(self) -> str:
+        """What is trained on, whatever the files were called and whenever they were written."""
+        return fingerprint_of(self.train.contents, [side.pieces for side in self.tokenizers])
+
 
 def prepare(
     folder: str | Path,
@@ -140,10 +163,9 @@ def prepare(
     what is being done.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
-    made_by = version("babel") if data.corpus else ""
-    inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], made_by)
+    inputs = _inputs(data)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
-    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
+    made_from = _made_from(inputs, filters, tokenizers)
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
@@ -156,14 +178,38 @@ def prepare(
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
 
+def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> bool:
+    """Whether `prepare` would write over what it made of other text or with other settings."""
+    inputs, path = _inputs(data), Path(folder, "train.store")
+    tokenizers = _saved_tokenizers(Path(folder))
+    if tokenizers is None or not path.exists():
+        return False
+    same_vocabulary = tokenizers.source.fingerprint == fingerprint_of(inputs, asdict(tokenizer) | {"sampling": 0})
+    return not same_vocabulary or open_store(path, _made_from(inputs, filters, tokenizers)) is None
+
+
+def _inputs(data: DataConfig) -> str:
+    made_by = version("babel") if data.corpus else ""
+    saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
+    return fingerprint_of(asdict(data), [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
+
+
+def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
+    return fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
+
+
+def _saved_tokenizers(folder: Path) -> Tokenizers | None:
+    try:
+        return Tokenizers.load(folder)
+    except DataError:
+        return None
+
+
 def _tokenizers(
     folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
 ) -> Tokenizers:
     fingerprint = fingerprint_of(inputs, asdict(config) | {"sampling": 0})
-    try:
-        found = Tokenizers.load(folder)
-    except DataError:
-        found = None
+    found = _saved_tokenizers(folder)
     if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
         return found
     say("learning the vocabulary")

@@ -11,8 +11,9 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
 from jumok.models.copying import Copying, log_mixture
+from jumok.models.half import token_table
 from jumok.models.one_head import OneHead
-from jumok.models.rnn import RnnConfig, own_or_shared
+from jumok.models.rnn import RnnConfig
 from jumok.models.rnn_attention import AfterStep, BeforeStep, Carried, FixedContext, Look, Opened, Seen
 from jumok.models.seq2seq import Copied, Decoder, Encoding, Hidden, Prediction, State
 
@@ -145,7 +146,7 @@ class RnnDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.embedding = own_or_shared(embedding, vocabulary=vocabulary, width=config.embedding)
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.look = _look(config, encoder_width)
         self.recurrence = Recurrence(

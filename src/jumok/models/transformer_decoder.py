@@ -117,6 +117,11 @@ class TransformerDecoder(Decoder):
         if config.ties_output:
             self.output.weight = self._table()
 
+    @property
+    def embedding(self) -> TokenEmbedding:
+        """The table of the target tokens."""
+        return self.tokens.embedding
+
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once; padding stands after its tokens."""
         hidden = self.hidden(encoding, target_in)
