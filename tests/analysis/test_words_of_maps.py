@@ -9,7 +9,12 @@ from jumok.config import make_recipe
 from jumok.data import Pair, Tokenizers
 from jumok.model_folder import new_model
 
-KOREAN = ["금요일에 서울에서 만나요", "오늘은 날씨가 참 좋네요", "내일 아침 일찍 출발합니다", "그 책을 어제 다 읽었습니다"]
+KOREAN = [
+    "금요일에 서울에서 만나요",
+    "오늘은 날씨가 참 좋네요",
+    "내일 아침 일찍 출발합니다",
+    "그 책을 어제 다 읽었습니다",
+]
 ENGLISH = ["see you in Seoul on Friday", "the weather is fine today", "we leave early tomorrow", "I read the book"]
 TOKENIZERS = [
     {"kind": "unigram", "size": 71},

@@ -1,24 +1,20 @@
 """The page in a real browser: what is typed is translated, what is pointed at lights up as much as the API says."""
 
 import re
-import shutil
 
 import pytest
 import torch
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-expect = playwright.expect
+from browser import chromium
+from serving import serving
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture
@@ -280,8 +276,6 @@ def test_what_goes_wrong_is_said_kindly_and_mended(browser, live):
 
 
 def test_a_key_is_asked_for_once(browser, reverser):
-    from serving import serving
-
     with serving({"reverser": reverser}, key="sesame") as locked:
         context = browser.new_context(locale="en-US")
         page = context.new_page()
