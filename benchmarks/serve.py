@@ -1,6 +1,6 @@
 """The server under 64 clients at once, with dynamic batches and without: ids serve-throughput and serve-latency.
 
-    python -m benchmarks.serve demo/attention       a model folder, such as `make demo` leaves
+    python -m benchmarks.serve [MODEL]       without a folder, the model that comes with jumok
 
 Each client sends one text after another over a connection of its own, and the two servers take turns.
 """
@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks.results import Row, cpu, write
@@ -29,8 +30,9 @@ def server(model: str, *options: str) -> Iterator[int]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            found = re.search(r":(\d+) ", process.stderr.readline())
-            assert found, "the server did not start"
+            said = next(line for line in process.stderr if line.startswith("serving"))
+            found = re.search(r":(\d+) ", said)
+            assert found is not None
             yield int(found[1])
         finally:
             process.terminate()
@@ -61,9 +63,10 @@ def load(port: int, clients: int, texts: list[str]) -> tuple[float, list[float]]
 
 def main() -> None:
     from jumok.data import corpus_pairs
+    from jumok.model_folder import BUNDLED
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("model")
+    parser.add_argument("model", nargs="?", default=str(BUNDLED))
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--texts", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
@@ -79,7 +82,10 @@ def main() -> None:
                 print(f"{system}: {speed:.0f} texts/s", flush=True)
                 speeds[system].append(speed)
                 waits[system] += taken
-    how = f"median of {given.rounds} rounds, {given.texts} English dates, times and lists, {os.cpu_count()} cores"
+    how = (
+        f"{Path(given.model).name}, median of {given.rounds} rounds of {given.texts} dates, "
+        f"times and lists, {os.cpu_count()} cores shared with other work, load {os.getloadavg()[0]:.0f}"
+    )
     rows = [
         Row(f"serve-throughput/{given.clients} clients", system, round(median(speeds[system]), 1), "texts/s", how)
         for system in SYSTEMS

@@ -205,6 +205,7 @@ def test_a_key_is_asked_for_where_models_are_used(reverser):
             assert answer.status == 401
             assert "X-API-Key" in answer.json["error"]
         assert live.get("/metrics").status == live.get("/api/models").status == 401
+        assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
     with serving({"reverser": reverser}, key="sesame") as live:
         assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
 

@@ -21,6 +21,8 @@ def description(live):
     return schemathesis.openapi.from_url(f"{live.url}/openapi.json")
 
 
+# The server runs in this process, and what it draws meanwhile is no strategy's doing.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
     [(*operation, GenerationMode.POSITIVE) for operation in OPERATIONS]

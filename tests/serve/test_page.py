@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from browser import chromium
-from serving import serving
+from serving import busy, serving, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
@@ -238,6 +238,19 @@ def test_dark_and_light_follow_the_system_and_the_button(visit):
     assert dark != light
     page.reload()
     assert page.evaluate(back) == light
+
+
+def test_an_answer_to_what_is_no_longer_asked_is_dropped(visit, live):
+    page = visit()
+    with busy(live) as blocker:
+        page.fill("#text", "123")
+        until(lambda: live.service.batcher.depth == 1)
+        (stale,) = live.service.batcher._waiting
+        page.fill("#text", "45")
+        until(lambda: [ticket.item.text for ticket in live.service.batcher._waiting] == ["45"])
+        assert stale.future.cancelled()
+        blocker.go_on.set()
+    expect(page.locator("#output .line")).to_have_text("54")
 
 
 def test_a_link_shows_the_same_text(visit, live):

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 import jumok
 from jumok.errors import JumokError
-from jumok.serve.description import describe_limits
+from jumok.serve.description import describe
 from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
 from jumok.serve.page import page_routes
 from jumok.serve.problems import RequestError
@@ -47,7 +47,7 @@ def create_app(service: Service, *, key: str | None = None, origins: Sequence[st
         guarded = CORSMiddleware(
             guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY]
         )
-    paths = describe_limits(app, limits)["paths"]
+    paths = describe(app, limits, key=KEY if key is not None else None)["paths"]
     return Observed(guarded, service.metrics, ["/", "/openapi.json", *paths])
 
 

@@ -7,9 +7,13 @@ from fastapi import FastAPI
 from jumok.serve.limits import Limits
 
 
-def describe_limits(app: FastAPI, limits: Limits) -> dict[str, Any]:
-    """Write the limits into the description of every request; the routes are all there by now."""
-    described = app.openapi()  # made once, and kept by the application
+def describe(app: FastAPI, limits: Limits, *, key: str | None) -> dict[str, Any]:
+    """Write the limits into the description of every request, and that a key is asked for where one is."""
+    described = app.openapi()  # made once, from the routes there are by now, and kept by the application
+    if key is not None:
+        scheme = {"type": "apiKey", "in": "header", "name": key}
+        described["components"]["securitySchemes"] = {"key": scheme}
+        described["security"] = [{"key": []}]
     for name, schema in described["components"]["schemas"].items():
         if name.endswith("Request"):
             for field, kinds in schema["properties"].items():

@@ -66,11 +66,11 @@ def api_routes(service: Service) -> APIRouter:
         return TranslateAnswer(model=work.model.name, translations=[translation_answer(one) for one in found])
 
     @router.post("/stream", tags=["translate"], response_class=Response, responses={200: EVENTS})
-    async def stream(asked: TextRequest) -> StreamingResponse:
+    async def stream(asked: TextRequest, request: Request) -> StreamingResponse:
         """Translate while you watch: server-sent events `partial`, the best so far after each step, then `done`."""
         work = service.translate(asked.model, asked.beam, asked.n_best)
         service.check_texts([asked.text])
-        events = await first_event(service, work, asked.text)
+        events = await first_event(service, work, asked.text, request)
         return StreamingResponse(stream_events(service, work, events), media_type="text/event-stream")
 
     @router.post("/beam", tags=["look"])
