@@ -176,9 +176,7 @@ class RnnDecoder(Decoder):
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """Everything up to the output layer, for every place of a known target."""
         words = self.dropout(self.embedding(target_in))
-        carried = self._first(encoding)
-        run = self._one_by_one if self.look.feeds_back else self.look.all_steps
-        seen = run(self.recurrence, encoding, words, carried)
+        seen = self.look.all_steps(self.recurrence, encoding, words, self._first(encoding))
         return self._told(seen, words, encoding.tokens)
 
     def logits(
@@ -221,14 +219,6 @@ class RnnDecoder(Decoder):
         states = self.to_first(encoding.summary)[:, None].tanh().unflatten(-1, shape)
         layers: States = tuple(tuple(layer.unbind(2)) for layer in states.unbind(2))
         return self.look.first(encoding, layers)
-
-    def _one_by_one(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
-        stepper = recurrence.stepper()
-        opened, steps = self.look.open(encoding, stepper), []
-        for place, gates in enumerate(stepper.input_gates(words)[:, :, None].unbind(1)):
-            seen, carried = self.look.step(stepper, opened, gates, carried, place)
-            steps.append(seen)
-        return Seen.joined(steps)
 
     def _told(self, seen: Seen, words: Tensor, tokens: Tensor | None) -> Hidden:
         """t = tanh(W [s; y; c]), or Luong's s̃ as it is; and what else the output needs of a step."""
