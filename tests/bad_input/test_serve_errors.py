@@ -112,6 +112,16 @@ def test_a_megabyte_sent_without_saying_how_long_it_is(live):
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
+def test_a_body_that_never_ends(reverser):
+    with (
+        serving({"reverser": reverser}, seconds=0.2) as live,
+        socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection,
+    ):
+        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        connection.sendall(b"Content-Length: 100\r\n\r\n{")
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
 @pytest.mark.parametrize(
     "text",
     ["<script>alert(1)</script>", "\u0000", "\x07\x1b[31m", "\u202e12", "🙂" * 20, "가" * 50, "a\r\nb", "\ufdd0", "﷽"],

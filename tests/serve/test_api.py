@@ -11,7 +11,7 @@ from jumok.analysis import page as map_page
 from jumok.translator import Translator
 from serving import serving
 
-TEXTS = ["12", "", "987654", "12 34"]
+TEXTS = ["12", "", "the old", "12 34"]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def translators(live):
     return {name: served.translator for name, served in live.service.models.items()}
 
 
-@pytest.mark.parametrize("model", ["reverser", "heads"])
+@pytest.mark.parametrize("model", ["reverser", "words"])
 def test_translations_are_those_of_the_translator(live, translators, model):
     answer = live.post("/api/translate", {"text": TEXTS, "model": model, "beam": 3, "n_best": 2}).json
     expected = translators[model].translate(TEXTS, beam=3, n_best=2)
@@ -57,14 +57,14 @@ def test_attention_is_that_of_the_translation(live, translators):
 
 
 def test_a_given_target_is_said_by_force(live):
-    asked = {"text": "12 34", "target": "9 9 9", "model": "heads"}
+    asked = {"text": "the old", "target": "dog dog dog", "model": "words"}
     answer = live.post("/api/attention", asked).json
-    assert answer["target"] == ["9", "9", "9", "</s>"]
-    assert answer["text"] == "9 9 9"
+    assert answer["target"] == ["dog", "dog", "dog", "</s>"]
+    assert answer["text"] == "dog dog dog"
     weights = torch.tensor(answer["weights"])
     assert weights.shape == (2, 2, 4, 3)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4), atol=1e-4, rtol=0)
-    tokens = live.post("/api/attention", {**asked, "words": False}).json
+    tokens = live.post("/api/attention", {"text": "12 34", "words": False}).json
     assert tokens["source"] == ["▁", "1", "2", "▁", "3", "4", "</s>"]
 
 
@@ -92,7 +92,7 @@ def test_alignment_links_what_a_reversing_model_turns_round(live):
     assert answer["pharaoh"].split() == [f"{source}-{target}" for source, target in sorted(answer["links"])]
 
 
-@pytest.mark.parametrize("model", ["reverser", "heads"])
+@pytest.mark.parametrize("model", ["reverser", "words"])
 def test_the_beam_is_a_tree_that_leads_to_what_was_found(live, model):
     asked = {"text": "4321", "model": model, "beam": 3, "n_best": 3}
     tree = live.post("/api/beam", asked).json
@@ -136,7 +136,7 @@ def test_models_say_what_they_are(live):
     known = live.get("/api/models").json
     first, second = known["models"]
     assert (first["name"], first["layers"], first["heads"]) == ("reverser", 1, 1)
-    assert (second["name"], second["layers"], second["heads"]) == ("heads", 2, 2)
+    assert (second["name"], second["layers"], second["heads"]) == ("words", 2, 2)
     assert first["parameters"] == sum(
         p.numel() for p in live.service.models["reverser"].translator.trained.model.parameters()
     )
@@ -205,6 +205,7 @@ def test_a_key_is_asked_for_where_models_are_used(reverser):
             assert answer.status == 401
             assert "X-API-Key" in answer.json["error"]
         assert live.get("/metrics").status == live.get("/api/models").status == 401
+        assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
     with serving({"reverser": reverser}, key="sesame") as live:
         assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
 

@@ -18,7 +18,7 @@ class Doubling:
     batches: list = field(default_factory=list, compare=False)
 
     def size(self, item):
-        return item
+        return 1 * item
 
     def __call__(self, items):
         self.batches.append(items)
@@ -102,6 +102,15 @@ def test_only_what_fails_fails(batcher, held):
     assert [futures[0].result(10), futures[2].result(10)] == [2, 4]
     with pytest.raises(ValueError, match="13 is not"):
         futures[1].result(10)
+
+
+def test_what_cannot_be_measured_fails_alone_and_the_thread_goes_on(batcher, held):
+    work = Doubling()
+    wrong, right = batcher.submit(work, [None]), batcher.submit(work, [2])
+    held.go_on.set()
+    with pytest.raises(TypeError):
+        wrong[0].result(10)
+    assert results(right) == [4]
 
 
 def test_closing_does_what_was_accepted_and_takes_no_more():

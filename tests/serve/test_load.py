@@ -72,11 +72,12 @@ def test_a_request_that_takes_too_long_is_given_up_and_leaves_the_queue(reverser
         until(lambda: live.service.batcher.depth == 0)
 
 
-def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser):
+@pytest.mark.parametrize("path", ["/api/translate", "/api/stream"])
+def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
     with serving({"reverser": reverser}) as live, busy(live):
         connection = http.client.HTTPConnection("127.0.0.1", live.port)
-        connection.request("POST", "/api/translate", json.dumps({"text": ["12", "34"]}), JSON)
-        until(lambda: live.service.batcher.depth == 2)
+        connection.request("POST", path, json.dumps({"text": "12"}), JSON)
+        until(lambda: live.service.batcher.depth == 1)
         connection.close()
         until(lambda: live.service.batcher.depth == 0)
 

@@ -129,12 +129,14 @@ def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
     """
     numbers: list[int] = []
     word, at = 0, 0
+    begun = False  # whether the word has a letter yet: a piece may be nothing but the space before a word
     for start, end in spans:
         divided = any(letter.isspace() for letter in text[at:start])
-        touching = start >= at > 0 and start < len(text) and (spaceless(text[at - 1]) or spaceless(text[start]))
+        touching = begun and start >= at and any(map(spaceless, text[at - 1 : at] + text[start : start + 1]))
         if numbers and (divided or touching):
-            word += 1
+            word, begun = word + 1, False
         numbers.append(word)
+        begun = begun or end > start
         at = max(at, end)
     return numbers
 

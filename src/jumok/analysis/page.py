@@ -12,7 +12,7 @@ MOST = 4_000_000
 
 
 def widget(name: str) -> str:
-    """The text of attention.js or attention.css, the same for a saved page and a server's; or of page.html."""
+    """The text of attention.js or attention.css, the same for a saved page and a server's; or of page.html.in."""
     return (files("jumok.analysis") / "web" / name).read_text(encoding="utf-8")
 
 
@@ -27,7 +27,7 @@ def attention_page(attention: AttentionMap, title: str = "") -> str:
         "js": widget("attention.js"),
         "data": _inside_script(kept),
     }
-    return re.sub("@@(title|note|css|js|data)@@", lambda found: parts[found[1]], widget("page.html"))
+    return re.sub("@@(title|note|css|js|data)@@", lambda found: parts[found[1]], widget("page.html.in"))
 
 
 def _small_enough(attention: AttentionMap) -> tuple[AttentionMap, str]:
