@@ -93,7 +93,7 @@ def batches_of(
         yield collate(rows[start : start + ROWS])
 
 
-def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, " source"]]:
+def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
     """For each sentence, the gradient at its tokens over their mean; the mark of its end is left out."""
     device = next(model.parameters()).device
     for batch in batches:
@@ -105,7 +105,7 @@ def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Flo
 
 
 def reach_by_distance(
-    sentences: Sequence[Float[np.ndarray, " source"]],
+    sentences: Sequence[Float[np.ndarray, "_"]],
     *,
     ends: Ends = "both",
     every: int = EVERY,

@@ -21,12 +21,12 @@ from jumok.analysis.report_html import (
     tag,
 )
 from jumok.analysis.report_numbers import Difference, Measured, Report
-from jumok.analysis.scores import Score
+from jumok.analysis.scores import BETTER_IS_LOWER, Score
 
 
 def scores_section(report: Report) -> Html:
     """Every score of every system with its interval, the paired tests, and the signatures."""
-    names = [score.name for score in report.systems[0].scores]
+    names = [_name(score) for score in report.systems[0].scores]
     rows = [[one.system.name, *(_score(score) for score in one.scores)] for one in report.systems]
     parts = [table(["", *names], rows, caption="Scores, with the interval that 95% of resampled test sets fall into")]
     if report.paired:
@@ -34,6 +34,10 @@ def scores_section(report: Report) -> Html:
     signatures = [[score.name, tag("code", score.signature)] for score in report.systems[0].scores]
     parts.append(folded("Signatures", table(["score", "signature"], signatures, caption="How to compute them again")))
     return join(parts)
+
+
+def _name(score: Score) -> str:
+    return f"{score.name} (less is better)" if score.name.lower() in BETTER_IS_LOWER else score.name
 
 
 def _score(score: Score) -> Html:
@@ -87,8 +91,8 @@ def habits_section(report: Report) -> Html:
     found = [one.habits for one in report.systems]
     rows: list[list[object]] = [
         ["length ratio to the references", *(f"{one.length_ratio:.3f}" for one in found)],
-        [f"too short (below {SHORT:g} of the reference)", *(_percent(one.short) for one in found)],
-        [f"too long (above {LONG:g} of the reference)", *(_percent(one.long) for one in found)],
+        [f"too short (below {SHORT:g} × reference)", *(_percent(one.short) for one in found)],
+        [f"too long (above {LONG:g} × reference)", *(_percent(one.long) for one in found)],
         ["empty", *(_percent(one.empty) for one in found)],
         ["repeat a phrase of three words", *(_percent(one.phrases) for one in found)],
         ["say a word twice in a row", *(_percent(one.doubled) for one in found)],
@@ -130,7 +134,8 @@ def _looks(found: Looks, sentences: int) -> Html:
         y="source words",
         title="Coverage",
     )
-    words = tag("div", _words("Least looked at", found.least), _words("Most looked at", found.most), class_="pair")
+    lists = _words("Least looked at", found.least), _words("Most looked at", found.most)
+    words = tag("div", *(tag("div", one) for one in lists), class_="pair")
     return join([tag("dl", *tiles, class_="tiles"), picture(chart), words, *_heads(found), _over(of)])
 
 

@@ -55,6 +55,8 @@ def evaluate(
         raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
     if source is None and (model is not None or by_length or report is not None):
         raise ArgumentError("--source is needed: the test sentences, one a line")
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise ArgumentError(f"--report {report} should end in .html")
     if compare and report is None:
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
     for place in (save, report):

@@ -17,7 +17,7 @@ SHOWN = 30
 
 
 def look_graph(
-    model: Path, node: str | None, *, layer: list[int], heads: list[int], out: list[Path], device: str, json: bool
+    model: str | None, node: str | None, *, layer: list[int], heads: list[int], out: list[Path], device: str, json: bool
 ) -> None:
     """Print the table, and write the drawing to the files of `out`."""
     from jumok.analysis.graph_map import find_node, graph_map
@@ -26,7 +26,9 @@ def look_graph(
     from jumok.model_folder import is_graph_model
     from jumok.translator import find_device
 
-    if model.is_dir() and not is_graph_model(model):
+    if model is None:
+        raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
+    if Path(model).is_dir() and not is_graph_model(model):
         raise ArgumentError(f'--node is for graph models, and {model} translates; write: jumok look {model} "text"')
     if node is None:
         raise ArgumentError(f"{model} is a graph model; say which node to look at: jumok look {model} --node 0")
