@@ -38,18 +38,18 @@ PAGE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
-body {{ margin: 0 auto; padding: 20px clamp(14px, 4vw, 40px) 48px; max-width: 1180px; background: #fff; color: #1f2933;
+body {{ margin: 0 auto; padding: 20px clamp(14px, 4vw, 40px) 48px; max-width: 1320px; background: #fff; color: #1f2933;
   font: 14px Pretendard, 'Noto Sans KR', 'Apple SD Gothic Neo', 'Malgun Gothic', system-ui, sans-serif; }}
 header {{ color: #7b8794; font-size: 13px; margin-bottom: 8px; }}
 main {{ display: flex; flex-wrap: wrap; gap: 28px; align-items: flex-start; }}
-svg {{ max-width: 100%; height: auto; flex: 1 1 520px; }}
+svg {{ max-width: 100%; height: auto; flex: 0 1 auto; }}
 circle, line {{ transition: opacity .15s; }}
 svg:has(circle:hover, line:hover) :is(circle, line):not(:hover) {{ opacity: .35; }}
-.weights {{ flex: 0 1 auto; max-height: 90vh; overflow: auto; }}
+.weights {{ flex: 1 1 320px; max-height: 90vh; overflow: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th {{ text-align: left; font-weight: 600; color: #66717f; padding: 4px 10px; position: sticky; top: 0;
+th {{ text-align: left; font-weight: 600; color: #66717f; padding: 4px 8px; position: sticky; top: 0;
   background: #fff; }}
-td {{ padding: 4px 10px; border-bottom: 1px solid #e7ecf2; }}
+td {{ padding: 4px 8px; border-bottom: 1px solid #e7ecf2; }}
 td.w {{ text-align: right; }}
 </style>
 </head>
