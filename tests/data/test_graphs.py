@@ -118,3 +118,10 @@ def test_in_the_planted_graph_exactly_one_neighbour_holds_what_a_node_seeks_and_
         matching = [one for one in around if (holds[one] == seeks[node]).all()]
         assert matching == [answer[node]]
         assert colour[answer[node]].argmax() == graph.labels[node]
+
+
+def test_a_graph_on_disk_is_mapped_not_read(tmp_path):
+    graph = stored(tmp_path)
+    assert all(isinstance(part, np.memmap) for part in (graph.starts, graph.sources, graph.features, graph.labels))
+    some = graph.rows(np.array([3, 1]))
+    assert np.array_equal(some, raw_graph().features[[3, 1]])
