@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from jumok.analysis.graph_scores import Accuracy, accuracy
+from jumok.cli.output import progress
 from jumok.data.files import check_place
 from jumok.data.graph_store import prepare_graph
 from jumok.data.graphs import Graph
@@ -99,7 +100,9 @@ def accuracy_on_test(trained: TrainedGraph, graph: Graph) -> Accuracy:
 def classes_of(model: GraphAttentionNetwork, recipe: GraphRecipe, graph: Graph, items: np.ndarray) -> np.ndarray:
     """The class found for each of some items."""
     device = next(model.parameters()).device
-    found: np.ndarray = predictions(model, batches_of(recipe, graph, items, device=device)).argmax(-1).cpu().numpy()
+    batches = batches_of(recipe, graph, items, device=device)
+    logits = predictions(model, batches, watch=lambda steps: progress(steps, "classifying", "batches", len(steps)))
+    found: np.ndarray = logits.argmax(-1).cpu().numpy()
     return found
 
 

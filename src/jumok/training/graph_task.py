@@ -1,5 +1,6 @@
 """Learning to classify nodes or graphs: batches, a pure function of (seed, epoch, step), their loss, validation."""
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,11 +116,13 @@ def predict(model: GraphAttentionNetwork, batch: GraphBatch) -> GraphPrediction:
 
 
 @torch.no_grad()
-def predictions(model: GraphAttentionNetwork, batches: GraphBatches) -> Float[Tensor, "item class_"]:
-    """The logits of all items of some batches, in their order."""
+def predictions(
+    model: GraphAttentionNetwork, batches: GraphBatches, watch: Callable[[range], Iterable[int]] = iter
+) -> Float[Tensor, "item class_"]:
+    """The logits of all items of some batches, in their order; `watch` sees every step go by."""
     device = next(model.parameters()).device
     found = []
-    for step in range(batches.steps(0)):
+    for step in watch(range(batches.steps(0))):
         batch = batches.batch(0, step).to(device)
         found.append(predict(model, batch).logits[batch.items].float())
     return torch.cat(found) if found else torch.zeros(0, model.classes, device=device)
