@@ -1,6 +1,7 @@
 """Accuracy of graph attention on Cora and Citeseer, public split, over many seeds, by the recipes of the same names.
 
-JUMOK_DATA=path/to/data python -m benchmarks.graphs run                     100 seeds each, writes results/graphs.json
+JUMOK_DATA=path/to/data python -m benchmarks.graphs run                     100 seeds each, writes results/graphs.json;
+                                                             Ctrl-C writes it with the seeds that are done
 JUMOK_DATA=path/to/data python -m benchmarks.graphs search --out found.json  compares settings by validation accuracy
 """
 
@@ -83,15 +84,22 @@ def run_one(job: Job) -> Outcome:
 
 def run_all(jobs: list[Job], processes: int) -> Iterator[Outcome]:
     """The outcomes as they come."""
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_one_thread) as pool:
-        for number, outcome in enumerate(pool.imap_unordered(run_one, jobs), start=1):
-            print(f"{number}/{len(jobs)} {outcome}", flush=True)
-            yield outcome
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=_alone) as pool:
+        try:
+            for number, outcome in enumerate(pool.imap_unordered(run_one, jobs), start=1):
+                print(f"{number}/{len(jobs)} {outcome}", flush=True)
+                yield outcome
+        except KeyboardInterrupt:
+            print("stopped; going on with the seeds that are done", flush=True)
 
 
-def _one_thread() -> None:
+def _alone() -> None:
+    """One thread a process; Ctrl-C is for the process that collects."""
+    import signal
+
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 
 
