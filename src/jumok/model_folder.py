@@ -18,6 +18,9 @@ from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
 
+BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
+"""The tiny model that comes with jumok: English dates, times, durations, amounts and lists of names into Korean."""
+
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 
 
@@ -42,10 +45,14 @@ def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
         )
 
 
-def save_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
-    """Write the whole folder; every file appears complete or not at all."""
-    folder = Path(folder)
-    _write(folder / WEIGHTS, to_bytes(weights_of(trained.model)))
+def save_model(
+    folder: str | Path, trained: Trained, *, half: bool = False, scores: Mapping[str, Any] | None = None
+) -> None:
+    """Write the whole folder, its weights in half precision if asked; every file appears complete or not at all."""
+    folder, weights = Path(folder), weights_of(trained.model)
+    if half:
+        weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
+    _write(folder / WEIGHTS, to_bytes(weights))
     describe_model(folder, trained, scores=scores)
 
 
@@ -91,13 +98,11 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 
 def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
-    data = trained.recipe.data
-    learnt_from = data.corpus or data.dataset or data.pairs or f"{data.source} and {data.target}"
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     lines = [
         "# A model trained with jumok",
         "",
-        f"- learnt from: {learnt_from}",
+        f"- learnt from: {trained.recipe.data.origin}",
         f"- parameters: {parameters:,}",
         f"- vocabulary: {trained.tokenizers.source.size:,} source, {trained.tokenizers.target.size:,} target tokens"
         + (" (shared)" if trained.tokenizers.shared else ""),

@@ -100,6 +100,12 @@ def test_attention_maps_are_drawn_for_lines_that_have_one(reverser, tmp_path):
     assert re.search(r">\s*123\s*<", drawn)
 
 
+@pytest.mark.parametrize("kind", ["html", "json", "png"])
+def test_attention_maps_are_drawn_in_the_form_asked_for(reverser, tmp_path, kind):
+    well("translate", reverser, "--attention", tmp_path / "maps", "--format", kind, stdin="123\n")
+    assert [path.name for path in (tmp_path / "maps").iterdir()] == [f"0001.{kind}"]
+
+
 def test_options_of_the_search_are_heard(reverser):
     assert len(well("translate", reverser, "--max-length", 2, stdin="123456\n").out.strip()) <= 2
     assert well("translate", reverser, "--beam", 1, stdin="12\n").code == 0

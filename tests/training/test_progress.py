@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jumok.training import BarReport, LineReport, TrainingConfig, report_to_stderr, train
+from jumok.training import BarReport, LineReport, TrainingConfig, read_metrics, report_to_stderr, train
 from jumok.training.metrics import Metrics
 from jumok.training.progress import TimeLeft, clock, pace
 from tiny import TinyBatches, TinyModel, validate
@@ -127,6 +127,22 @@ def test_tensorboard_gets_the_same_numbers_where_it_is_installed(tmp_path, monke
     metrics.close()
     assert made == [(str(tmp_path / "tensorboard"), 5)]
     assert written == [("training/loss", 1.5, 6), ("validation/bleu", 20.0, 6), "closed"]
+
+
+def test_tensorboard_itself_reads_the_same_numbers_and_a_resumed_run_replaces_lost_steps(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in (6, 10):
+        config = replace(CONFIG, steps=steps)
+        train(TinyModel(), TinyBatches(), config, folder=tmp_path, validate=validate, resume=steps == 10)
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    for name, records in (
+        ("training/loss", {line["step"]: line["loss"] for line in lines if "loss" in line}),
+        ("validation/loss", {line["step"]: line["validation"]["loss"] for line in lines if "validation" in line}),
+    ):
+        assert {event.step: event.value for event in board.Scalars(name)} == pytest.approx(records)
 
 
 def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):

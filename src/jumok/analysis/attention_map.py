@@ -54,7 +54,8 @@ class AttentionMap:
 
     def entropy(self) -> Float[Tensor, "layer head target"]:
         """−Σ α log α of each row, in nats: 0 where one token is looked at, log n where n are, all alike."""
-        return torch.special.entr(self.weights.clamp(min=0)).sum(-1)
+        entropy: Tensor = torch.special.entr(self.weights.clamp(min=0)).sum(-1)
+        return entropy
 
     def merged(self, source_words: Sequence[int], target_words: Sequence[int]) -> "AttentionMap":
         """Tokens joined to words: token i belongs to word `words[i]`, words numbered from 0 in their order.
@@ -105,8 +106,10 @@ class AttentionMap:
                 f"this is not the JSON of an attention map ({type(error).__name__}: {error}); it must hold "
                 "source, target and weights [layer][head][target][source]"
             ) from None
-        if weights.dim() == 4 and 0 in weights.shape:  # empty lists say nothing of what is in them
-            weights = weights.new_zeros(*weights.shape[:2], len(target), len(source))
+        if not weights.numel() and not (source and target):  # empty lists say nothing of what is in them
+            weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
+        if weights.dim() != 4:
+            raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
         return cls(source, target, weights, layers, heads)
 
     def save(self, path: str | Path, *, title: str = "", grid: bool = False) -> Path:
@@ -126,12 +129,14 @@ def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
     """
     numbers: list[int] = []
     word, at = 0, 0
+    begun = False  # whether the word has a letter yet: a piece may be nothing but the space before a word
     for start, end in spans:
         divided = any(letter.isspace() for letter in text[at:start])
-        touching = start >= at > 0 and start < len(text) and (spaceless(text[at - 1]) or spaceless(text[start]))
+        touching = begun and start >= at and any(map(spaceless, text[at - 1 : at] + text[start : start + 1]))
         if numbers and (divided or touching):
-            word += 1
+            word, begun = word + 1, False
         numbers.append(word)
+        begun = begun or end > start
         at = max(at, end)
     return numbers
 

@@ -41,13 +41,19 @@ PACKAGES = {
 
 
 def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
-    """Families that together draw every letter, the first one first; a FontError says what to install if none do.
+    """Families that together draw every letter, in the order to try them; a FontError says what to install if none do.
 
-    `families` are those to choose from; all installed fonts unless told.
+    One that draws everything looks better than several. `families` are those to choose from; all installed fonts unless
+    told.
     """
     wanted = {letter for text in texts for letter in text if _drawn(letter)}
+    installed = frozenset(families) or _installed()
+    readable = [family for family in (FIRST, *PREFERRED) if family in installed]
+    for family in readable:
+        if wanted <= letters_of(family):
+            return [family]
     chosen: list[str] = []
-    for family in _candidates(families):
+    for family in (*readable, *_others(installed - set(readable))):
         drawn = wanted & letters_of(family)
         if drawn or not chosen:
             chosen.append(family)
@@ -57,12 +63,9 @@ def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
     raise FontError(_what_to_install(wanted))
 
 
-def _candidates(families: Sequence[str]) -> Iterable[str]:
-    """The readable ones, then all others; the latter are looked for only once the former did not do."""
-    installed = set(families or _installed())
-    known = [family for family in (FIRST, *PREFERRED) if family in installed]
-    yield from known
-    yield from sorted(installed - set(known), key=lambda family: (-len(letters_of(family)), family))
+def _others(families: Iterable[str]) -> list[str]:
+    """Those with the most letters first."""
+    return sorted(families, key=lambda family: (-len(letters_of(family)), family))
 
 
 @cache

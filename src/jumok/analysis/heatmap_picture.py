@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INK, QUIET = "#1f2933", "#66717f"
 DPI = 160
 CELL, SMALL_CELL = 0.30, 0.14  # inches
-LONGEST_SIDE = 36.0
+LONGEST_SIDE = 24.0
 """Inches of the matrix; with more words its cells become smaller, and only every second, third, ... word is written."""
 LABEL, SMALL_LABEL = 9.0, 6.5
 LETTER = 0.62 / 72
@@ -86,7 +86,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
     left = 0.25 + (_longest(attention.target, SMALL_LABEL) if labelled else 0.0)
     lean = _longest(attention.source, SMALL_LABEL) * 0.71 if labelled else 0.0
     top = 0.4 + lean + (0.35 if title else 0.0)
-    across, down = cell * columns + 0.22, cell * rows + 0.36
+    across, down = max(cell * columns + 0.22, 0.95), cell * rows + 0.36
     width = max(left + heads * across + lean, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
     figure = _new_figure(width, top + layers * down + 0.35)
     most = _largest(weights)
@@ -119,7 +119,7 @@ def _panel(figure: "Figure", weights: np.ndarray, most: float, place: tuple[floa
     panel.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5), xticks=[], yticks=[])
     panel.spines[:].set_visible(False)
     if cell > 0.1:  # white lines between the cells, thin enough to leave them whole
-        lines = {"color": "white", "linewidth": 1.6 if cell > 0.2 else 0.8}
+        lines: dict[str, Any] = {"color": "white", "linewidth": 1.6 if cell > 0.2 else 0.8}
         panel.vlines(np.arange(-0.5, columns), -0.5, rows - 0.5, **lines)
         panel.hlines(np.arange(-0.5, rows), -0.5, columns - 0.5, **lines)
     return panel
@@ -160,7 +160,9 @@ def _rows(panel: Any, words: tuple[str, ...], text: float, cell: float) -> None:
 def _title(figure: "Figure", title: str) -> None:
     height = figure.get_size_inches()[1]
     if title:
-        figure.text(0.16 / figure.get_size_inches()[0], 1 - 0.28 / height, title, fontsize=10, color=INK, parse_math=False)
+        figure.text(
+            0.16 / figure.get_size_inches()[0], 1 - 0.28 / height, title, fontsize=10, color=INK, parse_math=False
+        )
 
 
 def _legend(figure: "Figure", left: float, most: float) -> None:
@@ -189,7 +191,8 @@ def _new_figure(width: float, height: float) -> "Figure":
         raise MissingExtraError("matplotlib", "plot", "drawing") from missing
     if max(width, height) * DPI >= 2**16:
         raise ArgumentError(
-            f"a picture of {width:.0f} × {height:.0f} inches is too large; choose fewer layers or heads, or save as .html"
+            f"a picture of {width:.0f} × {height:.0f} inches is too large; "
+            "choose fewer layers or heads, or save as .html"
         )
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
 

@@ -16,9 +16,8 @@ from jumok.analysis.width import cells
 
 CELL, SMALL_CELL = 28, 15
 TEXT, SMALL_TEXT = 14, 11
-FONT = (
-    "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans Arabic', sans-serif"
-)
+KOREAN = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic'"
+FONT = f"{KOREAN}, 'Noto Sans Arabic', sans-serif"
 INK, QUIET = "#1f2933", "#66717f"
 LONG = 60
 """Words a side beyond which cells and letters are smaller."""
@@ -49,7 +48,7 @@ def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
 
 
 def grid_svg(attention: AttentionMap, title: str = "") -> str:
-    """A small map for every layer (down) and head (across), all on one scale; words are written once a row and column."""
+    """A small map for every layer (down) and head (across), all on one scale; words once a row and a column."""
     weights = attention.weights.detach().float().cpu().numpy()
     layers, heads, targets, sources = weights.shape
     most, labelled = _largest(weights), max(targets, sources) <= LONG
@@ -57,7 +56,7 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
     leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
     top = 34 + leaning + (30 if title else 0)
-    across, down = cell * sources + 22, cell * targets + 36
+    across, down = max(cell * sources + 22, 98), cell * targets + 36
     parts = []
     for layer, of_layer in enumerate(weights):
         y = top + layer * down + 16

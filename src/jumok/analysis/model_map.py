@@ -56,12 +56,12 @@ def _target_words(pieces: Sequence[str]) -> list[int]:
 
     In scripts written without spaces, every piece is a word; the bytes of a letter stay together.
     """
-    text, spans = "", []
+    text, spans = "", [(0, 0)]
     for surface in _letters(pieces):
         at = len(text) + surface.startswith(SPACE)
         text += surface.replace(SPACE, " ")
-        spans.append((at, len(text)))
-    return word_numbers(text, spans)
+        spans.append((at, len(text)) if surface else spans[-1])
+    return word_numbers(text, spans[1:])
 
 
 def _letters(pieces: Sequence[str]) -> list[str]:

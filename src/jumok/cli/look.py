@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ LONGEST_TITLE = 90
 
 
 def look(
-    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
-    text: Annotated[str, Argument(help='Text to translate; "-" reads a line of standard input.')] = "-",
+    model: Annotated[str | None, Argument(metavar="[MODEL]", help=HELP)] = None,
+    text: Annotated[str | None, Argument(help='Text to translate; "-" reads a line of standard input.')] = None,
     target: Annotated[str | None, Option(help="Look at this translation instead of the model's own.")] = None,
     out: Annotated[
         list[Path] | None, Option(help="Also write the map: .png .svg .pdf .html .json; can be repeated.")
@@ -36,24 +37,36 @@ def look(
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
-    text = _first_line() if text == "-" else text
-    found = _translated(Translator.load(model, device=device), text, target, beam, words=not tokens)
+    folder, text = _model_and_text(model, text)
+    found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
     shown = found.pop("attention").select(layer=layer or None, head=head or None)
-    title = f"{text} → {found['text']}"
-    for path in out or ():
-        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
-        say(f"wrote {path}")
     if json:
         print_json({**found, "attention": shown.as_plain()})
     else:
         _print(found["text"], shown)
+    title = f"{text} → {found['text']}"
+    for path in out or ():
+        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
+        say(f"wrote {path}")
 
 
-def _translated(translator: "Translator", text: str, target: str | None, beam: int | None, words: bool) -> dict[str, Any]:
+def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
+    """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
+    alone = model is not None and text is None
+    if alone and not Path(str(model)).is_dir():
+        model, text = None, model
+    folder = named_or_bundled(Path(model) if model is not None else None)
+    return folder, _first_line() if text in (None, "-") else str(text)
+
+
+def _translated(
+    translator: "Translator", text: str, target: str | None, beam: int | None, words: bool
+) -> dict[str, Any]:
     """The translation, its score if it is the model's own, and its map."""
     if target is not None:
         return {"source": text, "text": target, "attention": translator.attention(text, target, words=words)}
-    (found,) = translator.translate([text], split=False, **({} if beam is None else {"beam": beam}))
+    settings: dict[str, Any] = {} if beam is None else {"beam": beam}
+    (found,) = translator.translate([text], split=False, **settings)
     return {
         "source": text,
         "text": found.text,
@@ -78,7 +91,7 @@ def _first_line() -> str:
     from jumok.errors import ArgumentError
 
     if sys.stdin is not None and sys.stdin.isatty():
-        raise ArgumentError('there is no text to look at; write: jumok look MODEL "text"')
+        raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
     for line in read_lines("-"):
         return line
     return ""

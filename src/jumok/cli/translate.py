@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, progress, say
 
 
 def translate(
-    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    model: Annotated[Path | None, Argument(help=HELP)] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
@@ -32,7 +33,7 @@ def translate(
     if attention is not None:
         check_place(attention)
     _check_format(format)
-    translator = Translator.load(model, device=device)
+    translator = Translator.load(named_or_bundled(model), device=device)
     given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()

@@ -28,7 +28,7 @@ def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str,
 def align_answer(model: Served, shown: AttentionMap) -> AlignAnswer:
     """Each target word with the source word it looked at most; none for those that looked at the end."""
     best = shown.mean()[:-1].argmax(-1).tolist()
-    links = [(source, target) for target, source in enumerate(best) if source < len(shown.source) - 1]
+    links = [[source, target] for target, source in enumerate(best) if source < len(shown.source) - 1]
     return AlignAnswer(
         model=model.name,
         source=list(shown.source[:-1]),

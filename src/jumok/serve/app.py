@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 import jumok
 from jumok.errors import JumokError
+from jumok.serve.description import describe
 from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
 from jumok.serve.page import page_routes
 from jumok.serve.problems import RequestError
@@ -46,7 +47,8 @@ def create_app(service: Service, *, key: str | None = None, origins: Sequence[st
         guarded = CORSMiddleware(
             guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY]
         )
-    return Observed(guarded, service.metrics, ["/", "/openapi.json", *app.openapi()["paths"]])
+    paths = describe(app, limits, key=KEY if key is not None else None)["paths"]
+    return Observed(guarded, service.metrics, ["/", "/openapi.json", *paths])
 
 
 def _say_what_is_wrong(app: FastAPI) -> None:

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jumok.serve.problems import QueueFullError
 
 
+@runtime_checkable
 class Work(Hashable, Protocol):
     """A kind of work: items of equal work are done in one call."""
 
@@ -105,7 +106,7 @@ class Batcher:
         batch: list[Ticket] = []
         left = self.budget
         for ticket in alike:
-            left -= ticket.work.size(ticket.item)
+            left -= self._size(ticket)
             if batch and left < 0:
                 break
             batch.append(ticket)
@@ -113,6 +114,13 @@ class Batcher:
         with self._changed:
             self._waiting = deque(ticket for ticket in self._waiting if ticket not in chosen)
         return batch
+
+    def _size(self, ticket: Ticket) -> int:
+        """What cannot be measured goes by itself, and its error to whoever asked, not to the thread."""
+        try:
+            return ticket.work.size(ticket.item)
+        except Exception:
+            return self.budget + 1
 
 
 def _do(batch: list[Ticket]) -> None:

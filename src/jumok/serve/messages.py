@@ -114,7 +114,7 @@ class AlignAnswer(Message):
     model: str
     source: list[str]
     target: list[str]
-    links: list[tuple[int, int]]
+    links: list[list[int]]
     pharaoh: Annotated[str, Field(description='The same links as "0-0 1-2".')]
 
 

@@ -47,7 +47,9 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": said} for status, said in PROBLEMS.items()
 }
 LOCKED: dict[int | str, dict[str, Any]] = {401: ANSWERS[401]}
-EVENTS = {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "events partial and done"}
+EVENT = {"type": "object", "properties": {"event": {"enum": ["partial", "done", "error"]}, "data": {"type": "string"}}}
+EVENTS = {"content": {"text/event-stream": {"schema": EVENT}}, "description": "events partial, then done or error"}
+HTML = {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "a page"}
 PROMETHEUS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the counters"}
 
 
@@ -64,11 +66,11 @@ def api_routes(service: Service) -> APIRouter:
         return TranslateAnswer(model=work.model.name, translations=[translation_answer(one) for one in found])
 
     @router.post("/stream", tags=["translate"], response_class=Response, responses={200: EVENTS})
-    async def stream(asked: TextRequest) -> StreamingResponse:
+    async def stream(asked: TextRequest, request: Request) -> StreamingResponse:
         """Translate while you watch: server-sent events `partial`, the best so far after each step, then `done`."""
         work = service.translate(asked.model, asked.beam, asked.n_best)
         service.check_texts([asked.text])
-        events = await first_event(service, work, asked.text)
+        events = await first_event(service, work, asked.text, request)
         return StreamingResponse(stream_events(service, work, events), media_type="text/event-stream")
 
     @router.post("/beam", tags=["look"])
@@ -89,7 +91,7 @@ def api_routes(service: Service) -> APIRouter:
         model, shown, text = await _looked(service, asked, request)
         return JSONResponse(await run_in_threadpool(attention_answer, model, shown, text))
 
-    @router.post("/page", tags=["look"], response_class=HTMLResponse)
+    @router.post("/page", tags=["look"], response_class=Response, responses={200: HTML})
     async def page(asked: AttentionRequest, request: Request) -> HTMLResponse:
         """The same as one page to keep: every layer and head, to be opened offline in any browser."""
         _, shown, text = await _looked(service, asked, request)

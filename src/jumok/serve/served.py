@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -67,14 +66,6 @@ def named_folders(models: Sequence[str]) -> dict[str, str]:
             raise ArgumentError(f"two models are called {name!r}: {folders[name]} and {folder}; write name={folder}")
         folders[name] = folder
     return folders
-
-
-def bundled_folder() -> Path:
-    """The model that comes with the package, for a server that is given none."""
-    folder = Path(str(files("jumok"))) / "bundled"
-    if not folder.is_dir():
-        raise ArgumentError("name a model folder: jumok serve MODEL; `jumok train` writes one")
-    return folder
 
 
 def find_model(models: Mapping[str, Served], name: str | None) -> Served:

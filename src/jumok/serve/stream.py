@@ -7,12 +7,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi import Request
+
 from jumok.decoding import Node
 from jumok.errors import JumokError
 from jumok.serve.answers import translation_answer
 from jumok.serve.service import Service
 from jumok.serve.tree import Watched
-from jumok.serve.waiting import too_slow
+from jumok.serve.waiting import too_slow, wanted
 from jumok.serve.work import Asked, Translate
 
 Event = str | Future[Any]
@@ -29,7 +31,7 @@ class Events:
     deadline: float
 
 
-async def first_event(service: Service, work: Translate, text: str) -> Events:
+async def first_event(service: Service, work: Translate, text: str, request: Request) -> Events:
     """Begin, and wait for the first event: until then whatever is wrong can still be said by a status."""
     loop, watched = asyncio.get_running_loop(), Watched(work.model)
     queue: asyncio.Queue[Event] = asyncio.Queue()
@@ -48,10 +50,11 @@ async def first_event(service: Service, work: Translate, text: str) -> Events:
     (future,) = service.batcher.submit(work, [Asked(text, watch)])
     future.add_done_callback(say)
     deadline = loop.time() + service.limits.seconds
-    first = await _next(queue, deadline)
-    if first is None:
+    try:
+        first = await wanted(request, asyncio.ensure_future(queue.get()), seconds=service.limits.seconds)
+    except JumokError:
         service.batcher.drop([future])
-        raise too_slow(service.limits.seconds)
+        raise
     if isinstance(first, Future):
         first.result()  # raises what went wrong before the first step
     return Events(first, queue, future, deadline)

@@ -92,7 +92,8 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
     if any(not 0 <= id < tokenizer.size for id in ids):
         raise ArgumentError(f"target_ids must lie between 0 and {tokenizer.size - 1}")
     limit = trained.model.decoder.limit
-    most = min(4 * longest, limit - 1 if limit is not None else 4 * longest)
+    longest = trained.recipe.decoding.max_length
+    most = longest if limit is None else min(longest, limit - 1)
     if len(ids) > most:
         raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
     return Pair(source, tuple(ids))

@@ -21,7 +21,10 @@ const state = { models: [], limits: {}, model: null, beam: 5, line: 0, chosen: 0
 let turn = new AbortController(), timer = 0, retry = 0;
 
 const source = new Source($("text"), $("mirror"), {
-  onInput: () => later(PAUSE),
+  onInput: (line) => {
+    Object.assign(state, { line, chosen: 0 });
+    later(PAUSE);
+  },
   onLine: (line) => chooseLine(line),
   onWord: (word) => looking.point("source", word),
 });
@@ -117,9 +120,8 @@ function lineOf(text, old) {
 async function inspect(signal) {
   const translation = currentTranslation();
   $("below").hidden = !translation;
-  looking.clear();
   state.shown = state.treeOf = null;
-  if (!translation) return tree.clear();
+  if (!translation) return;
   const hypothesis = translation.n_best[state.chosen] || translation.n_best[0];
   announce();
   showBest($("best"), translation.n_best, state.chosen, (number) => {
@@ -132,7 +134,8 @@ async function inspect(signal) {
   $("split").textContent = translation.parts > 1 ? say("parts", translation.parts) : "";
   const why = !state.model.layers ? say("noAttention") : translation.parts > 1 ? say("noMap") : "";
   none("map", why);
-  if (!why) await look(hypothesis, signal);
+  if (why) looking.clear();
+  else await look(hypothesis, signal);
   await search(signal);
 }
 
@@ -152,10 +155,12 @@ async function search(signal) {
   if (!translation || !state.treeVisible || state.treeOf === keyOf(currentText())) return;
   none("tree", translation.parts > 1 ? say("noTree") : "");
   if (translation.parts > 1) return tree.clear();
-  const { steps } = await api.beam({ text: currentText(), ...settings() }, signal);
-  if (signal.aborted) return;
   state.treeOf = keyOf(currentText());
-  tree.show(steps);
+  const { steps } = await api.beam({ text: currentText(), ...settings() }, signal).catch((problem) => {
+    state.treeOf = null;
+    throw problem;
+  });
+  if (!signal.aborted) tree.show(steps);
 }
 
 function none(name, why) {

@@ -3,13 +3,12 @@
 import { light, spell } from "./words.js";
 
 export class Source {
-  /** `onInput(text)` after a change, `onLine(number)` when the caret changes its line, `onWord(number or null)` on hover. */
+  /** `onInput(line)` after a change in a line, `onLine(number)` when the caret changes its line, `onWord(number or null)` on hover. */
   constructor(area, mirror, { onInput, onLine, onWord }) {
     Object.assign(this, { area, mirror, onLine, onWord, spans: [], line: 0, words: [] });
     area.addEventListener("input", () => {
-      this.show(this.line, []);
-      this.caret();
-      onInput(area.value);
+      this.show(this.before().length - 1, []);
+      onInput(this.line);
     });
     area.addEventListener("pointermove", (event) => this.onWord(this.at(event.clientX, event.clientY)));
     area.addEventListener("pointerleave", () => this.onWord(null));
@@ -48,9 +47,14 @@ export class Source {
     return found < 0 ? null : found;
   }
 
+  /** The lines up to the caret. */
+  before() {
+    return this.area.value.slice(0, this.area.selectionStart).split("\n");
+  }
+
   /** Follow the caret: to its line, and to the word it stands in. */
   caret() {
-    const before = this.area.value.slice(0, this.area.selectionStart).split("\n");
+    const before = this.before();
     if (before.length - 1 !== this.line) return this.onLine(before.length - 1);
     let end = 0;
     const text = this.lines[this.line], place = before.at(-1).length;

@@ -11,6 +11,7 @@ const EN = {
   count: (now, most) => `${now.toLocaleString("en")} / ${most.toLocaleString("en")}`,
   long: (most) => `A line may have ${most.toLocaleString("en")} characters at most.`,
   parts: (count) => `Longer than the model reads at once: translated in ${count} parts.`,
+  empty: "The translation appears here. Point at one of its words, and the words it looked at light up.",
   noAttention: "This model has no attention to show: its decoder sees the whole text as one vector.",
   noMap: "There is no one map of a text that was translated in parts. Choose a shorter line.",
   noTree: "There is no one search of a text that was translated in parts. Choose a shorter line.",
@@ -35,6 +36,7 @@ const KO = {
   count: (now, most) => `${now.toLocaleString("ko")} / ${most.toLocaleString("ko")}`,
   long: (most) => `한 줄은 ${most.toLocaleString("ko")}자까지 쓸 수 있습니다.`,
   parts: (count) => `모델이 한 번에 읽기에 길어서 ${count}부분으로 나누어 번역했습니다.`,
+  empty: "번역문이 여기에 나타납니다. 번역문의 단어를 가리키면, 그 단어가 본 원문의 단어들이 밝아집니다.",
   noAttention: "이 모델에는 보여 줄 주목이 없습니다. 디코더가 글 전체를 벡터 하나로만 봅니다.",
   noMap: "나누어 번역한 글은 지도 하나로 보여 줄 수 없습니다. 더 짧은 줄을 고르세요.",
   noTree: "나누어 번역한 글은 탐색 하나로 보여 줄 수 없습니다. 더 짧은 줄을 고르세요.",
@@ -84,6 +86,7 @@ export function speak(chosen) {
   document.title = say("title");
   for (const node of document.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
   for (const node of document.querySelectorAll("[data-label]")) node.setAttribute("aria-label", say(node.dataset.label));
+  for (const node of document.querySelectorAll("[data-empty]")) node.dataset.empty = say("empty");
   for (const node of document.querySelectorAll("[data-hint]")) node.placeholder = say(node.dataset.hint);
   for (const node of document.querySelectorAll("[data-lang]")) node.setAttribute("aria-pressed", node.dataset.lang === chosen);
 }
