@@ -24,6 +24,7 @@ from jumok.data import read_lines
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
 PICTURES = ROOT / "docs/pictures"
 JUMOK = [sys.executable, "-m", "jumok.cli"]
+JOINED_FROM = 500  # sentences that longer texts are made of
 JOINED, BANDS = "1,2,4,6", "10,20,30,40,50,60"
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 VOCABULARY = 8000
@@ -42,12 +43,8 @@ def compare(what: str, picture: str, *options: str) -> Any:
 
 
 def length(models: Path, work: Path) -> None:
-    """As `jumok compare length MODELS --joined`, but what is translated is kept in `work` and not done again."""
-    source, reference = (list(read_lines(path)) for path in test_files()[1::2])
-    together = [int(number) for number in JOINED.split(",")]
-    work.mkdir(parents=True, exist_ok=True)
-    for name, texts in (("source", source), ("reference", reference)):
-        (work / name).write_text("".join(f"{text}\n" for text in joined(texts, together)), encoding="utf-8")
+    """As `jumok compare length MODELS --joined`, but translations are kept in `work`, and fewer are joined."""
+    write_texts(work)
     for folder in SYSTEMS:
         translate(models / folder, work / "source", work / f"{folder}.out")
     outputs = [f"{name}={work / folder}.out" for folder, name in SYSTEMS.items()]
@@ -61,6 +58,15 @@ def length(models: Path, work: Path) -> None:
     write("claims_length", rows, device=cpu(), packages=("torch", "sacrebleu"))
 
 
+def write_texts(work: Path) -> None:
+    """All sentences, and then the first ones joined to longer texts."""
+    work.mkdir(parents=True, exist_ok=True)
+    for name, path in zip(("source", "reference"), test_files()[1::2], strict=True):
+        texts = list(read_lines(path))
+        longer = joined(texts[:JOINED_FROM], [int(number) for number in JOINED.split(",")][1:])
+        (work / name).write_text("".join(f"{text}\n" for text in [*texts, *longer]), encoding="utf-8")
+
+
 def translate(model: Path, source: Path, out: Path) -> None:
     if not out.exists():
         unfinished = out.with_suffix(".unfinished")
@@ -71,7 +77,9 @@ def translate(model: Path, source: Path, out: Path) -> None:
 
 def length_conditions(band: dict[str, Any]) -> str:
     score = band["score"]
-    said = f"{band['sentences']} texts of {JOINED} consecutive sentences of test_2016_flickr, beam 5"
+    said = (
+        f"{band['sentences']} texts, each {JOINED.replace(',', ', ')} consecutive sentences of test_2016_flickr, beam 5"
+    )
     return f"{said}; 95% interval {score['low']:.2f} to {score['high']:.2f}; {score['signature']}"
 
 
@@ -96,18 +104,19 @@ def speed(device: str, tokens: int) -> None:
     from jumok.config import read_recipe
     from jumok.models.build import build_model
 
+    where = "gpu" if device.startswith("cuda") else "cpu"
+    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-1], 3)
     times = {}
     for folder, name in SYSTEMS.items():
         recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
         sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
         model = build_model(recipe.encoder, recipe.decoder, **sizes).to(device)
         times[name] = []
-        for one in step_times(model, LENGTHS, tokens=tokens):
+        for one in step_times(model, lengths, tokens=tokens, repeats=repeats):
             print(name, one, file=sys.stderr, flush=True)
             times[name].append(one)
-    where = "gpu" if device.startswith("cuda") else "cpu"
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
-    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of 5{clock}"
+    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
     rows = [
         Row(f"{kind}-{where}/{one.length} tokens", name, float(f"{1000 * getattr(one, part):.4g}"), "ms", said)
         for kind, part in (("train", "training"), ("decode", "decoding"))

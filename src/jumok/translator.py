@@ -149,7 +149,9 @@ class Translator:
 
     def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
         encode = self.trained.tokenizers.source.encode
-        if len(encode(text)) == 2:  # no more than where it begins and ends: spaces, control characters
+        if (
+            not text.strip() or len(encode(text)) == 2
+        ):  # no more than where it begins and ends: spaces, control characters
             return
         parts = split_text(text, self.longest, lambda part: len(encode(part)) - 2)
         if len(parts) > 1 and not split:

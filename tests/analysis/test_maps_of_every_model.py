@@ -91,6 +91,7 @@ def check(encoder: dict, decoder: dict, tokenizers: Tokenizers) -> None:
         config = DecodingConfig(beam=3, max_length=6, min_length=2)
         found = beam_search(watcher, model.encoder(source, visible), Specials(PAD, BOS, EOS), config)
     for sentence, (text, hypotheses) in enumerate(zip(TEXTS, found, strict=True)):
+        assert hypotheses
         for hypothesis in hypotheses[:2]:
             shown = map_of_translation(model, tokenizers, text, hypothesis.ids, words=False)
             looked = watcher.looked[sentence, (BOS, *hypothesis.ids)][..., : len(shown.source)]

@@ -154,6 +154,14 @@ def test_the_page_asks_for_nothing_from_elsewhere():
     assert "script" not in page.tags
 
 
+def test_no_two_things_on_the_page_have_the_same_id():
+    systems = [
+        System(name, outputs, lambda _: map_of([0.5, 0.5, 0.0])) for name, outputs in (("a", OUTPUTS), ("b", OTHERS))
+    ]
+    ids = [value for name, value in Page(page_of(systems)).attributes if name == "id"]
+    assert len(ids) == len(set(ids)) > 10
+
+
 def test_one_system_has_no_comparison_and_two_have():
     alone, both = (
         Page(page_of(systems))

@@ -305,7 +305,7 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
             "data.valid_source and data.valid_target belong together",
         ),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
-        (lambda: DataConfig(pairs="-"), '"-" cannot be trained on'),
+        (lambda: DataConfig(source="-", target="-"), 'only one file can be "-"'),
         (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
         (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
     ],

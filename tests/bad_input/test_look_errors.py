@@ -76,6 +76,15 @@ def test_a_model_without_attention_says_so_in_one_line(forgetful):
     assert done.err == "jumok: this model has no attention to show: its decoder sees only a fixed context\n"
 
 
+def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_install(reverser, tmp_path):
+    done = jumok("look", reverser, "12", "--target", "\U000f0000", "--out", tmp_path / "map.png")
+    assert done.code == 1
+    assert done.err.startswith("jumok: no installed font can draw")
+    assert "apt install" in done.err
+    assert "12" in done.out
+    assert not list(tmp_path.iterdir())
+
+
 def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1

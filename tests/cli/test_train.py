@@ -107,6 +107,28 @@ def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, mon
     assert f"{tmp_path}/pairs" in well("inspect", tmp_path / "run").out
 
 
+@pytest.mark.parametrize("form", ["pairs", "source", "target"])
+def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_files, form):
+    text = "".join("\t".join(pair) + "\n" for pair in LINES)
+    data = {
+        "pairs": 'pairs = "-"',
+        "source": 'source = "-"\ntarget = "train.xx"',
+        "target": 'source = "train.en"\ntarget = "-"',
+    }
+    if form != "pairs":
+        text = (two_files / ("train.en" if form == "source" else "train.xx")).read_text()
+    recipe = write(two_files / "r.toml", f"[data]\n{data[form]}\n[tokenizer]" + RECIPE.partition("[tokenizer]")[2])
+    command = ["train", recipe, "--out", "run", "--device", "cpu", *BRIEFLY, "--set=filter.max_length=20"]
+    done = well(*command, stdin=text)
+    assert "kept " in done.err
+    assert "standard input" in (two_files / "run/README.md").read_text()
+    for stdin in ("", "other\ttext\n"):
+        assert "going on after step 4" in well(*command, "--resume", stdin=stdin).err
+    assert jumok(*command[:3], "new", *command[4:]).err == (
+        f"jumok: data.{form} is standard input, but nothing comes from there; pipe text in, or name a file\n"
+    )
+
+
 def refuse(*arguments):
     raise AssertionError("a dataset on disk needs no network")
 

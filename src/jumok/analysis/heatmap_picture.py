@@ -86,7 +86,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
     left = 0.25 + (_longest(attention.target, SMALL_LABEL) if labelled else 0.0)
     lean = _longest(attention.source, SMALL_LABEL) * 0.71 if labelled else 0.0
     top = 0.4 + lean + (0.35 if title else 0.0)
-    across, down = cell * columns + 0.22, cell * rows + 0.36
+    across, down = max(cell * columns + 0.22, 0.95), cell * rows + 0.36
     width = max(left + heads * across + lean, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
     figure = _new_figure(width, top + layers * down + 0.35)
     most = _largest(weights)

@@ -56,7 +56,7 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
     leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
     top = 34 + leaning + (30 if title else 0)
-    across, down = cell * sources + 22, cell * targets + 36
+    across, down = max(cell * sources + 22, 98), cell * targets + 36
     parts = []
     for layer, of_layer in enumerate(weights):
         y = top + layer * down + 16

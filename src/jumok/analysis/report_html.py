@@ -1,8 +1,10 @@
 """Small pieces of HTML. Whatever is not already `Html` is text from somewhere, and is escaped."""
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from html import escape
+from zlib import crc32
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.heatmap_svg import heatmap_svg
@@ -57,7 +59,13 @@ def picture(svg: str) -> Html:
 
 def attention_picture(shown: AttentionMap, label: str) -> Html:
     """The map of one sentence."""
-    return tag("div", Html(heatmap_svg(shown)), class_="scroll map", tabindex=0, role="region", aria_label=label)
+    svg = _own_ids(heatmap_svg(shown), f"map{crc32(label.encode()):08x}")
+    return tag("div", Html(svg), class_="scroll map", tabindex=0, role="region", aria_label=label)
+
+
+def _own_ids(svg: str, name: str) -> str:
+    """The picture with ids that no other on the page has; quotes are escaped in texts, so only markup is changed."""
+    return re.sub(r'(id="|="url\(#)', rf"\1{name}-", svg)
 
 
 def compared(output: str, reference: str) -> Html:

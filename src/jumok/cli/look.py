@@ -40,14 +40,14 @@ def look(
     folder, text = _model_and_text(model, text)
     found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
     shown = found.pop("attention").select(layer=layer or None, head=head or None)
-    title = f"{text} → {found['text']}"
-    for path in out or ():
-        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
-        say(f"wrote {path}")
     if json:
         print_json({**found, "attention": shown.as_plain()})
     else:
         _print(found["text"], shown)
+    title = f"{text} → {found['text']}"
+    for path in out or ():
+        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
+        say(f"wrote {path}")
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:

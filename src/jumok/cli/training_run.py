@@ -12,7 +12,7 @@ from jumok.analysis.scores import score_outputs
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
 from jumok.data.files import check_place
-from jumok.data.prepare import is_outdated
+from jumok.data.prepare import is_outdated, kept_input
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
 from jumok.training.loop import TrainingResult, train
@@ -48,7 +48,8 @@ def run_recipe(
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
     goes_on = _checked(recipe, folder, settings, resume=resume)  # before its data are made anew
-    prepared = prepare(folder / "data", recipe.data, recipe.tokenizer, recipe.filter, say=report.say)
+    data = kept_input(folder / "data", recipe.data) if goes_on else recipe.data
+    prepared = prepare(folder / "data", data, recipe.tokenizer, recipe.filter, say=report.say)
     report.say(str(prepared.report))
     model = new_model(recipe, prepared.tokenizers)
     if not goes_on:

@@ -1,8 +1,12 @@
 """The batch at (seed, epoch, step), read from a store: nothing to iterate, so nothing to save when training stops."""
 
-from random import Random
+from hashlib import blake2b
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate
+import numpy as np
+from jaxtyping import Int, UInt
+
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate
+from jumok.data.resampling import Resampler, mixed
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store
 
@@ -10,8 +14,8 @@ from jumok.data.store import Store
 class Batches:
     """Batches of a store as a pure function of (seed, epoch, step).
 
-    With `sampling` above 0 (subword regularisation) every sentence is joined and cut anew each epoch, by draws that
-    depend on (seed, epoch, sentence) alone; batches then hold somewhat more tokens than planned.
+    With `sampling` above 0 (subword regularisation) every sentence is joined and cut anew each epoch, in a way that
+    depends on (seed, epoch, sentence) alone; batches then hold somewhat more tokens than planned.
     """
 
     def __init__(
@@ -27,8 +31,7 @@ class Batches:
     ) -> None:
         self.store, self.seed = store, seed
         self.plan = BatchPlan(store.lengths() - 1, config, seed=seed, rank=rank, world=world)
-        self._tokenizers = tokenizers if sampling else None
-        self._sampling = sampling
+        self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -36,15 +39,16 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        return collate([self._row(epoch, int(number)) for number in self.plan.batch(epoch, step)])
+        numbers = self.plan.batch(epoch, step)
+        rows = [self.store[int(number)] for number in numbers]
+        if not self._samplers:
+            return collate([(source, target) for source, target in rows])
+        keys = self._keys(epoch, numbers)
+        sides = (sample([row[at] for row in rows], keys[at]) for at, sample in enumerate(self._samplers))
+        return collate(list(zip(*sides, strict=True)))
 
-    def _row(self, epoch: int, number: int) -> tuple[Ids, Ids]:
-        source, target = self.store[number]
-        if self._tokenizers is None:
-            return source, target
-        draws = Random(f"{self.seed}/{epoch}/{number}")
-        from_, to = self._tokenizers
-        return (
-            from_.sample(from_.decode(source.tolist()), self._sampling, draws),
-            to.sample(to.decode(target.tolist()), self._sampling, draws),
-        )
+    def _keys(self, epoch: int, numbers: Int[np.ndarray, " batch"]) -> UInt[np.ndarray, "2 batch"]:
+        """A number for each sentence of both sides, from (seed, epoch, sentence)."""
+        run = blake2b(f"{self.seed}/{epoch}".encode(), digest_size=8).digest()
+        sentences = np.stack([2 * numbers, 2 * numbers + 1]).astype(np.uint64)
+        return mixed(mixed(sentences) ^ np.frombuffer(run, np.uint64))

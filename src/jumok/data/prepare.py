@@ -1,13 +1,14 @@
 """From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from jumok.data.files import STDIN, name
+from jumok.data.files import STDIN, atomic_write, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
@@ -23,7 +24,7 @@ class DataConfig:
     """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
 
     source: str = ""
-    """Text file with one source sentence a line; .gz and .xz are read too."""
+    """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -31,7 +32,7 @@ class DataConfig:
     valid_target: str = ""
     """Their translations."""
     pairs: str = ""
-    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz."""
+    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz; "-" is standard input, as TSV."""
     valid_pairs: str = ""
     """Pairs to validate on, in such a file."""
     columns: Columns | None = None
@@ -67,8 +68,8 @@ class DataConfig:
                 raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
-        if STDIN in self.files():
-            raise ConfigError('"-" cannot be trained on: the text is read more than once; save it to a file first')
+        if self.files().count(STDIN) > 1:
+            raise ConfigError('only one file can be "-", standard input; name the others')
         if self.corpus and self.corpus not in get_args(Corpus):
             raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
         for key in ("size", "longest", "valid_size"):
@@ -159,10 +160,11 @@ def prepare(
 ) -> Prepared:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are there already.
 
-    They count as there if configs, file sizes and modification times are those they were made from. `say` is told
-    what is being done.
+    They count as there if configs, file sizes and modification times are those they were made from. Standard input,
+    which can be read only once, is first copied into the folder. `say` is told what is being done.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
+    data = _keep_input(folder, data)
     inputs = _inputs(data)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
     made_from = _made_from(inputs, filters, tokenizers)
@@ -178,9 +180,40 @@ def prepare(
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
 
+def kept_input(folder: str | Path, data: DataConfig) -> DataConfig:
+    """The same data, with the file that standard input ("-") was copied to when this folder was prepared."""
+    key, path = _input_place(Path(folder), data)
+    return _with_file(data, key, path) if key and path.exists() else data
+
+
+def _keep_input(folder: Path, data: DataConfig) -> DataConfig:
+    """Copy standard input, if it is to be read, into the folder: the same data, with the file."""
+    key, path = _input_place(folder, data)
+    if not key:
+        return data
+    waiting = sys.stdin is not None and not sys.stdin.isatty()
+    text = sys.stdin.buffer.read() if waiting else b""
+    if not text:
+        raise DataError(f"data.{key} is standard input, but nothing comes from there; pipe text in, or name a file")
+    with atomic_write(path) as file:
+        file.write(text)
+    return _with_file(data, key, path)
+
+
+def _with_file(data: DataConfig, key: str, path: Path) -> DataConfig:
+    changed: dict[str, Any] = {key: str(path)}
+    return replace(data, **changed)
+
+
+def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
+    """Which setting is standard input, "" if none is; and where that is kept."""
+    key = next((field.name for field in fields(data) if getattr(data, field.name) == STDIN), "")
+    return key, folder / f"standard-input{'.tsv' if 'pairs' in key else '.txt'}"
+
+
 def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> bool:
     """Whether `prepare` would write over what it made of other text or with other settings."""
-    inputs, path = _inputs(data), Path(folder, "train.store")
+    inputs, path = _inputs(kept_input(folder, data)), Path(folder, "train.store")
     tokenizers = _saved_tokenizers(Path(folder))
     if tokenizers is None or not path.exists():
         return False
