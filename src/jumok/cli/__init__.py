@@ -7,6 +7,7 @@ from textwrap import indent
 
 import typer
 
+from jumok.cli.align import align
 from jumok.cli.average import average
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, translate, evaluate, inspect, average, demo):
+for command in (train, translate, evaluate, align, inspect, average, demo):
     app.command()(command)
 
 

@@ -1,0 +1,104 @@
+"""`jumok align`: which words of a text and its translation belong together, in Pharaoh format."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.output import print_json, progress, say
+
+if TYPE_CHECKING:
+    from jumok.analysis.alignment_score import Gold, Scores
+    from jumok.data import Pair
+
+
+def align(
+    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    source: Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')] = "-",
+    target: Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")] = None,
+    reverse: Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")] = None,
+    symmetrise: Annotated[
+        str, Option(help="intersection, union, grow-diag, grow-diag-final or grow-diag-final-and, with --reverse.")
+    ] = "grow-diag",
+    links: Annotated[str, Option(help="argmax: one link a target word; mutual; threshold.")] = "argmax",
+    threshold: Annotated[float, Option(min=0, max=1, help="Least weight of a link, with --links threshold.")] = 0.2,
+    layer: Annotated[int | None, Option(min=0, help="Decoder layer; chosen on the data unless given.")] = None,
+    head: Annotated[int | None, Option(min=0, help="Head of it; chosen on the data unless given.")] = None,
+    shift: Annotated[
+        bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
+    ] = None,
+    gold: Annotated[str | None, Option(help="Links made by hand: prints AER, precision, recall, and no links.")] = None,
+    choose: Annotated[
+        str | None, Option(help="Choose layer and head on these links, not on the text: DEV.gold,DEV.src,DEV.tgt.")
+    ] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
+    from jumok.analysis.alignment import aligned
+    from jumok.cli.aligners import Wanted, make_aligner
+
+    wanted = Wanted(links=links, threshold=threshold, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
+    pairs = _pairs(source, target)
+    aligner = make_aligner(model, reverse, wanted, pairs, dev=_dev(choose), device=device, say=say)
+    found = progress(aligned(aligner, pairs), "aligning", "pairs", total=len(pairs))
+    if gold is not None:
+        _print_scores(list(found), _gold(gold, pairs), pairs, json)
+        return
+    for pair, one in zip(pairs, found, strict=True):
+        _print(pair, one, json)
+
+
+def _pairs(source: str, target: str | None) -> "list[Pair]":
+    from jumok.data import read_pairs
+
+    return list(read_pairs(source, target))
+
+
+def _gold(path: str, pairs: "Sequence[Pair]") -> "list[Gold]":
+    from jumok.analysis.alignment_score import read_gold
+    from jumok.errors import DataError
+
+    found = read_gold(path, pairs=len(pairs))
+    if len(found) != len(pairs):
+        raise DataError(f"{path} has links for {len(found)} pairs, but there are {len(pairs)} pairs")
+    return found
+
+
+def _dev(choose: str | None) -> "tuple[list[Pair], list[Gold]] | None":
+    from jumok.errors import ArgumentError
+
+    if choose is None:
+        return None
+    parts = choose.split(",")
+    if len(parts) not in (2, 3):
+        raise ArgumentError(f"--choose {choose!r} must name a file of links and its text: DEV.gold,DEV.src,DEV.tgt")
+    pairs = _pairs(parts[1], parts[2] if len(parts) == 3 else None)
+    return pairs, _gold(parts[0], pairs)
+
+
+def _print(pair: "Pair", links: set[tuple[int, int]], json: bool) -> None:
+    from jumok.data.links import write_links
+
+    if json:
+        print_json({"source": pair.source, "target": pair.target, "links": sorted(links)})
+    else:
+        print(write_links(links))
+
+
+def _print_scores(found: list[Any], gold: "list[Gold]", pairs: "Sequence[Pair]", json: bool) -> None:
+    from jumok.analysis.alignment_score import alignment_scores
+    from jumok.cli.output import print_table
+
+    lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+    scores: Scores = alignment_scores(found, gold, lengths)
+    for message in scores.dropped[:5]:
+        say(message)
+    if len(scores.dropped) > 5:
+        say(f"and {len(scores.dropped) - 5} more gold links past the end of their pair, all left out")
+    rates = {"aer": scores.error, "precision": scores.precision, "recall": scores.recall}
+    if json:
+        print_json({**rates, "pairs": len(pairs), "links": scores.found, "dropped": len(scores.dropped)})
+        return
+    print_table(["score", "%"], [[name, f"{100 * value:.2f}"] for name, value in rates.items()])
