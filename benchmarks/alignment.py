@@ -31,7 +31,7 @@ def data() -> Path:
     return Path(os.environ.get("JUMOK_DATA", "../shared/data"))
 
 
-def train(out: Path, minutes: tuple[float, float] = (2.7, 3.3), changes: tuple[str, ...] = ()) -> None:
+def train(out: Path, minutes: tuple[float, float] = (2.5, 3.0), changes: tuple[str, ...] = ()) -> None:
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="jumok-alignment-"))
@@ -45,14 +45,16 @@ def train(out: Path, minutes: tuple[float, float] = (2.7, 3.3), changes: tuple[s
     say("stage one")
     _train_all(work, {"one": None}, minutes[0], changes)
     say("aligning the training text")
-    _write_links(work, "one", "train", say)
+    for text in ("train", "dev", "gold"):
+        _write_links(work, "one", text, say)
+    _pack(work, out, ["one"])
     say("stage two")
     _train_all(work, {f"two-{teacher}": teacher for teacher in TEACHERS}, minutes[1], changes)
-    stages = ["one", *(f"two-{teacher}" for teacher in TEACHERS)]
+    stages = [f"two-{teacher}" for teacher in TEACHERS]
     for stage in stages:
         for text in ("dev", "gold"):
             _write_links(work, stage, text, say)
-    _pack(work, out, stages)
+    _pack(work, out, ["one", *stages])
     say("done")
 
 
@@ -141,7 +143,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, nargs=2, default=(2.7, 3.3), help="of stage one and stage two")
+    parser.add_argument("--minutes", type=float, nargs=2, default=(2.5, 3.0), help="of stage one and stage two")
     parser.add_argument("--set", action="append", default=[], help="a change to every recipe, to try things out")
     given = parser.parse_args()
     train(given.folder, tuple(given.minutes), tuple(given.set))

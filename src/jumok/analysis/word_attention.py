@@ -133,9 +133,7 @@ def _batch_weights(
     return normal.cpu().numpy()
 
 
-def _membership(
-    numbers: Sequence[Int[np.ndarray, " token"]], device: torch.device
-) -> Float[Tensor, "batch token word"]:
+def _membership(numbers: Sequence[Int[np.ndarray, "_"]], device: torch.device) -> Float[Tensor, "batch token word"]:
     """1 where a token is part of a word."""
     longest = max(len(row) for row in numbers)
     padded = np.full((len(numbers), longest), -1, np.int64)

@@ -121,9 +121,9 @@ def spaced_links(links: Iterable[Link], source: Words, target: Words) -> list[Li
 
 
 def link_matrix(
-    links: Sequence[Int[np.ndarray, " twice"]],
-    source_words: Sequence[Int[np.ndarray, " source"]],
-    target_words: Sequence[Int[np.ndarray, " target"]],
+    links: Sequence[Int[np.ndarray, "_"]],
+    source_words: Sequence[Int[np.ndarray, "_"]],
+    target_words: Sequence[Int[np.ndarray, "_"]],
 ) -> Bool[Tensor, "batch target source"]:
     """True where the word of a target token is linked to the word of a source token; -1 is the word of no token.
 
@@ -139,7 +139,7 @@ def link_matrix(
     return torch.from_numpy(table[batch, targets[:, :, None], sources[:, None, :]])
 
 
-def _padded(rows: Sequence[Int[np.ndarray, " some"]]) -> Int[np.ndarray, "batch longest"]:
+def _padded(rows: Sequence[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "batch longest"]:
     lengths = np.array([len(row) for row in rows])
     there = np.arange(lengths.max(initial=0)) < lengths[:, None]
     words = np.full(there.shape, -1, np.int64)

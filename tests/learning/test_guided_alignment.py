@@ -1,0 +1,88 @@
+"""Does guided alignment teach attention? Sentences of made-up words, translated word by word and reordered."""
+
+from random import Random
+
+import pytest
+
+from commands import well, write
+from jumok.analysis.alignment_score import alignment_scores, read_gold
+from jumok.data.links import parse_links
+
+RECIPE = """
+[data]
+source = "train.one"
+target = "train.two"
+alignments = "train.links"
+valid_source = "test.one"
+valid_target = "test.two"
+
+[tokenizer]
+kind = "unigram"
+size = 60
+sampling = 2.0
+
+[encoder]
+kind = "transformer"
+width = 64
+heads = 2
+hidden = 64
+layers = 2
+dropout = 0.0
+
+[decoder]
+kind = "transformer"
+width = 64
+heads = 2
+hidden = 64
+layers = 2
+dropout = 0.0
+
+[batch]
+tokens = 700
+
+[training]
+steps = 260
+learning_rate = 0.005
+warmup = 40
+validate_every = 260
+metric = "loss"
+guided_alignment = 1.0
+"""
+
+WORDS = {
+    one: two
+    for one, two in zip(
+        "bado kelu mira sote puni gafe tovu ilsa".split(), "rok zant ubel diwe fosk hama cypt nelu".split(), strict=True
+    )
+}
+
+
+def corpus(folder, name, count, seed):
+    """Sentences whose translation swaps neighbours, now and then says a word twice, and ends in a word of its own."""
+    draws, rows = Random(seed), []
+    for _ in range(count):
+        source = [draws.choice(list(WORDS)) for _ in range(draws.randint(2, 6))]
+        order = [at ^ 1 if at ^ 1 < len(source) else at for at in range(len(source))]
+        twice = draws.randrange(len(order))
+        order = [*order[: twice + 1], order[twice], *order[twice + 1 :]]
+        links = " ".join(f"{one}-{two}" for two, one in enumerate(order))
+        rows.append((" ".join(source), " ".join(WORDS[source[at]] for at in order) + " da", links))
+    for part, suffix in enumerate(("one", "two", "links")):
+        write(folder / f"{name}.{suffix}", "".join(f"{row[part]}\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guided")
+    corpus(folder, "train", 900, seed=1)
+    corpus(folder, "test", 60, seed=2)
+    text = RECIPE.replace('"train.', f'"{folder}/train.').replace('"test.', f'"{folder}/test.')
+    well("train", write(folder / "guided.toml", text), "--out", folder / "model", "--device", "cpu")
+    return folder
+
+
+def test_a_guided_transformer_aligns_reordered_and_repeated_words(guided):
+    test = [f"--{side}={guided}/test.{end}" for side, end in (("source", "one"), ("target", "two"))]
+    lines = well("align", guided / "model", *test).out.splitlines()
+    found = [[link for link in parse_links(line, "") if link[1] < line.count("-") - 1] for line in lines]
+    assert alignment_scores(found, read_gold(guided / "test.links", first=0)).error < 0.03
