@@ -29,9 +29,9 @@ def align(
         bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
     ] = None,
     gold: Annotated[str | None, Option(help="Links made by hand: prints AER, precision, recall, and no links.")] = None,
-    choose: Annotated[
-        str | None, Option(help="Choose layer and head on these links, not on the text: DEV.gold,DEV.src,DEV.tgt.")
-    ] = None,
+    dev_source: Annotated[str | None, Option(help="Texts to choose layer and head on; with --dev-gold.")] = None,
+    dev_target: Annotated[str | None, Option(help="Their translations.")] = None,
+    dev_gold: Annotated[str | None, Option(help="Their links, made by hand.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
@@ -41,13 +41,15 @@ def align(
 
     wanted = Wanted(links=links, threshold=threshold, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
     pairs = _pairs(source, target)
-    aligner = make_aligner(model, reverse, wanted, pairs, dev=_dev(choose), device=device, say=say)
+    aligner = make_aligner(model, reverse, wanted, pairs, dev=_dev(dev_source, dev_target, dev_gold), device=device, say=say)
     found = progress(aligned(aligner, pairs), "aligning", "pairs", total=len(pairs))
     if gold is not None:
         _print_scores(list(found), _gold(gold, pairs), pairs, json)
         return
-    for pair, one in zip(pairs, found, strict=True):
+    for number, (pair, one) in enumerate(zip(pairs, found, strict=True), start=1):
         _print(pair, one, json)
+        if not one and pair.source.strip() and pair.target.strip():
+            say(f"line {number} has no links: it is too long for the model, or no two of its words found each other")
 
 
 def _pairs(source: str, target: str | None) -> "list[Pair]":
@@ -66,16 +68,15 @@ def _gold(path: str, pairs: "Sequence[Pair]") -> "list[Gold]":
     return found
 
 
-def _dev(choose: str | None) -> "tuple[list[Pair], list[Gold]] | None":
+def _dev(source: str | None, target: str | None, gold: str | None) -> "tuple[list[Pair], list[Gold]] | None":
     from jumok.errors import ArgumentError
 
-    if choose is None:
+    if source is None and target is None and gold is None:
         return None
-    parts = choose.split(",")
-    if len(parts) not in (2, 3):
-        raise ArgumentError(f"--choose {choose!r} must name a file of links and its text: DEV.gold,DEV.src,DEV.tgt")
-    pairs = _pairs(parts[1], parts[2] if len(parts) == 3 else None)
-    return pairs, _gold(parts[0], pairs)
+    if source is None or gold is None:
+        raise ArgumentError("to choose layer and head on links made by hand, give --dev-source and --dev-gold together")
+    pairs = _pairs(source, target)
+    return pairs, _gold(gold, pairs)
 
 
 def _print(pair: "Pair", links: set[tuple[int, int]], json: bool) -> None:
