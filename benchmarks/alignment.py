@@ -1,7 +1,7 @@
 """Word alignment of the Hansards' gold standard (447 pairs), beside eflomal and fast_align given the same text.
 
     JUMOK_DATA=path/to/data python -m benchmarks.alignment train OUT           on a GPU; about nine minutes
-    JUMOK_DATA=path/to/data python -m benchmarks.alignment peers OUT           needs eflomal-align, fast_align, atools
+    JUMOK_DATA=path/to/data python -m benchmarks.alignment peers OUT           needs eflomal-align and fast_align
     JUMOK_DATA=path/to/data python -m benchmarks.alignment score OUT
 
 Stage one trains a small Transformer in each direction, aligns the training text with both (layer and head chosen where
@@ -25,6 +25,14 @@ from benchmarks.alignment_text import write_text
 DIRECTIONS = (("en", "fr"), ("fr", "en"))
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 TEACHERS = ("intersection", "grow-diag")
+PEERS = ("eflomal", "fast_align")
+SYSTEMS = {
+    "jumok": [f"two-{teacher}" for teacher in TEACHERS],
+    "jumok, not guided": ["one"],
+    "eflomal": ["eflomal"],
+    "fast_align": ["fast_align"],
+}
+STAGES = {f"two-{teacher}": f"; guided by the {teacher} of stage one" for teacher in TEACHERS}
 
 
 def data() -> Path:
@@ -139,11 +147,78 @@ def _pack(work: Path, out: Path, stages: list[str]) -> None:
         save_file(halves, out / f"{name}.safetensors")
 
 
+def peers(out: Path) -> None:
+    """Align the same text with eflomal and fast_align, as they come."""
+    from jumok.analysis.symmetrise import symmetrise
+    from jumok.data import read_lines
+    from jumok.data.links import read_links
+
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        write_text(data(), work / "text")
+        sides = [list(read_lines(work / f"text/train.{side}")) for side in ("en", "fr")]
+        (work / "both").write_text("".join(f"{one} ||| {other}\n" for one, other in zip(*sides, strict=True)))
+        efmaral = ["-s", work / "text/train.en", "-t", work / "text/train.fr", "--overwrite"]
+        subprocess.run(["eflomal-align", *efmaral, "-f", work / "eflomal.0", "-r", work / "eflomal.1"], check=True)
+        for number, options in enumerate(([], ["-r"])):
+            with (work / f"fast_align.{number}").open("wb") as found:
+                command = ["fast_align", "-i", work / "both", "-d", "-o", "-v", *options]
+                subprocess.run(command, stdout=found, check=True)
+        counts = {text: sum(1 for _ in read_lines(work / f"text/{text}.en")) for text in ("gold", "dev")}
+        for system in PEERS:
+            forward, backward = (list(read_links(work / f"{system}.{number}")) for number in (0, 1))
+            found = {"forward": forward, "backward": backward}
+            for method in METHODS:
+                found[method] = [symmetrise(one, other, method) for one, other in zip(forward, backward, strict=True)]
+            ends = {"dev": slice(-counts["dev"], None), "gold": slice(-counts["gold"] - counts["dev"], -counts["dev"])}
+            for name, rows in found.items():
+                for text, end in ends.items():
+                    _write_pharaoh(out / f"links/{system}.{text}.{name}.en-fr", rows[end])
+
+
+def score(out: Path) -> None:
+    """Each system with the way of joining its directions that is best on the development set."""
+    from benchmarks.results import Row, write
+
+    if (out / "results.tar.xz").exists():
+        with tarfile.open(out / "results.tar.xz") as packed:
+            packed.extractall(out, filter="data")
+    about = json.loads((out / "about.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        write_text(data(), Path(folder))
+        rows = []
+        for system, stages in SYSTEMS.items():
+            choices = [(stage, method) for stage in stages for method in ("forward", "backward", *METHODS)]
+            chosen = min(choices, key=lambda choice: _scores(out, Path(folder), "dev", *choice).error)
+            found = _scores(out, Path(folder), "gold", *chosen)
+            conditions = (
+                f"{chosen[1]}, chosen on the development set; precision {100 * found.precision:.1f}, "
+                f"recall {100 * found.recall:.1f}" + STAGES.get(chosen[0], "")
+            )
+            rows.append(Row("aer-enfr", system, round(100 * found.error, 2), "AER %", conditions))
+    write("alignment", rows, device=f"{about['device']}, torch {about['torch']}; peers on a CPU", packages=("torch",))
+
+
+def _scores(out: Path, text: Path, name: str, stage: str, method: str):
+    from jumok.analysis.alignment_score import alignment_scores, read_gold
+    from jumok.data import read_pairs
+    from jumok.data.links import read_links
+
+    lengths = [
+        (len(one.split()), len(two.split())) for one, two in read_pairs(text / f"{name}.en", text / f"{name}.fr")
+    ]
+    gold = read_gold(text / f"{name}.gold", pairs=len(lengths))
+    return alignment_scores(read_links(out / f"links/{stage}.{name}.{method}.en-fr"), gold, lengths)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train"])
+    parser.add_argument("what", choices=["train", "peers", "score"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, nargs=2, default=(2.5, 3.0), help="of stage one and stage two")
     parser.add_argument("--set", action="append", default=[], help="a change to every recipe, to try things out")
     given = parser.parse_args()
-    train(given.folder, tuple(given.minutes), tuple(given.set))
+    if given.what == "train":
+        train(given.folder, tuple(given.minutes), tuple(given.set))
+    else:
+        {"peers": peers, "score": score}[given.what](given.folder)
