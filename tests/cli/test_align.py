@@ -96,3 +96,13 @@ def test_threshold_and_mutual_links_are_subsets_or_more(reverser, text):
 
 def test_help_names_the_options():
     assert "--symmetrise" in jumok("align", "--help").out
+
+
+def test_without_a_model_links_are_learnt_from_the_text(text):
+    lines = well("align", *two_files(text)).out.split("\n")
+    assert len(lines) == len(SOURCE) + 1
+    assert lines[1] == ""
+    assert json.loads(well("align", *two_files(text), f"--gold={text}/gold", "--json").out)["pairs"] == 4
+    done = jumok("align", *two_files(text), "--layer=1")
+    assert done.code == 1
+    assert "--layer is about a model" in done.err

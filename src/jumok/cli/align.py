@@ -1,6 +1,6 @@
 """`jumok align`: which words of a text and its translation belong together, in Pharaoh format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def align(
-    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    model: Annotated[
+        Path | None, Argument(help="Folder written by `jumok train`; without one, links are learnt from the text.")
+    ] = None,
     source: Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')] = "-",
     target: Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")] = None,
     reverse: Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")] = None,
@@ -22,7 +24,9 @@ def align(
         str, Option(help="intersection, union, grow-diag, grow-diag-final or grow-diag-final-and, with --reverse.")
     ] = "grow-diag",
     links: Annotated[str, Option(help="argmax: one link a target word; mutual; threshold.")] = "argmax",
-    threshold: Annotated[float, Option(min=0, max=1, help="Least weight of a link, with --links threshold.")] = 0.2,
+    threshold: Annotated[
+        float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
+    ] = None,
     layer: Annotated[int | None, Option(min=0, help="Decoder layer; chosen on the data unless given.")] = None,
     head: Annotated[int | None, Option(min=0, help="Head of it; chosen on the data unless given.")] = None,
     shift: Annotated[
@@ -36,20 +40,43 @@ def align(
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
-    from jumok.analysis.alignment import aligned
-    from jumok.cli.aligners import Wanted, make_aligner
-
-    wanted = Wanted(links=links, threshold=threshold, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
+    given = {"--reverse": reverse, "--layer": layer, "--head": head, "--shift": shift, "--dev-gold": dev_gold}
+    _check(model, [option for option, value in given.items() if value is not None])
     pairs = _pairs(source, target)
-    aligner = make_aligner(model, reverse, wanted, pairs, dev=_dev(dev_source, dev_target, dev_gold), device=device, say=say)
-    found = progress(aligned(aligner, pairs), "aligning", "pairs", total=len(pairs))
+    if model is None:
+        found = _from_text(pairs, threshold)
+    else:
+        from jumok.analysis.alignment import aligned
+        from jumok.cli.aligners import Wanted, make_aligner
+
+        least = 0.2 if threshold is None else threshold
+        wanted = Wanted(links=links, threshold=least, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
+        dev = _dev(dev_source, dev_target, dev_gold)
+        aligner = make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say)
+        found = aligned(aligner, pairs)
+    found = progress(found, "aligning", "pairs", total=len(pairs))
     if gold is not None:
         _print_scores(list(found), _gold(gold, pairs), pairs, json)
         return
     for number, (pair, one) in enumerate(zip(pairs, found, strict=True), start=1):
         _print(pair, one, json)
-        if not one and pair.source.strip() and pair.target.strip():
+        if model is not None and not one and pair.source.strip() and pair.target.strip():
             say(f"line {number} has no links: it is too long for the model, or no two of its words found each other")
+
+
+def _check(model: Path | None, options: list[str]) -> None:
+    from jumok.errors import ArgumentError
+
+    if model is None and options:
+        raise ArgumentError(f"{options[0]} is about a model; name its folder first: jumok align MODEL {options[0]} …")
+
+
+def _from_text(pairs: "Sequence[Pair]", threshold: float | None) -> "Iterator[set[tuple[int, int]]]":
+    from jumok.analysis.text_alignment import ROUNDS, align_text
+
+    rounds = sum(ROUNDS)
+    least = 0.5 if threshold is None else threshold
+    yield from align_text(pairs, threshold=least, tell=lambda done: say(f"round {done} of {rounds}"))
 
 
 def _pairs(source: str, target: str | None) -> "list[Pair]":
