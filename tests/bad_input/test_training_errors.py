@@ -13,6 +13,7 @@ from jumok.errors import CheckpointError, ConfigError, DataError, JumokError, Tr
 from jumok.models.weights import load_weights, read_tensors, to_bytes
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
+from jumok.training.step import autocast
 from runs import Remarks
 from tiny import TinyBatches, TinyModel, validate
 
@@ -287,10 +288,9 @@ def test_a_metric_that_validation_does_not_give_is_named_with_those_it_does(tmp_
         run(tmp_path / "run", replace(CONFIG, metric="bleu"))
 
 
-def test_half_precision_without_a_gpu_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ConfigError, match=r'training.precision = "bf16" needs a CUDA GPU, but the model is on cpu'):
-        run(tmp_path / "run", replace(CONFIG, precision="bf16"))
-    assert not (tmp_path / "run").exists()
+def test_half_precision_on_a_device_that_cannot_is_refused():
+    with pytest.raises(ConfigError, match=r'training.precision = "bf16" needs a CUDA GPU or a CPU, but .* is on meta'):
+        autocast(replace(CONFIG, precision="bf16"), torch.device("meta"))
 
 
 def test_a_damaged_line_of_metrics_is_named(tmp_path):

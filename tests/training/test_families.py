@@ -12,7 +12,7 @@ from jumok.models.transformer_decoder import TransformerDecoder, TransformerDeco
 from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from jumok.training import TrainingConfig, train
 from jumok.training.optimiser import trained
-from runs import Remarks, assert_same_run, interrupt
+from runs import Remarks, assert_same_run, interrupt, metrics_of
 from tiny import VOCABULARY, TinyBatches, validate
 
 RNN = {"width": 8, "embedding": 6, "dropout": 0.2}
@@ -86,3 +86,22 @@ def test_every_weight_gets_a_finite_gradient_and_moves(tmp_path, family):
     assert result.state.sums[5] == 0  # no step was skipped
     still = [name for name, weight in trained(model).items() if torch.equal(weight, before[name])]
     assert still == []
+
+
+@pytest.mark.parametrize("family", ["bahdanau", "copying", "luong general", "transformer"])
+def test_half_precision_on_a_cpu_trains_like_single_precision_and_resumes_to_the_same_bits(tmp_path, family):
+    half = replace(CONFIG, precision="bf16")
+
+    def run(folder, config, *, resume=False):
+        return train(
+            FAMILIES[family](0), TinyBatches(), config, folder=tmp_path / folder, validate=validate, resume=resume
+        )
+
+    run("half", half)
+    run("single", CONFIG)
+    losses = [record["loss"] for name in ("half", "single") for record in metrics_of(tmp_path / name)[:1]]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    run("twice", replace(half, steps=2))
+    run("twice", half, resume=True)
+    assert_same_run(tmp_path / "half", tmp_path / "twice")

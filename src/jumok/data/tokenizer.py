@@ -178,13 +178,22 @@ class Tokenizer:
         hidden = _hidden(self.normaliser(text))
         if not hidden or not amount:
             return self.encode(text)
+        return [BOS, *self.cut(_marked(hidden), amount, draws), EOS]
+
+    def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
+        """The ids of one random cut of what some tokens spell, spaces written ▁."""
         if amount not in self._samplers:
             self._samplers[amount] = self._sampler(amount)
-        ids = [BOS]
-        for surface in self._samplers[amount].sample(_marked(hidden), draws):
-            found = self._ids_of(surface)
-            ids += found if found != [UNK] or ids[-1] != UNK else []  # a run of unknown letters is one token
-        return [*ids, EOS]
+        ids: list[int] = []
+        for piece in self._samplers[amount].sample(surface, draws):
+            found = self._ids_of(piece)
+            ids += found if found != [UNK] or ids[-1:] != [UNK] else []  # a run of unknown letters is one token
+        return ids
+
+    def surface(self, ids: Sequence[int]) -> str:
+        """What tokens that are not special spell, spaces written ▁; an unknown one is "⁇"."""
+        spelt = [UNKNOWN if id == UNK else self.pieces[id] for id in ids]
+        return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text the ids stand for, up to the first EOS; other special tokens say nothing, an unknown one "⁇"."""

@@ -2,8 +2,9 @@
 
 from jumok.training.averaging import average_files, average_tensors
 from jumok.training.config import TrainingConfig
+from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 from jumok.training.loop import TrainingResult, Validator, train
-from jumok.training.loss import BatchSource, Loss, batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
+from jumok.training.loss import BatchSource, batch_loss, held_out_loss, perplexity
 from jumok.training.metrics import read_metrics
 from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
 from jumok.training.schedule import learning_rate

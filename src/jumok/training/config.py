@@ -37,7 +37,7 @@ class TrainingConfig:
     accumulate: int = 1
     """Batches that make one update: as one batch this many times as large, in the memory of one."""
     precision: Precision = "auto"
-    """What matrices are multiplied in: "bf16" (GPU only), "float32", or "auto": bf16 on a GPU that has it."""
+    """What matrices are multiplied in: "bf16", "float32", or "auto": bf16 on a GPU that has it, else float32."""
     ema: float = 0.0
     """Decay of the moving average of the weights that is validated and kept, such as 0.999; 0 for none."""
     validate_every: int = 500

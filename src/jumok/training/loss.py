@@ -4,12 +4,12 @@ import math
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from jumok.data import Batch
 from jumok.models.seq2seq import Copied, Hidden
+from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 from jumok.training.guided import Guide
 
 
@@ -20,15 +20,6 @@ class BatchSource(Protocol):
     def steps(self, epoch: int) -> int: ...
 
     def batch(self, epoch: int, step: int) -> Batch: ...
-
-
-class Loss(NamedTuple):
-    """Sums over tokens; a batch's mean is total / tokens."""
-
-    total: Float[Tensor, ""]
-    """What is minimised: smoothed cross-entropy, with the model's own penalty and what guides its attention, if any."""
-    surprise: Float[Tensor, ""]
-    """Cross-entropy alone, in nats: what perplexity is made of. No gradient."""
 
 
 class Places(NamedTuple):
@@ -46,30 +37,6 @@ class Places(NamedTuple):
     def to(self, device: torch.device | str) -> "Places":
         """The same on another device."""
         return Places(*(part.to(device, non_blocking=True) for part in self))
-
-
-def smoothed_cross_entropy(
-    logits: Float[Tensor, "token vocabulary"],
-    target: Int[Tensor, " token"],
-    *,
-    smoothing: float = 0.0,
-    gaps: bool = False,
-) -> Loss:
-    """Sum over tokens of -(1 - smoothing) · log p(target) - smoothing · mean over v of log p(v).
-
-    Where logits may be -inf, as the log-probabilities of a model that copies, `gaps` takes the mean over the tokens
-    that are possible; it costs a second pass over the logits.
-    """
-    log_probs = F.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    surprise = -log_probs.gather(1, target[:, None]).sum()
-    if not smoothing:
-        return Loss(surprise, surprise.detach())
-    if gaps:
-        possible = log_probs.detach() > -torch.inf
-        spread = -(log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1)).sum()
-    else:
-        spread = -log_probs.sum() / log_probs.shape[-1]
-    return Loss((1 - smoothing) * surprise + smoothing * spread, surprise.detach())
 
 
 def batch_loss(

@@ -144,12 +144,13 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
 
 def autocast(config: TrainingConfig, device: torch.device) -> AbstractContextManager[object]:
     """The precision that matrices are multiplied in."""
-    if config.precision == "bf16" and device.type != "cuda":
+    if config.precision == "bf16" and device.type not in ("cuda", "cpu"):
         raise ConfigError(
-            f'training.precision = "bf16" needs a CUDA GPU, but the model is on {device}; set it to "float32" or "auto"'
+            f'training.precision = "bf16" needs a CUDA GPU or a CPU, but the model is on {device}; '
+            'set it to "float32" or "auto"'
         )
     wanted = config.precision == "bf16" or (config.precision == "auto" and device.type == "cuda" and _has_bf16())
-    return torch.autocast("cuda", torch.bfloat16) if wanted else nullcontext()
+    return torch.autocast(device.type, torch.bfloat16) if wanted else nullcontext()
 
 
 def _has_bf16() -> bool:
