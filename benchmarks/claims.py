@@ -5,8 +5,8 @@
     python -m benchmarks.claims speed [--device cuda]                      time of a step against length
 
 MODELS holds the folders fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml. The first
-two are `jumok compare` on the 2016 test set; speed needs neither data nor training, only the shapes of those models.
-Multi30k's sentences are short, so that longer texts are made of consecutive ones (--joined).
+two are `jumok compare` on Multi30k's test sets; speed needs neither data nor training, only the shapes of those models.
+The sentences are short, so that longer texts are made of consecutive ones, too.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,17 @@ from jumok.data import read_lines
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
 PICTURES = ROOT / "docs/pictures"
 JUMOK = [sys.executable, "-m", "jumok.cli"]
-JOINED_FROM = 500  # sentences that longer texts are made of
-JOINED, BANDS = "1,2,4,6", "10,20,30,40,50,60"
+TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "20,30,40,50,60"
+JOINED, JOINED_FROM = (2, 4, 6), 500  # how many sentences make a longer text, and of which they are made
 LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 VOCABULARY = 8000
 
 
-def test_files() -> list[str]:
-    """The options that name the test set."""
-    test = Path(os.environ.get("JUMOK_DATA", "../shared/data")) / "multi30k/test_2016_flickr"
-    return ["--source", f"{test}.en.gz", "--reference", f"{test}.de.gz"]
+def files_of(test: str = TESTS[0]) -> list[str]:
+    """The options that name a test set."""
+    path = Path(os.environ.get("JUMOK_DATA", "../shared/data")) / "multi30k" / test
+    return ["--source", f"{path}.en.gz", "--reference", f"{path}.de.gz"]
 
 
 def compare(what: str, picture: str, *options: str) -> Any:
@@ -42,57 +44,75 @@ def compare(what: str, picture: str, *options: str) -> Any:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def length(models: Path, work: Path) -> None:
-    """As `jumok compare length MODELS --joined`, but translations are kept in `work`, and fewer are joined."""
+def length(models: Path, work: Path, beam: int) -> None:
+    """As `jumok compare length MODELS`, but translations are kept in `work` and not made again."""
     write_texts(work)
-    for folder in SYSTEMS:
-        translate(models / folder, work / "source", work / f"{folder}.out")
-    outputs = [f"{name}={work / folder}.out" for folder, name in SYSTEMS.items()]
-    files = ["--source", str(work / "source"), "--reference", str(work / "reference")]
-    found = compare("length", "claims-length.svg", *outputs, *files, "--bands", BANDS)
-    rows = [
-        Row(f"length/{band['words']} words", name, round(band["score"]["value"], 2), "BLEU", length_conditions(band))
-        for name, bands in found["by_length"].items()
-        for band in bands
-    ]
+    rows = []
+    for kind, bands in (("length", BANDS), ("joined", JOINED_BANDS)):
+        for folder in SYSTEMS:
+            translate(models / folder, work / f"{kind}.en", work / f"{kind}.{folder}-{beam}", beam)
+        outputs = [f"{name}={work / kind}.{folder}-{beam}" for folder, name in SYSTEMS.items()]
+        files = ["--source", f"{work / kind}.en", "--reference", f"{work / kind}.de", "--bands", bands]
+        found = compare("length", f"claims-{kind}.svg", *outputs, *files)
+        for name, curve in found["by_length"].items():
+            for band in curve:
+                value, said = round(band["score"]["value"], 2), length_conditions(kind, band, beam)
+                rows.append(Row(f"{kind}/{band['words']} words", name, value, "BLEU", said))
+    rows += [row for folder, name in SYSTEMS.items() for row in words_written(work, folder, name, beam)]
     write("claims_length", rows, device=cpu(), packages=("torch", "sacrebleu"))
 
 
+def words_written(work: Path, folder: str, name: str, beam: int) -> Iterator[Row]:
+    """How many of the reference's words the outputs have where texts are joined."""
+    outputs, references = (list(read_lines(work / f"joined.{side}")) for side in (f"{folder}-{beam}", "de"))
+    start = 0
+    for size in JOINED:
+        end = start + JOINED_FROM // size
+        words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
+        said = f"words of {end - start} outputs over words of their references; beam {beam}"
+        yield Row(f"words/{size} sentences", name, round(words / wanted, 2), "share", said)
+        start = end
+
+
 def write_texts(work: Path) -> None:
-    """All sentences, and then the first ones joined to longer texts."""
+    """All sentences of the test sets, and longer texts of consecutive sentences of the first one."""
     work.mkdir(parents=True, exist_ok=True)
-    for name, path in zip(("source", "reference"), test_files()[1::2], strict=True):
-        texts = list(read_lines(path))
-        longer = joined(texts[:JOINED_FROM], [int(number) for number in JOINED.split(",")][1:])
-        (work / name).write_text("".join(f"{text}\n" for text in [*texts, *longer]), encoding="utf-8")
+    for number, side in ((1, "en"), (3, "de")):
+        sentences = [line for test in TESTS for line in read_lines(files_of(test)[number])]
+        longer = joined(list(read_lines(files_of()[number]))[:JOINED_FROM], JOINED)
+        for kind, texts in (("length", sentences), ("joined", longer)):
+            (work / f"{kind}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
 
 
-def translate(model: Path, source: Path, out: Path) -> None:
+def translate(model: Path, source: Path, out: Path, beam: int) -> None:
     if not out.exists():
-        unfinished = out.with_suffix(".unfinished")
+        unfinished = out.with_name(f"{out.name}.unfinished")
         with unfinished.open("wb") as file:
-            subprocess.run([*JUMOK, "translate", model, "--source", source], stdout=file, check=True)
+            command = [*JUMOK, "translate", model, "--source", source, "--beam", str(beam)]
+            subprocess.run(command, stdout=file, check=True)
         unfinished.rename(out)
 
 
-def length_conditions(band: dict[str, Any]) -> str:
-    score = band["score"]
-    said = (
-        f"{band['sentences']} texts, each {JOINED.replace(',', ', ')} consecutive sentences of test_2016_flickr, beam 5"
-    )
-    return f"{said}; 95% interval {score['low']:.2f} to {score['high']:.2f}; {score['signature']}"
+def length_conditions(kind: str, band: dict[str, Any], beam: int) -> str:
+    of = f"sentences of {', '.join(TESTS)}"
+    longer = f"texts of {' or '.join(map(str, JOINED))} consecutive sentences of {TESTS[0]}"
+    interval = f"95% interval {band['score']['low']:.2f} to {band['score']['high']:.2f}"
+    said = f"{band['sentences']} {of if kind == 'length' else longer}; beam {beam}; {interval}"
+    return f"{said}; {band['score']['signature']}"
 
 
 def gradient(models: Path) -> None:
     rows, given = [], [f"{name}={models / folder}" for folder, name in SYSTEMS.items()]
     for kind, options in (("gradient", []), ("gradient-fresh", ["--fresh"])):
-        options = [*given, *test_files(), "--joined", JOINED, "--sentences", "1000", *options]
+        options = [*given, *files_of(), "--joined", "1,2,4,6", "--sentences", "1000", *options]
         found = compare("gradient", f"claims-{kind}.svg", *options)
         for name, curve in found.items():
             for reach in curve:
                 place = f"{kind}/{reach['nearest']}–{reach['farthest']} tokens"
                 interval = f"95% interval {reach['low']:.3g} to {reach['high']:.3g}"
-                said = f"{reach['tokens']} tokens of texts of {JOINED} sentences, at least 20 tokens each; {interval}"
+                said = (
+                    f"{reach['tokens']} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
+                )
                 rows.append(Row(place, name, float(f"{reach['share']:.4g}"), "share", said))
     write("claims_gradient", rows, device=cpu())
 
@@ -105,7 +125,7 @@ def speed(device: str, tokens: int) -> None:
     from jumok.models.build import build_model
 
     where = "gpu" if device.startswith("cuda") else "cpu"
-    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-1], 3)
+    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-2], 2)
     times = {}
     for folder, name in SYSTEMS.items():
         recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
@@ -132,12 +152,13 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["length", "gradient", "speed"])
     parser.add_argument("models", type=Path, nargs="?", default=Path("runs"))
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="keeps translations between runs")
+    parser.add_argument("--beam", type=int, default=1, help="of the translations; 1 is greedy search")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--tokens", type=int, help="target tokens of a timed batch; 4096 on a GPU, 1024 else")
+    parser.add_argument("--tokens", type=int, help="target tokens of a timed batch; 4096 on a GPU, 512 else")
     asked = parser.parse_args()
     if asked.what == "speed":
-        speed(asked.device, asked.tokens or (4096 if asked.device.startswith("cuda") else 1024))
+        speed(asked.device, asked.tokens or (4096 if asked.device.startswith("cuda") else 512))
     elif asked.what == "length":
-        length(asked.models, asked.work)
+        length(asked.models, asked.work, asked.beam)
     else:
         gradient(asked.models)

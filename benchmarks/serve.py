@@ -2,7 +2,8 @@
 
     python -m benchmarks.serve [MODEL]       without a folder, the model that comes with jumok
 
-Each client sends one text after another over a connection of its own, and the two servers take turns.
+Each client sends one text after another over a connection of its own, and the two servers take turns. Throughput is the
+median of the rounds, latency over all of their texts; the conditions say how far the rounds lay apart.
 """
 
 import argparse
@@ -68,31 +69,27 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", nargs="?", default=str(BUNDLED))
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--texts", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--texts", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     texts = [pair.source for pair in corpus_pairs("cldr", given.texts, split="test")]
-    speeds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
-    waits: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+    rounds: dict[str, list[tuple[float, list[float]]]] = {system: [] for system in SYSTEMS}
     for _ in range(given.rounds):
         for system, options in SYSTEMS.items():
             with server(given.model, *options) as port:
                 load(port, given.clients, texts[: given.clients])  # warm
-                speed, taken = load(port, given.clients, texts)
-                print(f"{system}: {speed:.0f} texts/s", flush=True)
-                speeds[system].append(speed)
-                waits[system] += taken
-    how = (
-        f"{Path(given.model).name}, median of {given.rounds} rounds of {given.texts} dates, "
-        f"times and lists, {os.cpu_count()} cores shared with other work, load {os.getloadavg()[0]:.0f}"
-    )
-    rows = [
-        Row(f"serve-throughput/{given.clients} clients", system, round(median(speeds[system]), 1), "texts/s", how)
-        for system in SYSTEMS
-    ]
-    for name, share in (("median", 50), ("95% within", 95)):
-        for system in SYSTEMS:
-            wait = 1000 * quantiles(waits[system], n=100)[share - 1]
+                rounds[system].append(load(port, given.clients, texts))
+                print(f"{system}: {rounds[system][-1][0]:.0f} texts/s", flush=True)
+    rows = []
+    for system, found in rounds.items():
+        speeds, taken = [speed for speed, _ in found], [one for _, waits in found for one in waits]
+        how = (
+            f"{Path(given.model).name}, {given.rounds} rounds of {given.texts} dates, times and lists, "
+            f"{os.cpu_count()} cores shared with other work: {min(speeds):.0f} to {max(speeds):.0f} texts/s"
+        )
+        rows.append(Row(f"serve-throughput/{given.clients} clients", system, round(median(speeds), 1), "texts/s", how))
+        for name, share in (("median", 50), ("95% within", 95)):
+            wait = 1000 * quantiles(taken, n=100)[share - 1]
             rows.append(Row(f"serve-latency/{name}", system, round(wait, 1), "ms", how))
     write("serve", rows, device=cpu(), packages=("torch", "fastapi", "uvicorn"))
 

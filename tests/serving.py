@@ -76,12 +76,12 @@ def serving(models: Any, *, key: str | None = None, origins: tuple[str, ...] = (
             thread.join()
 
 
-def until(ready: Any, seconds: float = 30) -> None:
-    """Wait until something holds."""
+def until(ready: Any, seconds: float = 30, wait: Any = lambda: time.sleep(0.005)) -> None:
+    """Wait until something holds, doing `wait` meanwhile."""
     deadline = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.005)
+        wait()
 
 
 class Blocker:

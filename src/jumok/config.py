@@ -52,6 +52,17 @@ class Recipe:
     training: TrainingConfig
     decoding: DecodingConfig
 
+    def __post_init__(self) -> None:
+        if self.training.guided_alignment and not self.data.alignments:
+            raise ConfigError(
+                f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
+                "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
+            )
+        if self.data.alignments and not self.training.guided_alignment:
+            raise ConfigError(
+                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
+            )
+
 
 def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> Recipe:
     """The recipe in a file, with changes such as "training.steps=2000" made to it.

@@ -37,7 +37,7 @@ def test_neighbourhoods_of_everything_give_the_loss_and_gradients_of_the_whole_g
         model = network_of(graph, config)
         batches = GraphBatches(graph, graph.train, SamplingConfig(fanout=fanout, batch=7), layers=layers)
         losses = [
-            GraphTask().loss(model, batches.batch(0, step), CPU, smoothing=0.1).total
+            GraphTask().loss(model, batches.batch(0, step), CPU, TrainingConfig(label_smoothing=0.1)).total
             for step in range(batches.steps(0))
         ]
         sum(losses).backward()

@@ -213,7 +213,7 @@ def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]
     at, row = 0.0, 0
     for name in names:
         shown = name if cells(name) <= 40 else fitted(name, 39).rstrip() + "…"
-        room = 36 + LETTER * cells(shown)
+        room = 46 + LETTER * cells(shown)
         if at and at + room > width - LEFT - RIGHT:
             at, row = 0.0, row + 1
         yield at, row, shown

@@ -7,6 +7,7 @@ from textwrap import indent
 
 import typer
 
+from jumok.cli.align import align
 from jumok.cli.average import average
 from jumok.cli.compare import compare
 from jumok.cli.demo import demo
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, translate, look, evaluate, serve, inspect, average, demo):
+for command in (train, translate, look, evaluate, align, serve, inspect, average, demo):
     app.command()(command)
 app.add_typer(compare, no_args_is_help=True)
 

@@ -1,14 +1,18 @@
 """The batch at (seed, epoch, step), read from a store: nothing to iterate, so nothing to save when training stops."""
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-from jaxtyping import Int, UInt
+from jaxtyping import Bool, Int, UInt
+from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate
+from jumok.data.links import link_matrix
 from jumok.data.resampling import Resampler, mixed
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store
+from jumok.errors import ArgumentError
 
 
 class Batches:
@@ -16,6 +20,8 @@ class Batches:
 
     With `sampling` above 0 (subword regularisation) every sentence is joined and cut anew each epoch, in a way that
     depends on (seed, epoch, sentence) alone; batches then hold somewhat more tokens than planned.
+
+    A store with a third side holds word links, which become links between the tokens of this batch, however cut.
     """
 
     def __init__(
@@ -30,8 +36,11 @@ class Batches:
         sampling: float = 0.0,
     ) -> None:
         self.store, self.seed = store, seed
-        self.plan = BatchPlan(store.lengths() - 1, config, seed=seed, rank=rank, world=world)
+        self.plan = BatchPlan(store.lengths()[:, :2] - 1, config, seed=seed, rank=rank, world=world)
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
+        if tokenizers is None and store.sides > 2:
+            raise ArgumentError("batches that have word links need their tokenizers")
+        self._tokenizers = tokenizers
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -40,12 +49,25 @@ class Batches:
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
         numbers = self.plan.batch(epoch, step)
-        rows = [self.store[int(number)] for number in numbers]
-        if not self._samplers:
-            return collate([(source, target) for source, target in rows])
-        keys = self._keys(epoch, numbers)
-        sides = (sample([row[at] for row in rows], keys[at]) for at, sample in enumerate(self._samplers))
-        return collate(list(zip(*sides, strict=True)))
+        stored = [self.store[int(number)] for number in numbers]
+        rows: list[tuple[Ids, Ids]] = [(row[0], row[1]) for row in stored]
+        if self._samplers:
+            keys = self._keys(epoch, numbers)
+            sides = (sample([row[at] for row in stored], keys[at]) for at, sample in enumerate(self._samplers))
+            rows = list(zip(*sides, strict=True))
+        batch = collate(rows)
+        return batch if self.store.sides == 2 else batch._replace(links=self._links([row[2] for row in stored], rows))
+
+    def _links(
+        self, links: Sequence[UInt[np.ndarray, "_"]], rows: Sequence[tuple[Ids, Ids]]
+    ) -> Bool[Tensor, "batch target source"]:
+        assert self._tokenizers is not None
+        from_, to = self._tokenizers
+        return link_matrix(
+            [row.astype(np.int64) for row in links],
+            [from_.word_numbers(source)[1:] for source, _ in rows],
+            [to.word_numbers(target)[1:] for _, target in rows],
+        )
 
     def _keys(self, epoch: int, numbers: Int[np.ndarray, " batch"]) -> UInt[np.ndarray, "2 batch"]:
         """A number for each sentence of both sides, from (seed, epoch, sentence)."""

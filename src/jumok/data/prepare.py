@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from jumok.data.files import STDIN, atomic_write, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.links import Link, spaced_links, spaced_words, with_links
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
@@ -17,6 +18,7 @@ from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ConfigError, DataError
 
 ONE_OF = ("source", "pairs", "dataset", "corpus")
+WORDS = 1 << 16  # links are kept between the first so many words of a pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class DataConfig:
     """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz; "-" is standard input, as TSV."""
     valid_pairs: str = ""
     """Pairs to validate on, in such a file."""
+    alignments: str = ""
+    """Word links of the training pairs, a line for each in Pharaoh format, for training.guided_alignment."""
     columns: Columns | None = None
     """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
     only: tuple[int, str] | None = None
@@ -85,7 +89,7 @@ class DataConfig:
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
-        return [path for path in named if path]
+        return [path for path in (*named, self.alignments) if path]
 
     def validation(self) -> Iterator[Pair]:
         """The pairs to validate on."""
@@ -101,18 +105,23 @@ class DataConfig:
 
     def training(self) -> Iterator[Pair]:
         """The pairs to learn from; a source sentence that was held out for validation is not among them."""
-        if self.corpus:
-            return self._built_in("train", self.size)
-        if self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
-            return self._everything()
-        return self._not_held_out({pair.source for pair in self.validation() if pair.source.strip()})
+        return (pair for pair, _ in self._kept((pair, []) for pair in self._everything()))
 
-    def _not_held_out(self, sources: set[str]) -> Iterator[Pair]:
+    def training_links(self) -> Iterator[tuple[Pair, list[Link]]]:
+        """The pairs to learn from, each with its word links."""
+        return self._kept(with_links(self._everything(), self.alignments))
+
+    def _kept(self, pairs: Iterable[tuple[Pair, list[Link]]]) -> Iterator[tuple[Pair, list[Link]]]:
+        """Those whose source was not held out; an error if there are none."""
+        if self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
+            yield from pairs
+            return
+        held_out = {pair.source for pair in self.validation() if pair.source.strip()}
         found = False
-        for pair in self._everything():
-            if pair.source not in sources:
+        for pair, links in pairs:
+            if pair.source not in held_out:
                 found = True
-                yield pair
+                yield pair, links
         if not found:
             raise DataError(
                 f"{self.source or self.pairs or self.dataset} leaves nothing to learn from: every hundredth pair, "
@@ -121,6 +130,8 @@ class DataConfig:
             )
 
     def _everything(self) -> Iterator[Pair]:
+        if self.corpus:
+            return self._built_in("train", self.size)
         if self.dataset:
             return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
         if self.pairs:
@@ -171,12 +182,14 @@ def prepare(
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
-        train = _write(folder / "train.store", data.training(), tokenizers, filters, made_from)
+        rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
+        train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
     valid_pairs = [pair for pair in data.validation() if pair.source.strip() and pair.target.strip()]
     valid = open_store(folder / "valid.store", made_from)
     if valid is None:
         everything = FilterConfig(max_length=2**31, duplicates=False)
-        valid = _write(folder / "valid.store", valid_pairs, tokenizers, everything, made_from)
+        rows = ((pair, None) for pair in valid_pairs)
+        valid = _write(folder / "valid.store", rows, tokenizers, everything, made_from)
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
 
@@ -224,7 +237,8 @@ def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig
 def _inputs(data: DataConfig) -> str:
     made_by = version("babel") if data.corpus else ""
     saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
-    return fingerprint_of(asdict(data), [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
+    settings = {key: value for key, value in asdict(data).items() if key != "alignments" or value}
+    return fingerprint_of(settings, [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
 
 
 def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
@@ -261,21 +275,37 @@ class _Again:
         return self.start()
 
 
-def _write(path: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, config: FilterConfig, fingerprint: str) -> Store:
+def _write(
+    path: Path,
+    pairs: Iterable[tuple[Pair, list[Link] | None]],
+    tokenizers: Tokenizers,
+    config: FilterConfig,
+    fingerprint: str,
+    *,
+    guided: bool = False,
+) -> Store:
+    """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
     rules = PairFilter(config)
     note: dict[str, Any] = {}
 
-    def rows() -> Iterator[tuple[list[int], list[int]]]:
-        for pair in pairs:
-            row = (tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target))
+    def rows() -> Iterator[list[list[int]]]:
+        for pair, links in pairs:
+            row = [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
             if rules.keeps(pair, len(row[0]) - 2, len(row[1]) - 2):
-                yield row
+                yield row if links is None else [*row, _flat(links, pair, tokenizers)]
         if not rules.report.kept:
             raise DataError(f"no pair is left to learn from: {rules.report}")
         note["filter"] = asdict(rules.report)
 
-    size = max(side.size for side in tokenizers)
-    return write_store(path, rows(), size=size, fingerprint=fingerprint, note=note)
+    size = max(*(side.size for side in tokenizers), WORDS if guided else 0)
+    return write_store(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
+
+
+def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:
+    """Numbers of spaced words of source and target in turn."""
+    source = spaced_words(pair.source, tokenizers.source.normaliser)
+    target = spaced_words(pair.target, tokenizers.target.normaliser)
+    return [number for link in spaced_links(links, source, target) if max(link) < WORDS for number in link]
 
 
 def _state(path: str) -> tuple[str, int, int]:

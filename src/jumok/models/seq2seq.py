@@ -4,7 +4,7 @@ Any encoder goes with any decoder, because all that passes between them is an `E
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,7 @@ class Encoding(NamedTuple):
     """The source ids, for decoders that copy; None where the source is not text."""
 
 
+@runtime_checkable
 class HeadWeights(Protocol):
     """Attention weights [batch, head, target, source], built when called; as `jumok.attention.Weights`."""
 

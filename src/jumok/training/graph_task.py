@@ -13,6 +13,7 @@ from jumok.data.graphs import Graph
 from jumok.data.neighbours import ALL, SamplingConfig, sample
 from jumok.errors import ConfigError, TrainingError
 from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows, node_features
+from jumok.training.config import TrainingConfig
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 
 
@@ -86,11 +87,12 @@ class GraphTask:
         """Labelled nodes or graphs."""
         return len(batch.items)
 
-    def loss(self, model: nn.Module, batch: GraphBatch, device: torch.device, *, smoothing: float) -> Loss:
+    def loss(self, model: nn.Module, batch: GraphBatch, device: torch.device, config: TrainingConfig) -> Loss:
         """Summed over the items, the penalty counted once for each of them."""
         assert isinstance(model, GraphAttentionNetwork)
         batch = batch.to(device)
-        loss = smoothed_cross_entropy(predict(model, batch).logits[batch.items], batch.labels, smoothing=smoothing)
+        logits = predict(model, batch).logits[batch.items]
+        loss = smoothed_cross_entropy(logits, batch.labels, smoothing=config.label_smoothing)
         if not model.config.l2:
             return loss
         return loss._replace(total=loss.total + len(batch.items) * model.penalty())

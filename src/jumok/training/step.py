@@ -93,7 +93,7 @@ def gradients(
         draw_from(seed_of(config.seed, step, number), device)
         try:
             with autocast(config, device):
-                loss = task.loss(model, piece, device, smoothing=config.label_smoothing)
+                loss = task.loss(model, piece, device, config)
             (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if not _out_of_memory(error):

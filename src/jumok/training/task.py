@@ -7,7 +7,9 @@ from torch import nn
 
 from jumok.data import Batch
 from jumok.errors import TrainingError
+from jumok.training.config import TrainingConfig
 from jumok.training.cross_entropy import Loss
+from jumok.training.guided import Guide
 from jumok.training.loss import Places, batch_loss
 
 B = TypeVar("B", bound=Any)
@@ -24,7 +26,7 @@ class Task(Protocol[B]):
         """How many items a batch has."""
         ...
 
-    def loss(self, model: nn.Module, batch: B, device: torch.device, *, smoothing: float) -> Loss:
+    def loss(self, model: nn.Module, batch: B, device: torch.device, config: TrainingConfig) -> Loss:
         """The loss summed over the items, the model being on `device`."""
         ...
 
@@ -46,10 +48,11 @@ class SequenceTask:
         """Target tokens."""
         return int(batch.target_visible.sum())
 
-    def loss(self, model: nn.Module, batch: Batch, device: torch.device, *, smoothing: float) -> Loss:
+    def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens, which are found before the batch leaves the CPU."""
         places = Places.of(batch)
-        return batch_loss(model, batch.to(device), places.to(device), smoothing=smoothing)
+        guide = Guide.of(config)
+        return batch_loss(model, batch.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide)
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""
@@ -69,7 +72,7 @@ class SequenceTask:
 
 def cut(batch: Batch, start: int, end: int) -> Batch:
     """Some sentences of a batch, without the padding only the others needed."""
-    rows = Batch(*(part[start:end] for part in batch))
+    rows = batch.each(lambda part: part[start:end])
     source, target = (int(visible.any(0).sum()) for visible in (rows.source_visible, rows.target_visible))
     return Batch(
         rows.source[:, :source],
@@ -77,6 +80,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
         rows.target_in[:, :target],
         rows.target_out[:, :target],
         rows.target_visible[:, :target],
+        None if rows.links is None else rows.links[:, :target, :source],
     )
 
 
