@@ -1,8 +1,10 @@
 """Accuracy of graph attention on Cora and Citeseer, public split, over many seeds, by the recipes of the same names.
 
-JUMOK_DATA=path/to/data python -m benchmarks.graphs run                     100 seeds each, writes results/graphs.json;
-                                                             Ctrl-C writes it with the seeds that are done
-JUMOK_DATA=path/to/data python -m benchmarks.graphs search --out found.json  compares settings by validation accuracy
+JUMOK_DATA=path/to/data python -m benchmarks.graphs run        100 seeds each, writes results/graphs.json
+JUMOK_DATA=path/to/data python -m benchmarks.graphs search     compares settings, to be chosen by validation accuracy
+
+Every outcome is kept in a file as soon as it is there, and a seed that is in it is not run again: either command can be
+stopped and goes on where it was, and `run --seeds 0` makes the results of what there is.
 """
 
 import argparse
@@ -12,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +60,7 @@ class Outcome(NamedTuple):
     validation: float
     test: float
     seconds: float
+    device: str
 
 
 GRAPHS: dict[str, Any] = {}
@@ -79,27 +82,46 @@ def run_one(job: Job) -> Outcome:
         started = time.monotonic()
         found = run_graph_recipe(recipe, folder, device=job.device, report=Report(), graph=GRAPHS[job.recipe])
     scores = found.scores
-    return Outcome(job, scores["validation accuracy"], scores["test accuracy"], time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Outcome(job, scores["validation accuracy"], scores["test accuracy"], seconds, _device(job.device))
 
 
-def run_all(jobs: list[Job], processes: int) -> Iterator[Outcome]:
-    """The outcomes as they come."""
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=_alone) as pool:
-        try:
-            for number, outcome in enumerate(pool.imap_unordered(run_one, jobs), start=1):
-                print(f"{number}/{len(jobs)} {outcome}", flush=True)
-                yield outcome
-        except KeyboardInterrupt:
-            print("stopped; going on with the seeds that are done", flush=True)
+def run_all(jobs: list[Job], arguments: argparse.Namespace) -> list[Outcome]:
+    """The outcomes of all jobs, and of other seeds of theirs that were run before."""
+    wanted = {_settings(job) for job in jobs}
+    done = [one for one in read_outcomes(arguments.outcomes) if _settings(one.job) in wanted]
+    known = {(_settings(one.job), one.job.seed) for one in done}
+    left = [job for job in jobs if (_settings(job), job.seed) not in known and job.seed < arguments.seeds]
+    arguments.outcomes.parent.mkdir(parents=True, exist_ok=True)
+    with multiprocessing.get_context("spawn").Pool(arguments.processes, initializer=_alone) as pool:
+        for number, outcome in enumerate(pool.imap_unordered(run_one, left), start=1):
+            print(f"{number}/{len(left)} {outcome}", flush=True)
+            with open(arguments.outcomes, "a", encoding="utf-8") as file:
+                file.write(json.dumps({**outcome._asdict(), "job": outcome.job._asdict()}) + "\n")
+            done.append(outcome)
+    return done
+
+
+def read_outcomes(path: Path) -> list[Outcome]:
+    """What was run before."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    found = [json.loads(line) for line in lines]
+    return [Outcome(**{**one, "job": Job(**{**one["job"], "changes": tuple(one["job"]["changes"])})}) for one in found]
+
+
+def _settings(job: Job) -> str:
+    """All that decides an outcome but the seed and the machine."""
+    from jumok.config import write_recipe
+    from jumok.graph_model import read_graph_recipe
+
+    recipe = read_graph_recipe(ROOT / f"recipes/{job.recipe}.toml", job.changes)
+    return write_recipe(replace(recipe, graph=replace(recipe.graph, path=job.recipe)))
 
 
 def _alone() -> None:
-    """One thread a process; Ctrl-C is for the process that collects."""
-    import signal
-
+    """One thread a process."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 
 
@@ -129,23 +151,22 @@ def search(arguments: argparse.Namespace) -> None:
         for recipe in arguments.recipes
         for name, changes in CANDIDATES.items()
     ]
-    found = summary(list(run_all(jobs, arguments.processes)))
+    found = summary(run_all(jobs, arguments))
     ranked = dict(sorted(found.items(), key=lambda item: -item[1]["validation mean"]))
     for name, one in ranked.items():
         test = f"{one['test mean']:.2f}±{one['test deviation']:.2f}"
         print(f"{name:40} validation {one['validation mean']:.2f}  test {test}")
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(ranked, indent=1), encoding="utf-8")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """The recipes as they are, or with --set."""
     jobs = [
         Job(recipe, "", tuple(arguments.set), seed, arguments.device)
-        for seed in range(arguments.seeds)
+        for seed in range(max(arguments.seeds, 1))
         for recipe in arguments.recipes
     ]
-    found = summary(list(run_all(jobs, arguments.processes)))
+    outcomes = [one._replace(job=one.job._replace(settings="")) for one in run_all(jobs, arguments)]
+    found = summary(outcomes)
     rows = []
     for recipe in arguments.recipes:
         one = found[f"{recipe} / "]
@@ -156,7 +177,7 @@ def run(arguments: argparse.Namespace) -> None:
         said = "Velickovic et al. (2018), table 2"
         rows.append(Row(recipe, "GAT paper", mean, "%", said))
         rows.append(Row(f"{recipe}-deviation", "GAT paper", deviation, "%", said))
-    print(write("graphs", rows, device=_device(arguments.device)))
+    print(write("graphs", rows, device=" and ".join(sorted({one.device for one in outcomes}))))
 
 
 def _device(name: str) -> str:
@@ -174,7 +195,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", nargs="*", default=[], metavar="SETTING=VALUE")
-    parser.add_argument("--out", type=Path, default=Path("found.json"))
+    parser.add_argument("--outcomes", type=Path, default=ROOT / "runs/graph-outcomes.jsonl")
     arguments = parser.parse_args()
     {"run": run, "search": search}[arguments.what](arguments)
 
