@@ -1,0 +1,263 @@
+"""Launches the Triton kernels of fused additive attention: sizes, padding, tiles, and how the work is cut.
+
+All tensors are [batch, time, dim] here. Memory is linear in time: the exponentials of queries and keys, and, backward,
+planes [some queries, keys] of at most PLANES bytes whatever the length.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.attention.kernels import additive_gradients, additive_passes, additive_tiles
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+FEW = 4
+"""So many queries read their keys straight from memory; a tile would stand almost empty."""
+WIDEST = 256
+"""Values up to this width are mixed in the pass that makes the weights."""
+PLANES = 256 * 2**20
+"""How many bytes the planes of the backward pass may take."""
+
+
+class Tiling(NamedTuple):
+    """How a kernel is cut: a tile's sides and the warps that share it."""
+
+    rows: int
+    cols: int
+    warps: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What each query sees: keys from `first` to before `beyond`, and those that `mask` shows; None: no limit."""
+
+    first: Tensor | None = None
+    beyond: Tensor | None = None
+    mask: Tensor | None = None
+
+    def arguments(self, stand_in: Tensor) -> tuple[Any, ...]:
+        """What the kernels call it."""
+        mask = stand_in if self.mask is None else self.mask.view(torch.uint8)
+        strides = (0, 0, 0) if self.mask is None else broadcast_strides(self.mask)
+        limits = (stand_in, stand_in) if self.first is None else (self.first, self.beyond)
+        return (*limits, mask, *strides)
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which of it there is."""
+        return {"INTERVAL": self.first is not None, "MASK": self.mask is not None}
+
+
+@dataclass(frozen=True)
+class Exponentials:
+    """e²ˣ of queries or keys and the largest |x| of each, padded to multiples of 16."""
+
+    grown: Tensor
+    """Flat: [batch, dim, time] or [batch, time, dim], and some room, since loops read ahead."""
+    peaks: Tensor
+    times: int
+    dims: int
+
+
+def exponentials(x: Tensor, *, by_feature: bool) -> Exponentials:
+    """The exponentials of queries or keys: by feature for the scores, by time for the gradients."""
+    batches, time, dim = x.shape
+    times, dims = padded(time), padded(dim)
+    step = times if by_feature else dims
+    grown = torch.empty(batches * times * dims + 8 * step + 256, dtype=torch.float32, device=x.device)
+    peaks = torch.empty(batches, times, dtype=torch.float32, device=x.device)
+    strides = (1, times) if by_feature else (dims, 1)
+    block = min(32, times)
+    additive_tiles.exponentials_kernel[(batches * blocks(times, block),)](
+        x, *x.stride(), grown, times * dims, *strides, peaks, time, dim, times, dims,
+        BLOCK_TIME=block, BLOCK_DIM=min(64, power_of_two(dims)), num_warps=4,
+    )  # fmt: skip
+    return Exponentials(grown, peaks, times, dims)
+
+
+def coefficients(v: Tensor) -> tuple[Tensor, int]:
+    """u = −2 v log₂e, padded with zeros, then −½ Σ u; and the step from one entry of the batch to the next."""
+    dims = padded(v.shape[1])
+    u = torch.zeros(v.shape[0], dims + 16, dtype=torch.float32, device=v.device)
+    u[:, : v.shape[1]] = v.to(torch.float32) * (-2 * additive_tiles.LOG2E.value)
+    u[:, dims] = u[:, :dims].sum(-1) / -2
+    return u, (u.shape[1] if v.shape[0] > 1 else 0)
+
+
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
+    tiling: Tiling | None = None, parts: int | None = None, precision: str = "tf32x3",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The mixed values [batch, query, value_dim] and the log-sum-exp in two parts [2, batch, query]."""
+    few = query.shape[1] <= FEW
+    if value.shape[2] > (4096 if few else WIDEST):
+        return wide_forward(query, key, value, v, reach, seed, dropout)
+    (batches, queries, dim), (keys, values) = query.shape, value.shape[1:]
+    u, u_step = coefficients(v)
+    tiling = tiling or (few_tiling(values) if few else forward_tiling(batches, queries, query.device))
+    rows = 1 if few else tiling.rows
+    if parts is None:
+        parts = parts_for(batches * blocks(queries, rows), blocks(keys, tiling.cols), query.device)
+    out = torch.empty(
+        parts, batches, queries, values, device=query.device, dtype=query.dtype if parts == 1 else torch.float32
+    )
+    lse = torch.empty(2, parts, batches, queries, device=query.device, dtype=torch.float32)
+    grid, stand_in = (batches * blocks(queries, rows), parts), u
+    common = {**reach.switches, "DROPOUT": dropout, "ASSEMBLY": not INTERPRETED, "num_warps": tiling.warps}
+    limits = (*reach.arguments(stand_in), stand_in if seed is None else seed)
+    if few:
+        additive_passes.few_queries_kernel[grid](
+            query, *query.stride(), key, *key.stride(), value, *value.stride(), u, u_step, *limits,
+            out, lse, batches, queries, keys, dim, padded(dim), values, parts,
+            BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=tiling.cols, **common,
+        )  # fmt: skip
+    else:
+        up, down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
+        additive_passes.forward_kernel[grid](
+            up.grown, up.peaks, query, *query.stride(), down.grown, down.peaks, key, *key.stride(),
+            value, *value.stride(), u, u_step, *limits,
+            out, lse, batches, queries, keys, up.times, down.times, dim, values, parts,
+            DIM=up.dims, VALUES=max(16, power_of_two(values)), ROWS=tiling.rows, COLS=tiling.cols,
+            PRECISION=precision, **common,
+        )  # fmt: skip
+    return (out[0], lse[:, 0].contiguous()) if parts == 1 else joined(out, lse, query.dtype)
+
+
+def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The answer of all keys from those of their parts."""
+    highest = lse[0].amax(0)
+    share = torch.exp2(lse[0] - highest.masked_fill(highest == -torch.inf, 0) + lse[1])
+    total = share.sum(0)
+    total = total.masked_fill(total == 0, 1)
+    return ((share[..., None] * out).sum(0) / total[..., None]).to(dtype), torch.stack((highest, total.log2()))
+
+
+def wide_forward(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """For values wider than a tile can hold: weights of some queries at a time, and a product of matrices."""
+    (batches, queries, _), keys = query.shape, key.shape[1]
+    out = torch.empty(batches, queries, value.shape[2], dtype=query.dtype, device=query.device)
+    lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
+    scorer = Scorer(query, key, v)
+    for some, rows in cuts(batches, queries, keys, planes=1):
+        plane = scorer.scores(some, rows)
+        part = cut(reach, some, rows)
+        log_totals = torch.empty(2, *plane.shape[:2], dtype=torch.float32, device=query.device)
+        additive_passes.softmax_kernel[(plane.shape[0] * plane.shape[1],)](
+            plane, *plane.stride()[:2], *part.arguments(plane), plane if seed is None else seed,
+            log_totals, *plane.shape[:1], some.start, rows.start, plane.shape[1], keys, COLS=min(1024, power_of_two(keys)), **part.switches, DROPOUT=dropout,
+        )  # fmt: skip
+        lse[:, some, rows] = log_totals
+        out[some, rows] = torch.bmm(plane[:, :, :keys].to(value.dtype), value[some])
+    return out, lse
+
+
+def cut(reach: Reach, some: slice, rows: slice) -> Reach:
+    """What some queries of some entries of the batch see."""
+    mask = reach.mask
+    if mask is not None:
+        mask = mask[some if mask.shape[0] > 1 else slice(None), rows if mask.shape[1] > 1 else slice(None)]
+    limits = (None, None) if reach.first is None else (reach.first, reach.beyond)
+    first, beyond = (None if limit is None else limit[some, rows].contiguous() for limit in limits)
+    return Reach(first, beyond, mask)
+
+
+class Scorer:
+    """Writes out scores of some queries at a time; what all of them share is made once."""
+
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
+        self.query, self.key = query, key
+        self.u, self.u_step = coefficients(v)
+        self.few = query.shape[1] <= FEW
+        if not self.few:
+            self.up, self.down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
+
+    def scores(self, some: slice, rows: slice, tiling: Tiling = Tiling(64, 64, 8)) -> Tensor:
+        """Σ u·r of [some batches, some queries, keys], the last axis padded."""
+        query, key, u = self.query[some, rows], self.key[some], self.u[some.start if self.u_step else 0 :]
+        batches, queries, dim = query.shape
+        keys = key.shape[1]
+        plane = empty_plane(batches, queries, keys, query.device)
+        shape = (plane, *plane.stride()[:2], queries, keys)
+        if self.few:
+            additive_passes.few_scores_kernel[(batches * queries, blocks(keys, 32))](
+                query, *query.stride(), key, *key.stride(), u, self.u_step, *shape, dim, padded(dim),
+                BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, num_warps=4,
+            )  # fmt: skip
+            return plane
+        up, down = self.up, self.down
+        start = some.start * up.dims * up.times + rows.start
+        additive_tiles.scores_kernel[(batches * blocks(queries, tiling.rows), blocks(keys, tiling.cols))](
+            up.grown[start:], up.peaks[some].flatten()[rows.start :], query, *query.stride(),
+            down.grown[some.start * down.dims * down.times :], down.peaks[some], key, *key.stride(),
+            u, self.u_step, *shape, up.times, down.times, dim,
+            DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED, num_warps=tiling.warps,
+        )  # fmt: skip
+        return plane
+
+
+def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:
+    """Room for [batch, rows, cols], both padded, and some more, since loops read ahead."""
+    down, across = padded(rows), padded(cols)
+    flat = torch.empty(batches * down * across + 8 * across + 256, dtype=torch.float32, device=device)
+    return flat[: batches * down * across].view(batches, down, across)[:, :rows]
+
+
+def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[slice, slice]]:
+    """The batch and the queries in pieces whose planes stay within PLANES bytes."""
+    row = 4 * planes * padded(keys)
+    rows = min(queries, max(64, PLANES // (batches * row) // 64 * 64))
+    some = min(batches, max(1, PLANES // (padded(rows) * row)))
+    return [
+        (slice(start, min(start + some, batches)), slice(at, min(at + rows, queries)))
+        for start in range(0, batches, some)
+        for at in range(0, queries, rows)
+    ]
+
+
+def forward_tiling(batches: int, queries: int, device: torch.device) -> Tiling:
+    """The largest tile that still gives every multiprocessor one."""
+    for rows, warps in ((64, 8), (32, 4)):
+        if queries > rows // 2 and batches * blocks(queries, rows) >= 0.9 * multiprocessors(device):
+            return Tiling(rows, 64, warps)
+    return Tiling(16, 64, 4) if queries <= 16 else Tiling(32, 64, 4)
+
+
+def few_tiling(values: int) -> Tiling:
+    """Small enough that a tile of values fits in registers."""
+    return Tiling(1, 32 if values <= 256 else 16 if values <= 1024 else 4, 4 if values <= 1024 else 8)
+
+
+def parts_for(programs: int, most: int, device: torch.device) -> int:
+    """Into how many parts the keys are cut so that the card is full; one if it is without."""
+    wanted = multiprocessors(device)
+    return 1 if programs >= 0.75 * wanted else max(1, min(most, 2 * wanted // programs))
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many there are; the interpreter plays 4."""
+    return 4 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:
+    """Strides, 0 along axes of size 1."""
+    return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def padded(size: int) -> int:
+    """The next multiple of 16: loads of 16 bytes stay aligned, and loops may take four at a time."""
+    return -(-size // 16) * 16
+
+
+def power_of_two(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def blocks(size: int, block: int) -> int:
+    """How many blocks cover it."""
+    return -(-size // block)
