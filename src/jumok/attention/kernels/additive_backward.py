@@ -134,7 +134,8 @@ def one_side(
         down.grown[(some.start * down.times + others.start) * down.dims :], down.times * down.dims,
         other, *other.stride(), down.peaks[some].flatten()[others.start :], down.times,
         plane, *plane.stride()[:2], slopes, totals, batches, times, count, share, dim, up.dims,
-        TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ASSEMBLY=not INTERPRETED, num_warps=tiling.warps,
+        TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ASSEMBLY=not INTERPRETED,
+        num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
     return (slopes[0] if parts == 1 else slopes.sum(0)), totals.sum((0, 2))
 

@@ -23,11 +23,12 @@ PLANES = 256 * 2**20
 
 
 class Tiling(NamedTuple):
-    """How a kernel is cut: a tile's sides and the warps that share it."""
+    """How a kernel is cut: a tile's sides, the warps that share it, and how far ahead Triton loads."""
 
     rows: int
     cols: int
     warps: int
+    stages: int = 1
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def forward(
     )
     lse = torch.empty(2, parts, batches, queries, device=query.device, dtype=torch.float32)
     grid, stand_in = (batches * blocks(queries, rows), parts), u
-    common = {**reach.switches, "DROPOUT": dropout, "ASSEMBLY": not INTERPRETED, "num_warps": tiling.warps}
+    common = {**reach.switches, "DROPOUT": dropout, "ASSEMBLY": not INTERPRETED}
+    common |= {"num_warps": tiling.warps, "num_stages": tiling.stages}
     limits = (*reach.arguments(stand_in), stand_in if seed is None else seed)
     if few:
         additive_passes.few_queries_kernel[grid](
@@ -195,7 +197,8 @@ class Scorer:
             up.grown[start:], up.peaks[some].flatten()[rows.start :], query, *query.stride(),
             down.grown[some.start * down.dims * down.times :], down.peaks[some], key, *key.stride(),
             u, self.u_step, *shape, up.times, down.times, dim,
-            DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED, num_warps=tiling.warps,
+            DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
+            num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
         return plane
 

@@ -95,6 +95,8 @@ def forward_kernel(
         place = value + batch * VALUE_BATCH + cols[:, None].to(tl.int64) * VALUE_ROW + dims[None, :] * VALUE_STEP
         values = tl.load(place, mask=(cols < keys)[:, None] & (dims < value_dim)[None, :], other=0.0)
         weights = in_squares(weights, ROWS, COLS)
+        if not ASSEMBLY:
+            values = values.to(tl.float32)  # the interpreter multiplies no matrices of bfloat16
         acc = tl.dot(weights.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
         largest = higher
     some = total > 0
