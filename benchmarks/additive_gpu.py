@@ -2,8 +2,8 @@
 
     python -m benchmarks.additive_gpu [--only checks,sweep,times] [--out FOLDER]
 
-Checks compare outputs and all gradients with float64 at awkward sizes. The sweep times tiles of each kernel. Times compare
-jumok with the direct form in eager PyTorch and under torch.compile and write additive_gpu.json: time and peak memory,
+Checks compare outputs and all gradients with float64 at awkward sizes. The sweep times tiles of each kernel. Times
+compare jumok with the direct form in eager PyTorch and under torch.compile and write additive_gpu.json: time and peak memory,
 forward alone and with backward. Every part goes on past what fails and says so.
 """
 
@@ -29,7 +29,15 @@ from jumok.attention import additive, attend, causal, explain, from_lengths, win
 
 FORWARD_SWEEP = [
     (rows, cols, warps, stages, precision)
-    for rows, cols, warps in ((64, 64, 8), (64, 64, 4), (64, 128, 8), (32, 64, 4), (32, 128, 4), (128, 64, 8), (32, 64, 2))
+    for rows, cols, warps in (
+        (64, 64, 8),
+        (64, 64, 4),
+        (64, 128, 8),
+        (32, 64, 4),
+        (32, 128, 4),
+        (128, 64, 8),
+        (32, 64, 2),
+    )
     for stages, precision in ((1, "tf32x3"), (2, "tf32x3"), (1, "ieee"))
 ]
 SIDE_SWEEP = [(64, 64, 8), (64, 64, 4), (64, 128, 8), (128, 64, 8), (32, 64, 4), (32, 128, 4), (32, 64, 2), (64, 32, 4)]
@@ -56,6 +64,19 @@ class Shape(NamedTuple):
 
 MAIN = Shape(16, 512, 512, 256, 128)
 SHAPES = [MAIN, Shape(64, 64, 64, 512, 128), Shape(128, 10, 128, 1024, 1024), Shape(1280, 1, 66, 1024, 1024)]
+ODD = [
+    Shape(*sizes)
+    for sizes in (
+        (1, 1, 1, 8, 1),
+        (2, 63, 65, 60, 17),
+        (2, 65, 63, 512, 128),
+        (1, 129, 500, 64, 64),
+        (1, 500, 129, 60, 300),
+        (3, 1, 500, 512, 256),
+        (2, 4, 129, 60, 40),
+        (1, 20, 4000, 64, 64),
+    )
+]
 LONG = [Shape(1, length, length, 256, 128) for length in (512, 1024, 2048, 4096, 8192, 16384)]
 
 
@@ -117,8 +138,7 @@ def checks() -> dict[str, Callable[[], str]]:
     def add(name: str, shape: Shape, dtype: torch.dtype = f32, **options) -> None:
         found[f"{name} {tuple(shape)} {str(dtype)[6:]}"] = lambda: compare(name, shape, dtype, **options)
 
-    for shape in (Shape(1, 1, 1, 8, 1), Shape(2, 63, 65, 60, 17), Shape(2, 65, 63, 512, 128), Shape(1, 129, 500, 64, 64),
-                  Shape(1, 500, 129, 60, 300), Shape(3, 1, 500, 512, 256), Shape(2, 4, 129, 60, 40), Shape(1, 20, 4000, 64, 64)):  # fmt: skip
+    for shape in ODD:
         add("size", shape)
         add("size", shape, bf16)
     for spread in (0.01, 3.0, 8.0, 100.0):
@@ -170,7 +190,8 @@ def dropout_is_fair() -> str:
     wanted = torch.autograd.grad(plain, leaves, upstream)
     worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
     share = kept.float().mean().item()
-    return f"{'ok' if off < 1e-5 and worst < 1e-3 and abs(share - 0.75) < 0.01 else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
+    right = off < 1e-5 and worst < 1e-3 and abs(share - 0.75) < 0.01
+    return f"{'ok' if right else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
 
 
 def weights_on_demand() -> str:
@@ -179,7 +200,9 @@ def weights_on_demand() -> str:
     both = []
     for backend in ("fused", "direct"):
         leaves = [tensor.detach().clone().requires_grad_() for tensor in (query, key, v)]
-        weights = attend(leaves[0], leaves[1], value, score=additive(leaves[2]), visible=causal(9), backend=backend).weights()
+        weights = attend(
+            leaves[0], leaves[1], value, score=additive(leaves[2]), visible=causal(9), backend=backend
+        ).weights()
         both.append([weights, *torch.autograd.grad(weights, leaves, upstream)])
     worst = max((a - b).abs().max().item() for a, b in zip(*both, strict=True))
     return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
@@ -294,7 +317,9 @@ def median_ms(function: Callable[[], object], rep: int = 60) -> float:
     return do_bench(function, warmup=20, rep=rep, return_mode="median")
 
 
-def forward_variant(rows: int, cols: int, warps: int, stages: int, precision: str, shape: Shape = MAIN, parts: int | None = None):
+def forward_variant(
+    rows: int, cols: int, warps: int, stages: int, precision: str, shape: Shape = MAIN, parts: int | None = None
+):
     from jumok.attention.kernels.additive_fused import Reach, Tiling, forward
 
     query, key, value, v = inputs(shape)
@@ -326,7 +351,11 @@ def sweep_variants() -> dict[str, tuple]:
     short = Shape(64, 64, 64, 512, 128)
     found = {f"forward {variant}": (forward_variant, variant) for variant in FORWARD_SWEEP}
     found |= {f"scores {variant}": (score_variant, variant) for variant in SCORE_SWEEP}
-    found |= {f"side {variant} sums {sums}": (side_variant, (*variant, sums)) for variant in SIDE_SWEEP for sums in (True, False)}
+    found |= {
+        f"side {variant} sums {sums}": (side_variant, (*variant, sums))
+        for variant in SIDE_SWEEP
+        for sums in (True, False)
+    }
     for tile in ((64, 64, 8), (32, 64, 4), (16, 64, 4), (16, 64, 2), (32, 32, 4), (16, 32, 2)):
         for parts in (1, 2):
             found[f"short forward {tile} parts {parts}"] = (forward_variant, (*tile, 1, "tf32x3", short, parts))
@@ -435,7 +464,9 @@ def run_times(shapes: list[tuple[str, Shape]], dtype: torch.dtype) -> list[Row]:
                 rows.append(Row(f"{group}-{name}-time/{label}", system, spent, "ms", conditions))
                 rows.append(Row(f"{group}-{name}-memory/{label}", system, peak, "MiB", conditions))
                 rate = f"{shape.elements / spent / 1e9:6.2f}e12/s" if spent else reason
-                print(f"  {label:26} {name:8} {system:14} {spent or 0:9.4f} ms {peak or 0:10.1f} MiB {rate}", flush=True)
+                print(
+                    f"  {label:26} {name:8} {system:14} {spent or 0:9.4f} ms {peak or 0:10.1f} MiB {rate}", flush=True
+                )
     return rows
 
 

@@ -5,6 +5,7 @@ Triton is imported when a call runs, not before.
 
 import importlib.util
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -64,9 +65,9 @@ def run(lookup: Lookup) -> Tensor:
     query, key, value = (flat(tensor, lead) for tensor in (lookup.query, lookup.key, lookup.value))
     view = limits(lookup.visible, lookup.tile) if lookup.visible is not None else View()
     seed = torch.randint(2**62, (1,), device=query.device) if lookup.dropout else None
-    mixed, _ = additive_attention(
+    mixed: Tensor = additive_attention(
         query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead, lookup), seed, float(lookup.dropout)
-    )
+    )[0]
     return mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -127,7 +128,7 @@ def _window(window: Window, tile: Tile) -> View:
     return View(first.clamp(0, tile.keys).long(), (last + 1).clamp(0, tile.keys).long())
 
 
-def _joined(one: Tensor | None, other: Tensor | None, join) -> Tensor | None:  # type: ignore[no-untyped-def]
+def _joined(one: Tensor | None, other: Tensor | None, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
     if one is None or other is None:
         return other if one is None else one
     return join(one, other)

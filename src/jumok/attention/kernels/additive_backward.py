@@ -43,7 +43,7 @@ def backward(
     d_value = torch.zeros_like(wide)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = scorer.scores(some, rows)
-        d_scores = empty_plane(*weights.shape[:2], keys, query.device)
+        d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         d_scores[:, :, :keys] = torch.bmm(d_out[some, rows], wide[some].mT)
         turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
         d_value[some] += torch.bmm(weights[:, :, :keys].mT, d_out[some, rows])

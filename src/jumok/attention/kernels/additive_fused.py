@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention.kernels import additive_gradients, additive_passes, additive_tiles
+from jumok.attention.kernels import additive_passes, additive_tiles
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 FEW = 4
@@ -29,6 +29,9 @@ class Tiling(NamedTuple):
     cols: int
     warps: int
     stages: int = 1
+
+
+SCORE_TILING = Tiling(64, 64, 8)
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ def wide_forward(
         log_totals = torch.empty(2, *plane.shape[:2], dtype=torch.float32, device=query.device)
         additive_passes.softmax_kernel[(plane.shape[0] * plane.shape[1],)](
             plane, *plane.stride()[:2], *part.arguments(plane), plane if seed is None else seed,
-            log_totals, *plane.shape[:1], some.start, rows.start, plane.shape[1], keys, COLS=min(1024, power_of_two(keys)), **part.switches, DROPOUT=dropout,
+            log_totals, plane.shape[0], some.start, rows.start, plane.shape[1], keys,
+            COLS=min(1024, power_of_two(keys)), **part.switches, DROPOUT=dropout,
         )  # fmt: skip
         lse[:, some, rows] = log_totals
         out[some, rows] = torch.bmm(plane[:, :, :keys].to(value.dtype), value[some])
@@ -178,7 +182,7 @@ class Scorer:
         if not self.few:
             self.up, self.down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
 
-    def scores(self, some: slice, rows: slice, tiling: Tiling = Tiling(64, 64, 8)) -> Tensor:
+    def scores(self, some: slice, rows: slice, tiling: Tiling = SCORE_TILING) -> Tensor:
         """Σ u·r of [some batches, some queries, keys], the last axis padded."""
         query, key, u = self.query[some, rows], self.key[some], self.u[some.start if self.u_step else 0 :]
         batches, queries, dim = query.shape

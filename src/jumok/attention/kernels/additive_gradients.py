@@ -1,6 +1,7 @@
 """Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
 
-The weights are p = 2^(s − log-sum-exp), and the gradient of the scores is w = p (dp − δ) with δ = Σ dO·O. With r = ½ (1 − tanh),
+The weights are p = 2^(s − log-sum-exp), and the gradient of the scores is w = p (dp − δ) with δ = Σ dO·O. With
+r = ½ (1 − tanh),
 
     d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
 
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 from jumok.attention.kernels.additive_passes import kept, seen
-from jumok.attention.kernels.additive_tiles import EXPONENTIALS, LOG2E, PAIRS, reciprocal, zeros_in_squares
+from jumok.attention.kernels.additive_tiles import EXPONENTIALS, LOG2E, PAIRS, in_squares, reciprocal, zeros_in_squares
 
 
 @triton.jit
@@ -80,14 +81,14 @@ def one_side_kernel(
     down += batch * DOWN_BATCH + dims
     if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
         place = up + batch * UP_BATCH + at[:, None].to(tl.int64) * DIM + dims[None, :]
-        a = tl.load(place, mask=inside, other=0.0) + slopes
+        a = in_squares(tl.load(place, mask=inside, other=0.0), TIMES, DIMS)
         if largest + largest_other <= PAIRS:
             slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 0, SUMS, ASSEMBLY)
         else:
             slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 1e18, SUMS, ASSEMBLY)
     else:
         place = own + batch * OWN_BATCH + at[:, None].to(tl.int64) * OWN_ROW + dims[None, :] * OWN_STEP
-        a = tl.load(place, mask=inside, other=0.0).to(tl.float32) + slopes
+        a = in_squares(tl.load(place, mask=inside, other=0.0).to(tl.float32), TIMES, DIMS)
         slopes, sums = own_slopes(
             slopes, sums, a, other + batch * OTHER_BATCH + dims * OTHER_STEP, dims < dim, plane, OTHER_ROW, PLANE_ROW,
             start, end, ASSEMBLY,
@@ -127,8 +128,18 @@ def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.cons
 
 @triton.jit
 def shared_slopes(
-    slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end,
-    CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    slopes,
+    sums,
+    a,
+    down,
+    plane,
+    DIM,
+    PLANE_ROW,
+    start,
+    end,
+    CAP: tl.constexpr,
+    SUMS: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):
     """The loop over the other side, two at a time, the next two on their way; a row of zeros evens out the last."""
     down += start.to(tl.int64) * DIM
@@ -147,9 +158,7 @@ def shared_slopes(
 
 
 @triton.jit
-def own_slopes(
-    slopes, sums, a, other, dims_in, plane, OTHER_ROW, PLANE_ROW, start, end, ASSEMBLY: tl.constexpr
-):
+def own_slopes(slopes, sums, a, other, dims_in, plane, OTHER_ROW, PLANE_ROW, start, end, ASSEMBLY: tl.constexpr):
     """The same with an exponential for every pair and feature."""
     other += start.to(tl.int64) * OTHER_ROW
     plane += start.to(tl.int64) * PLANE_ROW

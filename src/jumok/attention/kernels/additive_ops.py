@@ -77,7 +77,8 @@ def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """v · tanh(q + k) of every query with every key, [batch, query, key]."""
     scorer = additive_fused.Scorer(query, key, v)
     scores = scorer.scores(slice(0, query.shape[0]), slice(0, query.shape[1]))[:, :, : key.shape[1]]
-    return (scores / LOG2E.value).to(query.dtype)
+    natural: Tensor = scores / LOG2E.value
+    return natural.to(query.dtype)
 
 
 @additive_scores.register_fake
@@ -110,9 +111,7 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
 
 def _attention_gradients(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
-    found = additive_attention_backward(
-        d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout
-    )
+    found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
     return (*found, None, None, None, None, None)
 
 
@@ -121,7 +120,8 @@ def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
-    return additive_scores_backward(d_scores, *ctx.saved_tensors)
+    query, key, v = additive_scores_backward(d_scores, *ctx.saved_tensors)
+    return query, key, v
 
 
 additive_attention.register_autograd(_attention_gradients, setup_context=_keep_attention)
@@ -136,7 +136,7 @@ class AdditiveFused(Additive):
     ) -> Float[Tensor, "*lead query key"]:
         """The score of every query with every key."""
         lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
-        scores = additive_scores(flat(query, lead), flat(key, lead), flat_vector(self.v, lead))
+        scores: Tensor = additive_scores(flat(query, lead), flat(key, lead), flat_vector(self.v, lead))
         return scores.reshape(*lead, *scores.shape[-2:])
 
     def planes(self, query: Tensor) -> int:

@@ -2,8 +2,8 @@
 
 What a query sees is described, not built: the first key and the key beyond the last, for each query, and a boolean
 tensor with any strides for what is no interval. Blocks of keys that no query of a tile sees are left out.
-Scores are in units of log 2 (see additive_tiles.py); so is the log-sum-exp, which is kept as two numbers, the largest score
-and the logarithm of the sum of the weights relative to it: their sum would round off what small weights are made from.
+Scores are in units of log 2 (see additive_tiles.py); so is the log-sum-exp. It is kept as two numbers, the largest
+score and the logarithm of the sum of the weights relative to it: added up they would lose digits that the weights need.
 """
 
 import triton
@@ -37,9 +37,7 @@ def kept(rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
 
 
 @triton.jit
-def block_of_keys(
-    rows, queries, keys, first, beyond, part, parts, COLS: tl.constexpr, INTERVAL: tl.constexpr
-):
+def block_of_keys(rows, queries, keys, first, beyond, part, parts, COLS: tl.constexpr, INTERVAL: tl.constexpr):
     """From which key to which a program looks: what its queries can see, and of that one part."""
     start, end = 0, keys
     if INTERVAL:

@@ -1,14 +1,15 @@
-"""The additive score of a tile of queries and keys, in Triton: what every kernel of fused additive attention is made of.
+"""The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
 
 tanh(q + k) = 1 − 2r with r = 1 / (1 + e²𐞥 e²ᵏ). Scores are in units of log 2, so that weights are powers of two: with
-u = −2 v log₂e they are Σ u·r − ½ Σ u. The exponentials belong to single queries and keys and are made once, feature by feature ([dim, time]), so that the loop over features is an outer
-product of two short vectors in registers. Four features share a reciprocal,
+u = −2 v log₂e they are Σ u·r − ½ Σ u. The exponentials belong to single queries and keys and are made once, feature by
+feature ([dim, time]), so that the loop over features is an outer product of two short vectors in registers. Four
+features share a reciprocal,
 
     u₀/x₀ + u₁/x₁ = (u₀x₁ + u₁x₀) / x₀x₁,    and again for the sum of two such pairs,
 
 which takes 15 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
 when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision, and beyond 40, where e²𐞥 itself
-leaves the range of single precision, every pair has its own exponential. Each tile looks at its own largest |q| and |k|.
+leaves the range of single precision, every pair has its own exponential. Each tile looks at its own largest |q|, |k|.
 """
 
 import triton
@@ -137,7 +138,7 @@ def exponentials_kernel(
     x, X_BATCH, X_TIME, X_DIM, e, E_BATCH, E_TIME, E_DIM, peaks, time, dim, TIMES, DIMS,
     BLOCK_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
-    """e²ˣ of queries or keys in either order, 0 in the padding, and the largest |x| of each time step; inf for a NaN."""
+    """e²ˣ of queries or keys in either order, 0 in the padding, and the largest |x| of each step; inf for a NaN."""
     blocks = tl.cdiv(TIMES, BLOCK_TIME)
     batch = (tl.program_id(0) // blocks).to(tl.int64)
     times = tl.program_id(0) % blocks * BLOCK_TIME + tl.arange(0, BLOCK_TIME)
