@@ -3,8 +3,8 @@
     python -m benchmarks.additive_gpu [--only checks,sweep,times] [--out FOLDER]
 
 Checks compare outputs and all gradients with float64 at awkward sizes. The sweep times tiles of each kernel. Times
-compare jumok with the direct form in eager PyTorch and under torch.compile and write additive_gpu.json: time and peak memory,
-forward alone and with backward. Every part goes on past what fails and says so.
+compare jumok with the direct form in eager PyTorch and under torch.compile and write additive_gpu.json: time and peak
+memory, forward alone and with backward. Every part goes on past what fails and says so.
 """
 
 import argparse
