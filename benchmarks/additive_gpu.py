@@ -336,15 +336,16 @@ def score_variant(rows: int, cols: int, warps: int):
 
 
 def side_variant(rows: int, cols: int, warps: int, sums: bool, parts: int | None = None):
-    from jumok.attention.kernels.additive_backward import filled, one_side
-    from jumok.attention.kernels.additive_fused import Tiling, exponentials
+    from jumok.attention.kernels.additive_backward import Side, filled, one_side
+    from jumok.attention.kernels.additive_fused import Tiling, coefficients, exponentials
 
-    query, key, _, _ = inputs(MAIN)
+    query, key, _, v = inputs(MAIN)
     up, down = exponentials(query, by_feature=False), exponentials(key, by_feature=False)
     plane = filled(torch.randn(MAIN.batch, MAIN.keys, MAIN.queries, device="cuda"))
     some, at, others = slice(0, MAIN.batch), slice(0, MAIN.queries), slice(0, MAIN.keys)
-    tiling = Tiling(rows, cols, warps)
-    return lambda: one_side(query, up, key, down, plane, some, at, others, sums=sums, tiling=tiling, parts=parts)
+    sides, out = (Side(query, up, some, at), Side(key, down, some, others)), torch.empty_like(query)
+    shared, tiling = coefficients(v[None]), Tiling(rows, cols, warps)
+    return lambda: one_side(*sides, plane, shared, out, sums=sums, tiling=tiling, parts=parts)
 
 
 def sweep_variants() -> dict[str, tuple]:

@@ -1,6 +1,6 @@
 """Launches the backward pass of fused additive attention, a piece of the batch and the queries at a time."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from jumok.attention.kernels.additive_fused import (
     Scorer,
     Tiling,
     blocks,
+    coefficients,
     cuts,
     empty_plane,
     exponentials,
@@ -39,14 +40,15 @@ def backward(
     (batches, queries, _), keys = query.shape, key.shape[1]
     d_out, wide = d_out.float(), value.float()
     delta = (d_out * out.float()).sum(-1)
-    scorer, sides = Scorer(query, key, v), Sides(query, key, v)
-    d_value = torch.zeros_like(wide)
+    scorer = Scorer(query, key, v)
+    sides = Sides(query, key, v, (scorer.u, scorer.u_step))
+    d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = scorer.scores(some, rows)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
-        d_scores[:, :, :keys] = torch.bmm(d_out[some, rows], wide[some].mT)
+        torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
         turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
-        d_value[some] += torch.bmm(weights[:, :, :keys].mT, d_out[some, rows])
+        d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows)
     return sides.gradients()._replace(value=d_value)
 
@@ -54,7 +56,7 @@ def backward(
 def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
     """The gradients of scores that were written out."""
     (batches, queries, _), keys = query.shape, key.shape[1]
-    sides = Sides(query, key, v)
+    sides = Sides(query, key, v, coefficients(v))
     for some, rows in cuts(batches, queries, keys, planes=2):
         given = d_scores[some, rows].float()
         plane, turned = (filled(part) for part in (given, given.mT))
@@ -91,53 +93,76 @@ def upstream(
 class Sides:
     """Adds up the gradients of queries and keys over the pieces."""
 
-    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor, shared: tuple[Tensor, int]) -> None:
         self.query, self.key, self.v = query, key, v
+        self.u, self.u_step = shared
         self.up, self.down = exponentials(query, by_feature=False), exponentials(key, by_feature=False)
-        self.d_query, self.d_key = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
-        self.sums = torch.zeros(query.shape[0], query.shape[2], dtype=torch.float32, device=query.device)
+        self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
+        self.sums: list[tuple[slice, Tensor, Tensor]] = []
 
     def add(self, d_scores: Tensor, turned: Tensor, some: slice, rows: slice) -> None:
         """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
         keys = slice(0, self.key.shape[1])
-        own = one_side(self.query, self.up, self.key, self.down, turned, some, rows, keys, sums=True)
-        other = one_side(self.key, self.down, self.query, self.up, d_scores, some, keys, rows, sums=False)
-        self.d_query[some, rows] += own[0]
-        self.d_key[some] += other[0]
-        self.sums[some] += d_scores.sum((1, 2))[:, None] - 2 * own[1]
+        shared = self.u[some.start if self.u_step else 0 :], self.u_step
+        sides = Side(self.query, self.up, some, rows), Side(self.key, self.down, some, keys)
+        sums = one_side(*sides, turned, shared, self.d_query[some, rows], sums=True)
+        one_side(*sides[::-1], d_scores, shared, self.d_key[some], add=rows.start > 0)
+        self.sums.append((some, sums, d_scores.sum((1, 2))))
 
     def gradients(self) -> Gradients:
         """What they add up to."""
-        factor = 4 * self.v.float()[:, None]
-        d_v = self.sums if self.v.shape[0] > 1 else self.sums.sum(0, keepdim=True)
-        return Gradients(self.d_query.mul_(factor), self.d_key.mul_(factor), d_v)
+        d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
+        for some, sums, totals in self.sums:
+            d_v[some] += totals[:, None] - 2 * sums.sum((0, 2))
+        return Gradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
+
+
+class Side(NamedTuple):
+    """Some queries or keys of some entries of the batch, and the exponentials of all."""
+
+    whole: Tensor
+    exponentials: Exponentials
+    some: slice
+    times: slice
+
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernel calls it."""
+        own, grown = self.whole[self.some, self.times], self.exponentials
+        start = self.some.start * grown.times + self.times.start
+        peaks = grown.peaks.view(-1)[start:]
+        return (
+            *(grown.grown[start * grown.dims :], grown.times * grown.dims),
+            *(own, *own.stride(), peaks, grown.times),
+        )
 
 
 def one_side(
-    own: Tensor, up: Exponentials, other: Tensor, down: Exponentials, plane: Tensor,
-    some: slice, at: slice, others: slice, *, sums: bool, tiling: Tiling | None = None, parts: int | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Σ w r (1 − r) for each [time, feature] of one side, and Σ w r for each feature; `plane` holds w, others first."""
-    own, other = own[some, at], other[some, others]
-    (batches, times, dim), count = own.shape, other.shape[1]
+    own: Side, other: Side, plane: Tensor, shared: tuple[Tensor, int], out: Tensor,
+    *, sums: bool = False, add: bool = False, tiling: Tiling | None = None, parts: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Writes 4 v Σ w r (1 − r) of each [time, feature] of one side to `out`; gives Σ w r in parts.
+
+    `plane` holds w, the other side's time steps first.
+    """
+    (batches, times, dim), count = out.shape, other.times.stop - other.times.start
     tiling = tiling or side_tiling(times, dim)
     programs = batches * blocks(times, tiling.rows)
     if parts is None:
-        parts = side_parts(programs * blocks(dim, tiling.cols), count, own.device)
+        parts = side_parts(programs * blocks(dim, tiling.cols), count, out.device)
     share = blocks(blocks(count, parts), 4) * 4
     parts = blocks(count, share)
-    slopes = torch.empty(parts, batches, times, dim, dtype=torch.float32, device=own.device)
-    totals = torch.empty(parts, batches, blocks(times, tiling.rows), dim, dtype=torch.float32, device=own.device)
+    slopes = out if parts == 1 else torch.empty(parts, *out.shape, dtype=torch.float32, device=out.device)
+    strides = (slopes.stride(-3), 0 if parts == 1 else slopes.stride(0))
+    totals = torch.empty(parts, batches, blocks(times, tiling.rows), dim, dtype=torch.float32, device=out.device)
     additive_gradients.one_side_kernel[(programs * parts, blocks(dim, tiling.cols))](
-        up.grown[(some.start * up.times + at.start) * up.dims :], up.times * up.dims, own, *own.stride(),
-        up.peaks[some].flatten()[at.start :], up.times,
-        down.grown[(some.start * down.times + others.start) * down.dims :], down.times * down.dims,
-        other, *other.stride(), down.peaks[some].flatten()[others.start :], down.times,
-        plane, *plane.stride()[:2], slopes, totals, batches, times, count, share, dim, up.dims,
-        TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ASSEMBLY=not INTERPRETED,
+        *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared, slopes, *strides, totals,
+        batches, times, count, share, dim, own.exponentials.dims,
+        TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ADD=add and parts == 1, ASSEMBLY=not INTERPRETED,
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
-    return (slopes[0] if parts == 1 else slopes.sum(0)), totals.sum((0, 2))
+    if parts > 1:
+        out.copy_(slopes.sum(0) + out if add else slopes.sum(0))
+    return totals
 
 
 def side_tiling(times: int, dim: int) -> Tiling:

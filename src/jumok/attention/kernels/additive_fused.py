@@ -31,9 +31,6 @@ class Tiling(NamedTuple):
     stages: int = 1
 
 
-SCORE_TILING = Tiling(64, 64, 8)
-
-
 @dataclass(frozen=True)
 class Reach:
     """What each query sees: keys from `first` to before `beyond`, and those that `mask` shows; None: no limit."""
@@ -84,11 +81,12 @@ def exponentials(x: Tensor, *, by_feature: bool) -> Exponentials:
 
 def coefficients(v: Tensor) -> tuple[Tensor, int]:
     """u = −2 v log₂e, padded with zeros, then −½ Σ u; and the step from one entry of the batch to the next."""
-    dims = padded(v.shape[1])
-    u = torch.zeros(v.shape[0], dims + 16, dtype=torch.float32, device=v.device)
-    u[:, : v.shape[1]] = v.to(torch.float32) * (-2 * additive_tiles.LOG2E.value)
-    u[:, dims] = u[:, :dims].sum(-1) / -2
-    return u, (u.shape[1] if v.shape[0] > 1 else 0)
+    (batches, dim), dims = v.shape, padded(v.shape[1])
+    u = torch.empty(batches, dims + 16, dtype=torch.float32, device=v.device)
+    additive_tiles.coefficients_kernel[(batches,)](
+        v, *v.stride(), u, dim, DIMS=dims, WIDTH=dims + 16, BLOCK=power_of_two(dims)
+    )
+    return u, (dims + 16 if batches > 1 else 0)
 
 
 def forward(
@@ -128,7 +126,7 @@ def forward(
             DIM=up.dims, VALUES=max(16, power_of_two(values)), ROWS=tiling.rows, COLS=tiling.cols,
             PRECISION=precision, **common,
         )  # fmt: skip
-    return (out[0], lse[:, 0].contiguous()) if parts == 1 else joined(out, lse, query.dtype)
+    return (out[0], lse.squeeze(1)) if parts == 1 else joined(out, lse, query.dtype)
 
 
 def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -182,7 +180,7 @@ class Scorer:
         if not self.few:
             self.up, self.down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
 
-    def scores(self, some: slice, rows: slice, tiling: Tiling = SCORE_TILING) -> Tensor:
+    def scores(self, some: slice, rows: slice, tiling: Tiling | None = None) -> Tensor:
         """Σ u·r of [some batches, some queries, keys], the last axis padded."""
         query, key, u = self.query[some, rows], self.key[some], self.u[some.start if self.u_step else 0 :]
         batches, queries, dim = query.shape
@@ -195,6 +193,7 @@ class Scorer:
                 BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, num_warps=4,
             )  # fmt: skip
             return plane
+        tiling = tiling or score_tiling(queries)
         up, down = self.up, self.down
         start = some.start * up.dims * up.times + rows.start
         additive_tiles.scores_kernel[(batches * blocks(queries, tiling.rows), blocks(keys, tiling.cols))](
@@ -232,6 +231,11 @@ def forward_tiling(batches: int, queries: int, device: torch.device) -> Tiling:
         if queries > rows // 2 and batches * blocks(queries, rows) >= 0.9 * multiprocessors(device):
             return Tiling(rows, 64, warps)
     return Tiling(16, 64, 4) if queries <= 16 else Tiling(32, 64, 4)
+
+
+def score_tiling(queries: int) -> Tiling:
+    """As many rows as there are queries, up to 64."""
+    return Tiling(16, 64, 4) if queries <= 16 else Tiling(32, 64, 4) if queries <= 32 else Tiling(64, 64, 8)
 
 
 def few_tiling(values: int) -> Tiling:

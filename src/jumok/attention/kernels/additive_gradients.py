@@ -63,10 +63,10 @@ def upstream_kernel(
 def one_side_kernel(
     up, UP_BATCH, own, OWN_BATCH, OWN_ROW, OWN_STEP, own_peak, OWN_PEAKS,
     down, DOWN_BATCH, other, OTHER_BATCH, OTHER_ROW, OTHER_STEP, other_peak, OTHER_PEAKS,
-    plane, PLANE_BATCH, PLANE_ROW, out, out_sums, batches, times, others, share, dim, DIM,
-    TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, out, OUT_BATCH, OUT_PART, out_sums, batches, times, others, share, dim,
+    DIM, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand Σ w r over time as well."""
+    """4 v Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand also Σ w r."""
     blocks = tl.cdiv(times, TIMES)
     batch = (tl.program_id(0) // blocks % batches).to(tl.int64)
     part = tl.program_id(0) // blocks // batches
@@ -93,11 +93,14 @@ def one_side_kernel(
             slopes, sums, a, other + batch * OTHER_BATCH + dims * OTHER_STEP, dims < dim, plane, OTHER_ROW, PLANE_ROW,
             start, end, ASSEMBLY,
         )  # fmt: skip
-    line = (part * batches + batch) * times + at
-    tl.store(out + line[:, None] * dim + dims[None, :], slopes, mask=inside)
+    slopes *= (tl.load(u + batch * U_BATCH + dims, mask=dims < dim, other=0.0) * (-2 / LOG2E))[None, :]
+    place = out + part * OUT_PART + batch * OUT_BATCH + at[:, None].to(tl.int64) * dim + dims[None, :]
+    if ADD:
+        slopes += tl.load(place, mask=inside, other=0.0)
+    tl.store(place, slopes, mask=inside)
     if SUMS:
-        block = tl.program_id(0).to(tl.int64)
-        tl.store(out_sums + block * dim + dims, tl.sum(tl.where(inside, sums, 0.0), 0), mask=dims < dim)
+        found = tl.sum(tl.where(inside, sums, 0.0), 0)
+        tl.store(out_sums + tl.program_id(0).to(tl.int64) * dim + dims, found, mask=dims < dim)
 
 
 @triton.jit

@@ -134,6 +134,16 @@ def tile_scores(
 
 
 @triton.jit
+def coefficients_kernel(v, V_BATCH, V_STEP, u, dim, DIMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """u = −2 v log₂e, padded with zeros to DIMS, then −½ Σ u."""
+    dims = tl.arange(0, BLOCK)
+    batch = tl.program_id(0).to(tl.int64)
+    found = tl.load(v + batch * V_BATCH + dims * V_STEP, mask=dims < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
+    tl.store(u + batch * WIDTH + dims, found, mask=dims < DIMS)
+    tl.store(u + batch * WIDTH + DIMS, tl.sum(found, 0) * -0.5)
+
+
+@triton.jit
 def exponentials_kernel(
     x, X_BATCH, X_TIME, X_DIM, e, E_BATCH, E_TIME, E_DIM, peaks, time, dim, TIMES, DIMS,
     BLOCK_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr,
