@@ -281,7 +281,7 @@ def piecewise() -> str:
 
     tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")
     wanted = with_gradients(run("fused"), tensors, upstream)
-    held, additive_fused.PLANES = additive_fused.PLANES, 64 * 100 * 12
+    held, additive_fused.PLANES = additive_fused.PLANES, 128 * 112 * 12
     try:
         found = with_gradients(run("fused"), tensors, upstream)
     finally:
@@ -331,8 +331,8 @@ def score_variant(rows: int, cols: int, warps: int):
     from jumok.attention.kernels.additive_fused import Scorer, Tiling
 
     query, key, _, v = inputs(MAIN)
-    scorer = Scorer(query, key, v[None])
-    return lambda: scorer.scores(slice(0, MAIN.batch), slice(0, MAIN.queries), Tiling(rows, cols, warps))
+    scorer = Scorer(query, key, v[None], Tiling(rows, cols, warps))
+    return lambda: scorer.scores(slice(0, MAIN.batch), slice(0, MAIN.queries))
 
 
 def side_variant(rows: int, cols: int, warps: int, sums: bool, parts: int | None = None):
@@ -340,7 +340,7 @@ def side_variant(rows: int, cols: int, warps: int, sums: bool, parts: int | None
     from jumok.attention.kernels.additive_fused import Tiling, coefficients, exponentials
 
     query, key, _, v = inputs(MAIN)
-    up, down = exponentials(query, by_feature=False), exponentials(key, by_feature=False)
+    up, down = exponentials(query), exponentials(key)
     plane = filled(torch.randn(MAIN.batch, MAIN.keys, MAIN.queries, device="cuda"))
     some, at, others = slice(0, MAIN.batch), slice(0, MAIN.queries), slice(0, MAIN.keys)
     sides, out = (Side(query, up, some, at), Side(key, down, some, others)), torch.empty_like(query)

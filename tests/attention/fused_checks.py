@@ -175,9 +175,9 @@ def test_two_runs_are_equal_to_the_bit():
 
 @pytest.mark.parametrize("values", [3, 300])
 def test_where_the_work_is_cut_does_not_matter(monkeypatch, values):
-    inputs, visible = draw(3, 70, 20, 3, values), causal(2)
+    inputs, visible = draw(3, 150, 20, 3, values), causal(2)
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
-    monkeypatch.setattr(additive_fused, "PLANES", 64 * 32 * 12)
+    monkeypatch.setattr(additive_fused, "PLANES", 128 * 32 * 12)
     monkeypatch.setattr(additive_fused, "parts_for", lambda *_: 3)
     monkeypatch.setattr(additive_backward, "side_parts", lambda *_: 3)
     found = values_and_gradients(with_backend("fused", visible=visible), inputs)

@@ -96,7 +96,7 @@ class Sides:
     def __init__(self, query: Tensor, key: Tensor, v: Tensor, shared: tuple[Tensor, int]) -> None:
         self.query, self.key, self.v = query, key, v
         self.u, self.u_step = shared
-        self.up, self.down = exponentials(query, by_feature=False), exponentials(key, by_feature=False)
+        self.up, self.down = exponentials(query), exponentials(key)
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
         self.sums: list[tuple[slice, Tensor, Tensor]] = []
 
@@ -156,7 +156,7 @@ def one_side(
     totals = torch.empty(parts, batches, blocks(times, tiling.rows), dim, dtype=torch.float32, device=out.device)
     additive_gradients.one_side_kernel[(programs * parts, blocks(dim, tiling.cols))](
         *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared, slopes, *strides, totals,
-        batches, times, count, share, dim, own.exponentials.dims,
+        batches, times, count, share, dim, DIM=own.exponentials.dims,
         TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ADD=add and parts == 1, ASSEMBLY=not INTERPRETED,
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip

@@ -18,6 +18,8 @@ FEW = 4
 """So many queries read their keys straight from memory; a tile would stand almost empty."""
 WIDEST = 256
 """Values up to this width are mixed in the pass that makes the weights."""
+BLOCK = 128
+"""The backward pass takes multiples of so many queries at a time: whole tiles."""
 PLANES = 256 * 2**20
 """How many bytes the planes of the backward pass may take."""
 
@@ -57,24 +59,23 @@ class Exponentials:
     """e²ˣ of queries or keys and the largest |x| of each, padded to multiples of 16."""
 
     grown: Tensor
-    """Flat: [batch, dim, time] or [batch, time, dim], and some room, since loops read ahead."""
+    """Flat: [batch, tile, dim, time] or [batch, time, dim], and some room, since loops read ahead."""
     peaks: Tensor
     times: int
     dims: int
 
 
-def exponentials(x: Tensor, *, by_feature: bool) -> Exponentials:
-    """The exponentials of queries or keys: by feature for the scores, by time for the gradients."""
+def exponentials(x: Tensor, tile: int = 0) -> Exponentials:
+    """The exponentials of queries or keys: tile by tile for the scores, by time for the gradients."""
     batches, time, dim = x.shape
-    times, dims = padded(time), padded(dim)
-    step = times if by_feature else dims
-    grown = torch.empty(batches * times * dims + 8 * step + 256, dtype=torch.float32, device=x.device)
+    times, dims = padded(time, tile or 16), padded(dim)
+    room = 8 * max(tile, dims) + 256
+    grown = torch.empty(batches * times * dims + room, dtype=torch.float32, device=x.device)
     peaks = torch.empty(batches, times, dtype=torch.float32, device=x.device)
-    strides = (1, times) if by_feature else (dims, 1)
-    block = min(32, times)
-    additive_tiles.exponentials_kernel[(batches * blocks(times, block),)](
-        x, *x.stride(), grown, times * dims, *strides, peaks, time, dim, times, dims,
-        BLOCK_TIME=block, BLOCK_DIM=min(64, power_of_two(dims)), num_warps=4,
+    height = min(32, tile or 16)
+    additive_tiles.exponentials_kernel[(batches * blocks(times, height),)](
+        x, *x.stride(), grown, peaks, time, dim, times,
+        DIMS=dims, STEP=tile, BLOCK_TIME=height, BLOCK_DIM=min(64, power_of_two(dims)), num_warps=4,
     )  # fmt: skip
     return Exponentials(grown, peaks, times, dims)
 
@@ -99,7 +100,7 @@ def forward(
         return wide_forward(query, key, value, v, reach, seed, dropout)
     (batches, queries, dim), (keys, values) = query.shape, value.shape[1:]
     u, u_step = coefficients(v)
-    tiling = tiling or (few_tiling(values) if few else forward_tiling(batches, queries, query.device))
+    tiling = tiling or (few_tiling(values) if few else forward_tiling(batches, queries, keys, query.device))
     rows = 1 if few else tiling.rows
     if parts is None:
         parts = parts_for(batches * blocks(queries, rows), blocks(keys, tiling.cols), query.device)
@@ -118,12 +119,13 @@ def forward(
             BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=tiling.cols, **common,
         )  # fmt: skip
     else:
-        up, down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
+        up, down = exponentials(query, tiling.rows), exponentials(key, tiling.cols)
         additive_passes.forward_kernel[grid](
             up.grown, up.peaks, query, *query.stride(), down.grown, down.peaks, key, *key.stride(),
             value, *value.stride(), u, u_step, *limits,
             out, lse, batches, queries, keys, up.times, down.times, dim, values, parts,
-            DIM=up.dims, VALUES=max(16, power_of_two(values)), ROWS=tiling.rows, COLS=tiling.cols,
+            DIM=up.dims, VALUES=max(16, power_of_two(values)),
+            ROWS=tiling.rows, COLS=tiling.cols,
             PRECISION=precision, **common,
         )  # fmt: skip
     return (out[0], lse.squeeze(1)) if parts == 1 else joined(out, lse, query.dtype)
@@ -173,14 +175,15 @@ def cut(reach: Reach, some: slice, rows: slice) -> Reach:
 class Scorer:
     """Writes out scores of some queries at a time; what all of them share is made once."""
 
-    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor, tiling: Tiling | None = None) -> None:
         self.query, self.key = query, key
         self.u, self.u_step = coefficients(v)
         self.few = query.shape[1] <= FEW
         if not self.few:
-            self.up, self.down = exponentials(query, by_feature=True), exponentials(key, by_feature=True)
+            self.tiling = tiling or score_tiling(query.shape[1], key.shape[1])
+            self.up, self.down = exponentials(query, self.tiling.rows), exponentials(key, self.tiling.cols)
 
-    def scores(self, some: slice, rows: slice, tiling: Tiling | None = None) -> Tensor:
+    def scores(self, some: slice, rows: slice) -> Tensor:
         """Σ u·r of [some batches, some queries, keys], the last axis padded."""
         query, key, u = self.query[some, rows], self.key[some], self.u[some.start if self.u_step else 0 :]
         batches, queries, dim = query.shape
@@ -193,11 +196,10 @@ class Scorer:
                 BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, num_warps=4,
             )  # fmt: skip
             return plane
-        tiling = tiling or score_tiling(queries)
-        up, down = self.up, self.down
-        start = some.start * up.dims * up.times + rows.start
+        up, down, tiling = self.up, self.down, self.tiling
+        start = (some.start * up.times + rows.start) * up.dims
         additive_tiles.scores_kernel[(batches * blocks(queries, tiling.rows), blocks(keys, tiling.cols))](
-            up.grown[start:], up.peaks[some].flatten()[rows.start :], query, *query.stride(),
+            up.grown[start:], up.peaks[some].view(-1)[rows.start :], query, *query.stride(),
             down.grown[some.start * down.dims * down.times :], down.peaks[some], key, *key.stride(),
             u, self.u_step, *shape, up.times, down.times, dim,
             DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
@@ -216,7 +218,7 @@ def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Ten
 def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[slice, slice]]:
     """The batch and the queries in pieces whose planes stay within PLANES bytes."""
     row = 4 * planes * padded(keys)
-    rows = min(queries, max(64, PLANES // (batches * row) // 64 * 64))
+    rows = min(queries, max(BLOCK, PLANES // (batches * row) // BLOCK * BLOCK))
     some = min(batches, max(1, PLANES // (padded(rows) * row)))
     return [
         (slice(start, min(start + some, batches)), slice(at, min(at + rows, queries)))
@@ -225,17 +227,19 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
     ]
 
 
-def forward_tiling(batches: int, queries: int, device: torch.device) -> Tiling:
+def forward_tiling(batches: int, queries: int, keys: int, device: torch.device) -> Tiling:
     """The largest tile that still gives every multiprocessor one."""
+    cols = min(64, max(16, power_of_two(keys)))
     for rows, warps in ((64, 8), (32, 4)):
         if queries > rows // 2 and batches * blocks(queries, rows) >= 0.9 * multiprocessors(device):
-            return Tiling(rows, 64, warps)
-    return Tiling(16, 64, 4) if queries <= 16 else Tiling(32, 64, 4)
+            return Tiling(rows, cols, warps)
+    return Tiling(16 if queries <= 16 else 32, cols, 4)
 
 
-def score_tiling(queries: int) -> Tiling:
+def score_tiling(queries: int, keys: int) -> Tiling:
     """As many rows as there are queries, up to 64."""
-    return Tiling(16, 64, 4) if queries <= 16 else Tiling(32, 64, 4) if queries <= 32 else Tiling(64, 64, 8)
+    cols = min(64, max(16, power_of_two(keys)))
+    return Tiling(16, cols, 4) if queries <= 16 else Tiling(32, cols, 4) if queries <= 32 else Tiling(64, cols, 8)
 
 
 def few_tiling(values: int) -> Tiling:
@@ -259,9 +263,9 @@ def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:
     return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def padded(size: int) -> int:
+def padded(size: int, multiple: int = 16) -> int:
     """The next multiple of 16: loads of 16 bytes stay aligned, and loops may take four at a time."""
-    return -(-size // 16) * 16
+    return -(-size // multiple) * multiple
 
 
 def power_of_two(size: int) -> int:

@@ -64,7 +64,7 @@ def one_side_kernel(
     up, UP_BATCH, own, OWN_BATCH, OWN_ROW, OWN_STEP, own_peak, OWN_PEAKS,
     down, DOWN_BATCH, other, OTHER_BATCH, OTHER_ROW, OTHER_STEP, other_peak, OTHER_PEAKS,
     plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, out, OUT_BATCH, OUT_PART, out_sums, batches, times, others, share, dim,
-    DIM, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """4 v Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand also Σ w r."""
     blocks = tl.cdiv(times, TIMES)
@@ -131,19 +131,9 @@ def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.cons
 
 @triton.jit
 def shared_slopes(
-    slopes,
-    sums,
-    a,
-    down,
-    plane,
-    DIM,
-    PLANE_ROW,
-    start,
-    end,
-    CAP: tl.constexpr,
-    SUMS: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
-):
+    slopes, sums, a, down, plane, DIM: tl.constexpr, PLANE_ROW, start, end,
+    CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
     """The loop over the other side, two at a time, the next two on their way; a row of zeros evens out the last."""
     down += start.to(tl.int64) * DIM
     plane += start.to(tl.int64) * PLANE_ROW

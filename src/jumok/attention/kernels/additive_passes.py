@@ -53,7 +53,7 @@ def forward_kernel(
     up, up_peak, query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, down, down_peak, key, KEY_BATCH, KEY_ROW, KEY_STEP,
     value, VALUE_BATCH, VALUE_ROW, VALUE_STEP, u, U_BATCH,
     first, beyond, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    out, lse, batches, queries, keys, UP_STEP, DOWN_STEP, dim, value_dim, parts,
+    out, lse, batches, queries, keys, up_times, down_times, dim, value_dim, parts,
     DIM: tl.constexpr, VALUES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
     INTERVAL: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
@@ -62,7 +62,8 @@ def forward_kernel(
     blocks = tl.cdiv(queries, ROWS)
     batch, part = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(1)
     # The last queries first: with a causal mask they see the most.
-    rows = (blocks - 1 - tl.program_id(0) % blocks) * ROWS + tl.arange(0, ROWS)
+    row_start = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
+    rows = row_start + tl.arange(0, ROWS)
     dims = tl.arange(0, VALUES)
     first += batch * queries
     beyond += batch * queries
@@ -73,10 +74,10 @@ def forward_kernel(
     for at in range(start, end, COLS):
         cols = at + tl.arange(0, COLS)
         scores = tile_scores(
-            up + batch * DIM * UP_STEP, up_peak + batch * UP_STEP, UP_STEP,
-            query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, rows, queries,
-            down + batch * DIM * DOWN_STEP, down_peak + batch * DOWN_STEP, DOWN_STEP,
-            key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, cols, keys,
+            up + batch * DIM * up_times, up_peak + batch * up_times,
+            query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, row_start, queries,
+            down + batch * DIM * down_times, down_peak + batch * down_times,
+            key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, at, keys,
             u + batch * U_BATCH, dim, DIM, ROWS, COLS, ASSEMBLY,
         )  # fmt: skip
         visible = seen(

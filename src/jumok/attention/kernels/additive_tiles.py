@@ -1,9 +1,9 @@
 """The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
 
 tanh(q + k) = 1 − 2r with r = 1 / (1 + e²𐞥 e²ᵏ). Scores are in units of log 2, so that weights are powers of two: with
-u = −2 v log₂e they are Σ u·r − ½ Σ u. The exponentials belong to single queries and keys and are made once, feature by
-feature ([dim, time]), so that the loop over features is an outer product of two short vectors in registers. Four
-features share a reciprocal,
+u = −2 v log₂e they are Σ u·r − ½ Σ u. The exponentials belong to single queries and keys and are made once, in blocks
+[tile, dim, time], so that the loop over features is an outer product of two short vectors in registers, read at fixed
+steps. Four features share a reciprocal,
 
     u₀/x₀ + u₁/x₁ = (u₀x₁ + u₁x₀) / x₀x₁,    and again for the sum of two such pairs,
 
@@ -74,13 +74,21 @@ def four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u_ptr, CAP: tl.constexpr,
 
 
 @triton.jit
-def load_four(at, step):
+def load_four(at, step: tl.constexpr):
     return tl.load(at), tl.load(at + step), tl.load(at + 2 * step), tl.load(at + 3 * step)
 
 
 @triton.jit
 def shared_scores(
-    acc, up, down, u_ptr, UP_STEP, DOWN_STEP, DIM: tl.constexpr, CAP: tl.constexpr, ASSEMBLY: tl.constexpr
+    acc,
+    up,
+    down,
+    u_ptr,
+    UP_STEP: tl.constexpr,
+    DOWN_STEP: tl.constexpr,
+    DIM: tl.constexpr,
+    CAP: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):
     """The scores of a tile by shared reciprocals; the next features are on their way while four are computed."""
     a0, a1, a2, a3 = load_four(up, UP_STEP)
@@ -112,19 +120,22 @@ def own_scores(acc, query, key, u_ptr, QUERY_STEP, KEY_STEP, dim, rows_in, keys_
 
 @triton.jit
 def tile_scores(
-    up, up_peak, UP_STEP, query, QUERY_ROW, QUERY_STEP, rows, queries,
-    down, down_peak, DOWN_STEP, key, KEY_ROW, KEY_STEP, cols, keys,
-    u_ptr, dim, DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    up, up_peak, query, QUERY_ROW, QUERY_STEP, row_start, queries,
+    down, down_peak, key, KEY_ROW, KEY_STEP, col_start, keys, u_ptr, dim,
+    DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile by the fastest way its numbers allow. Pointers are those of one entry of the batch."""
+    rows, cols = row_start + tl.arange(0, ROWS), col_start + tl.arange(0, COLS)
+    up += row_start * DIM + tl.arange(0, ROWS)
+    down += col_start * DIM + tl.arange(0, COLS)
     rows_in, cols_in = rows < queries, cols < keys
     largest = tl.max(tl.load(up_peak + rows, mask=rows_in, other=0.0), 0)
     largest_key = tl.max(tl.load(down_peak + cols, mask=cols_in, other=0.0), 0)
     acc = zeros_in_squares(ROWS, COLS) + tl.load(u_ptr + DIM)
     if largest + largest_key <= QUADS:
-        acc = shared_scores(acc, up + rows, down + cols, u_ptr, UP_STEP, DOWN_STEP, DIM, 0, ASSEMBLY)
+        acc = shared_scores(acc, up, down, u_ptr, ROWS, COLS, DIM, 0, ASSEMBLY)
     elif (largest <= EXPONENTIALS) & (largest_key <= EXPONENTIALS):
-        acc = shared_scores(acc, up + rows, down + cols, u_ptr, UP_STEP, DOWN_STEP, DIM, 1e9, ASSEMBLY)
+        acc = shared_scores(acc, up, down, u_ptr, ROWS, COLS, DIM, 1e9, ASSEMBLY)
     else:
         acc = own_scores(
             acc, query + rows * QUERY_ROW, key + cols * KEY_ROW, u_ptr, QUERY_STEP, KEY_STEP, dim, rows_in, cols_in,
@@ -145,10 +156,13 @@ def coefficients_kernel(v, V_BATCH, V_STEP, u, dim, DIMS: tl.constexpr, WIDTH: t
 
 @triton.jit
 def exponentials_kernel(
-    x, X_BATCH, X_TIME, X_DIM, e, E_BATCH, E_TIME, E_DIM, peaks, time, dim, TIMES, DIMS,
+    x, X_BATCH, X_TIME, X_DIM, e, peaks, time, dim, TIMES, DIMS: tl.constexpr, STEP: tl.constexpr,
     BLOCK_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
-    """e²ˣ of queries or keys in either order, 0 in the padding, and the largest |x| of each step; inf for a NaN."""
+    """e²ˣ of queries or keys, in blocks of STEP times or by time, 0 in the padding; and the largest |x| of each time.
+
+    The largest is inf where there is a NaN.
+    """
     blocks = tl.cdiv(TIMES, BLOCK_TIME)
     batch = (tl.program_id(0) // blocks).to(tl.int64)
     times = tl.program_id(0) % blocks * BLOCK_TIME + tl.arange(0, BLOCK_TIME)
@@ -160,7 +174,11 @@ def exponentials_kernel(
         values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
         grown = tl.where(inside, tl.exp2(values * (2 * LOG2E)), 0.0)
-        where = e + batch * E_BATCH + times[:, None].to(tl.int64) * E_TIME + dims[None, :].to(tl.int64) * E_DIM
+        if STEP > 0:
+            block = (times // STEP).to(tl.int64) * (DIMS * STEP) + times % STEP
+            where = e + batch * TIMES * DIMS + block[:, None] + dims[None, :] * STEP
+        else:
+            where = e + batch * TIMES * DIMS + times[:, None].to(tl.int64) * DIMS + dims[None, :]
         tl.store(where, grown, mask=(times < TIMES)[:, None] & (dims < DIMS)[None, :])
     tl.store(peaks + batch * TIMES + times, peak, mask=times < TIMES)
 
@@ -168,20 +186,20 @@ def exponentials_kernel(
 @triton.jit
 def scores_kernel(
     up, up_peak, query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, down, down_peak, key, KEY_BATCH, KEY_ROW, KEY_STEP,
-    u, U_BATCH, scores, SCORES_BATCH, SCORES_ROW, queries, keys, UP_STEP, DOWN_STEP, dim,
+    u, U_BATCH, scores, SCORES_BATCH, SCORES_ROW, queries, keys, up_times, down_times, dim,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of every query with every key, written out."""
     blocks = tl.cdiv(queries, ROWS)
     batch = (tl.program_id(0) // blocks).to(tl.int64)
-    rows = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    row_start, col_start = tl.program_id(0) % blocks * ROWS, tl.program_id(1) * COLS
     acc = tile_scores(
-        up + batch * DIM * UP_STEP, up_peak + batch * UP_STEP, UP_STEP,
-        query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, rows, queries,
-        down + batch * DIM * DOWN_STEP, down_peak + batch * DOWN_STEP, DOWN_STEP,
-        key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, cols, keys,
+        up + batch * DIM * up_times, up_peak + batch * up_times,
+        query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, row_start, queries,
+        down + batch * DIM * down_times, down_peak + batch * down_times,
+        key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, col_start, keys,
         u + batch * U_BATCH, dim, DIM, ROWS, COLS, ASSEMBLY,
     )  # fmt: skip
+    rows, cols = row_start + tl.arange(0, ROWS), col_start + tl.arange(0, COLS)
     at = scores + batch * SCORES_BATCH + rows[:, None].to(tl.int64) * SCORES_ROW + cols[None, :]
     tl.store(at, acc, mask=(rows < queries)[:, None] & (cols < keys)[None, :])
