@@ -64,7 +64,8 @@ def one_side_kernel(
     up, UP_BATCH, own, OWN_BATCH, OWN_ROW, OWN_STEP, own_peak, OWN_PEAKS,
     down, DOWN_BATCH, other, OTHER_BATCH, OTHER_ROW, OTHER_STEP, other_peak, OTHER_PEAKS,
     plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, out, OUT_BATCH, OUT_PART, out_sums, batches, times, others, share, dim,
-    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """4 v Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand also Σ w r."""
     blocks = tl.cdiv(times, TIMES)
