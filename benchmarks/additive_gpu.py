@@ -345,7 +345,7 @@ def side_variant(rows: int, cols: int, warps: int, sums: bool, parts: int | None
     some, at, others = slice(0, MAIN.batch), slice(0, MAIN.queries), slice(0, MAIN.keys)
     sides, out = (Side(query, up, some, at), Side(key, down, some, others)), torch.empty_like(query)
     shared, tiling = coefficients(v[None]), Tiling(rows, cols, warps)
-    return lambda: one_side(*sides, plane, shared, out, sums=sums, tiling=tiling, parts=parts)
+    return lambda: one_side(*sides, plane, shared, out, tiling, sums=sums, parts=parts)
 
 
 def sweep_variants() -> dict[str, tuple]:

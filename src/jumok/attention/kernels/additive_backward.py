@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from jumok.attention.kernels import additive_gradients
@@ -21,6 +22,9 @@ from jumok.attention.kernels.additive_fused import (
     padded,
     power_of_two,
 )
+
+
+EVERYWHERE = Reach()
 
 
 class Gradients(NamedTuple):
@@ -44,12 +48,12 @@ def backward(
     sides = Sides(query, key, v, (scorer.u, scorer.u_step))
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     for some, rows in cuts(batches, queries, keys, planes=3):
-        weights = scorer.scores(some, rows)
+        weights = scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
         turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
         d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
-        sides.add(d_scores, turned, some, rows)
+        sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
 
 
@@ -100,13 +104,17 @@ class Sides:
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
         self.sums: list[tuple[slice, Tensor, Tensor]] = []
 
-    def add(self, d_scores: Tensor, turned: Tensor, some: slice, rows: slice) -> None:
+    def add(self, d_scores: Tensor, turned: Tensor, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> None:
         """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
         keys = slice(0, self.key.shape[1])
         shared = self.u[some.start if self.u_step else 0 :], self.u_step
         sides = Side(self.query, self.up, some, rows), Side(self.key, self.down, some, keys)
-        sums = one_side(*sides, turned, shared, self.d_query[some, rows], sums=True)
-        one_side(*sides[::-1], d_scores, shared, self.d_key[some], add=rows.start > 0)
+        tilings = [side_tiling(side.times.stop - side.times.start, self.query.shape[2]) for side in sides]
+        spans: tuple[Tensor | None, Tensor | None] = (None, None)
+        if reach.first is not None and reach.beyond is not None:
+            spans = both_spans(reach.first[some, rows], reach.beyond[some, rows], keys.stop, *tilings)
+        sums = one_side(*sides, turned, shared, self.d_query[some, rows], tilings[0], spans[0], sums=True)
+        one_side(*sides[::-1], d_scores, shared, self.d_key[some], tilings[1], spans[1], add=rows.start > 0)
         self.sums.append((some, sums, d_scores.sum((1, 2))))
 
     def gradients(self) -> Gradients:
@@ -137,15 +145,14 @@ class Side(NamedTuple):
 
 
 def one_side(
-    own: Side, other: Side, plane: Tensor, shared: tuple[Tensor, int], out: Tensor,
-    *, sums: bool = False, add: bool = False, tiling: Tiling | None = None, parts: int | None = None,
+    own: Side, other: Side, plane: Tensor, shared: tuple[Tensor, int], out: Tensor, tiling: Tiling,
+    spans: Tensor | None = None, *, sums: bool = False, add: bool = False, parts: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Writes 4 v Σ w r (1 − r) of each [time, feature] of one side to `out`; gives Σ w r in parts.
 
-    `plane` holds w, the other side's time steps first.
+    `plane` holds w, the other side's time steps first; `spans` says for each tile where it is not 0.
     """
     (batches, times, dim), count = out.shape, other.times.stop - other.times.start
-    tiling = tiling or side_tiling(times, dim)
     programs = batches * blocks(times, tiling.rows)
     if parts is None:
         parts = side_parts(programs * blocks(dim, tiling.cols), count, out.device)
@@ -155,14 +162,31 @@ def one_side(
     strides = (slopes.stride(-3), 0 if parts == 1 else slopes.stride(0))
     totals = torch.empty(parts, batches, blocks(times, tiling.rows), dim, dtype=torch.float32, device=out.device)
     additive_gradients.one_side_kernel[(programs * parts, blocks(dim, tiling.cols))](
-        *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared, slopes, *strides, totals,
+        *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared,
+        plane if spans is None else spans, slopes, *strides, totals,
         batches, times, count, share, dim, DIM=own.exponentials.dims,
-        TIMES=tiling.rows, DIMS=tiling.cols, SUMS=sums, ADD=add and parts == 1, ASSEMBLY=not INTERPRETED,
+        TIMES=tiling.rows, DIMS=tiling.cols, SPANS=spans is not None, SUMS=sums, ADD=add and parts == 1, ASSEMBLY=not INTERPRETED,
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
     if parts > 1:
         out.copy_(slopes.sum(0) + out if add else slopes.sum(0))
     return totals
+
+
+def both_spans(
+    first: Tensor, beyond: Tensor, keys: int, for_queries: Tiling, for_keys: Tiling
+) -> tuple[Tensor, Tensor]:
+    """For each tile of queries the span of keys it sees, and for each tile of keys the span of queries that see it."""
+    batches, queries = first.shape
+    missing = -queries % for_queries.rows
+    starts = F.pad(first, (0, missing), value=keys).view(batches, -1, for_queries.rows).amin(-1)
+    ends = F.pad(beyond, (0, missing), value=0).view(batches, -1, for_queries.rows).amax(-1)
+    from_key = torch.arange(0, keys, for_keys.rows, device=first.device)[:, None]
+    seen = (first[:, None] < from_key + for_keys.rows) & (beyond[:, None] > from_key)
+    place = torch.arange(queries, device=first.device, dtype=torch.int32)
+    earliest = torch.where(seen, place, queries).amin(-1)
+    latest = torch.where(seen, place + 1, 0).amax(-1)
+    return torch.stack((starts, ends), -1), torch.stack((earliest, latest), -1)
 
 
 def side_tiling(times: int, dim: int) -> Tiling:

@@ -183,8 +183,8 @@ class Scorer:
             self.tiling = tiling or score_tiling(query.shape[1], key.shape[1])
             self.up, self.down = exponentials(query, self.tiling.rows), exponentials(key, self.tiling.cols)
 
-    def scores(self, some: slice, rows: slice) -> Tensor:
-        """Σ u·r of [some batches, some queries, keys], the last axis padded."""
+    def scores(self, some: slice, rows: slice, reach: Reach | None = None) -> Tensor:
+        """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
         query, key, u = self.query[some, rows], self.key[some], self.u[some.start if self.u_step else 0 :]
         batches, queries, dim = query.shape
         keys = key.shape[1]
@@ -197,12 +197,16 @@ class Scorer:
             )  # fmt: skip
             return plane
         up, down, tiling = self.up, self.down, self.tiling
+        interval = reach is not None and reach.first is not None
+        limits: tuple[Any, ...] = (u, u, 0)
+        if reach is not None and reach.first is not None and reach.beyond is not None:
+            limits = (reach.first[some, rows], reach.beyond[some, rows], reach.first.stride(0))
         start = (some.start * up.times + rows.start) * up.dims
         additive_tiles.scores_kernel[(batches * blocks(queries, tiling.rows), blocks(keys, tiling.cols))](
             up.grown[start:], up.peaks[some].view(-1)[rows.start :], query, *query.stride(),
             down.grown[some.start * down.dims * down.times :], down.peaks[some], key, *key.stride(),
-            u, self.u_step, *shape, up.times, down.times, dim,
-            DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
+            u, self.u_step, *limits, *shape, up.times, down.times, dim,
+            INTERVAL=interval, DIM=up.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
             num_warps=tiling.warps, num_stages=tiling.stages,
         )  # fmt: skip
         return plane

@@ -63,9 +63,9 @@ def upstream_kernel(
 def one_side_kernel(
     up, UP_BATCH, own, OWN_BATCH, OWN_ROW, OWN_STEP, own_peak, OWN_PEAKS,
     down, DOWN_BATCH, other, OTHER_BATCH, OTHER_ROW, OTHER_STEP, other_peak, OTHER_PEAKS,
-    plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, out, OUT_BATCH, OUT_PART, out_sums, batches, times, others, share, dim,
-    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, spans, out, OUT_BATCH, OUT_PART, out_sums,
+    batches, times, others, share, dim, DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr,
+    SPANS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """4 v Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand also Σ w r."""
     blocks = tl.cdiv(times, TIMES)
@@ -74,6 +74,10 @@ def one_side_kernel(
     at = tl.program_id(0) % blocks * TIMES + tl.arange(0, TIMES)
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     start, end = part * share, tl.minimum((part + 1) * share, others)
+    if SPANS:  # beyond these, w is 0
+        span = spans + 2 * (batch * blocks + tl.program_id(0) % blocks)
+        start = tl.maximum(start, tl.load(span) // 4 * 4)
+        end = tl.maximum(tl.minimum(end, tl.load(span + 1)), start)
     plane += batch * PLANE_BATCH + at
     inside = (at < times)[:, None] & (dims < dim)[None, :]
     largest = tl.max(tl.load(own_peak + batch * OWN_PEAKS + at, mask=at < times, other=0.0), 0)

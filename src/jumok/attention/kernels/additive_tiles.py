@@ -186,13 +186,20 @@ def exponentials_kernel(
 @triton.jit
 def scores_kernel(
     up, up_peak, query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, down, down_peak, key, KEY_BATCH, KEY_ROW, KEY_STEP,
-    u, U_BATCH, scores, SCORES_BATCH, SCORES_ROW, queries, keys, up_times, down_times, dim,
+    u, U_BATCH, first, beyond, LIMITS_BATCH, scores, SCORES_BATCH, SCORES_ROW,
+    queries, keys, up_times, down_times, dim, INTERVAL: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of every query with every key, written out."""
+    """The scores of every query with every key, written out; tiles that no query sees are left as they are."""
     blocks = tl.cdiv(queries, ROWS)
     batch = (tl.program_id(0) // blocks).to(tl.int64)
     row_start, col_start = tl.program_id(0) % blocks * ROWS, tl.program_id(1) * COLS
+    if INTERVAL:
+        rows = row_start + tl.arange(0, ROWS)
+        start = tl.min(tl.load(first + batch * LIMITS_BATCH + rows, mask=rows < queries, other=keys), 0)
+        end = tl.max(tl.load(beyond + batch * LIMITS_BATCH + rows, mask=rows < queries, other=0), 0)
+        if (col_start >= end) | (col_start + COLS <= start):
+            return
     acc = tile_scores(
         up + batch * DIM * up_times, up_peak + batch * up_times,
         query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, row_start, queries,
