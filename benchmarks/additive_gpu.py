@@ -27,19 +27,6 @@ from benchmarks import results
 from benchmarks.results import Row
 from jumok.attention import additive, attend, causal, explain, from_lengths, window
 
-FORWARD_SWEEP = [
-    (rows, cols, warps, stages, precision)
-    for rows, cols, warps in (
-        (64, 64, 8),
-        (64, 64, 4),
-        (64, 128, 8),
-        (32, 64, 4),
-        (32, 128, 4),
-        (128, 64, 8),
-        (32, 64, 2),
-    )
-    for stages, precision in ((1, "tf32x3"), (2, "tf32x3"), (1, "ieee"))
-]
 SIDE_SWEEP = [(64, 64, 8), (64, 64, 4), (64, 128, 8), (128, 64, 8), (32, 64, 4), (32, 128, 4), (32, 64, 2), (64, 32, 4)]
 SCORE_SWEEP = [(64, 64, 8), (64, 64, 4), (64, 128, 8), (128, 64, 8), (32, 64, 4), (32, 64, 2), (128, 128, 8)]
 
@@ -164,7 +151,11 @@ def nan_behind_a_mask() -> str:
     tensors = inputs(Shape(2, 40, 50, 32, 16))
     for tensor in tensors[1:3]:
         tensor[:, 30:] = torch.nan
-    found = with_gradients(run("fused", visible=from_lengths([30, 20])), tensors, torch.ones(2, 40, 16, device="cuda"))
+    found = with_gradients(
+        run("fused", visible=from_lengths(torch.tensor([30, 20], device="cuda"))),
+        tensors,
+        torch.ones(2, 40, 16, device="cuda"),
+    )
     return "ok" if all(tensor.isfinite().all() for tensor in found) else "WRONG"
 
 
@@ -317,16 +308,6 @@ def median_ms(function: Callable[[], object], rep: int = 60) -> float:
     return do_bench(function, warmup=20, rep=rep, return_mode="median")
 
 
-def forward_variant(
-    rows: int, cols: int, warps: int, stages: int, precision: str, shape: Shape = MAIN, parts: int | None = None
-):
-    from jumok.attention.kernels.additive_fused import Reach, Tiling, forward
-
-    query, key, value, v = inputs(shape)
-    tiling = Tiling(rows, cols, warps, stages)
-    return lambda: forward(query, key, value, v[None], Reach(), None, 0.0, tiling, parts, precision)
-
-
 def score_variant(rows: int, cols: int, warps: int):
     from jumok.attention.kernels.additive_fused import Scorer, Tiling
 
@@ -349,17 +330,12 @@ def side_variant(rows: int, cols: int, warps: int, sums: bool, parts: int | None
 
 
 def sweep_variants() -> dict[str, tuple]:
-    short = Shape(64, 64, 64, 512, 128)
-    found = {f"forward {variant}": (forward_variant, variant) for variant in FORWARD_SWEEP}
-    found |= {f"scores {variant}": (score_variant, variant) for variant in SCORE_SWEEP}
+    found = {f"scores {variant}": (score_variant, variant) for variant in SCORE_SWEEP}
     found |= {
         f"side {variant} sums {sums}": (side_variant, (*variant, sums))
         for variant in SIDE_SWEEP
         for sums in (True, False)
     }
-    for tile in ((64, 64, 8), (32, 64, 4), (16, 64, 4), (16, 64, 2), (32, 32, 4), (16, 32, 2)):
-        for parts in (1, 2):
-            found[f"short forward {tile} parts {parts}"] = (forward_variant, (*tile, 1, "tf32x3", short, parts))
     return found
 
 

@@ -118,7 +118,9 @@ def test_a_query_that_sees_nothing_gets_zeros_and_nan_behind_a_mask_stays_there(
     inputs = draw(2, queries, 9)
     for tensor in inputs[1:3]:
         tensor[:, 5:] = torch.nan
-    values, *gradients = values_and_gradients(with_backend("fused", visible=from_lengths([5, 0])), inputs)
+    values, *gradients = values_and_gradients(
+        with_backend("fused", visible=from_lengths(torch.tensor([5, 0], device=DEVICE))), inputs
+    )
     assert values.isfinite().all()
     assert not values[1].any()
     assert all(gradient.isfinite().all() for gradient in gradients)

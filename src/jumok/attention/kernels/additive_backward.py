@@ -23,7 +23,6 @@ from jumok.attention.kernels.additive_fused import (
     power_of_two,
 )
 
-
 EVERYWHERE = Reach()
 
 
@@ -165,8 +164,8 @@ def one_side(
         *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared,
         plane if spans is None else spans, slopes, *strides, totals,
         batches, times, count, share, dim, DIM=own.exponentials.dims,
-        TIMES=tiling.rows, DIMS=tiling.cols, SPANS=spans is not None, SUMS=sums, ADD=add and parts == 1, ASSEMBLY=not INTERPRETED,
-        num_warps=tiling.warps, num_stages=tiling.stages,
+        TIMES=tiling.rows, DIMS=tiling.cols, SPANS=spans is not None, SUMS=sums, ADD=add and parts == 1,
+        ASSEMBLY=not INTERPRETED, num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip
     if parts > 1:
         out.copy_(slopes.sum(0) + out if add else slopes.sum(0))

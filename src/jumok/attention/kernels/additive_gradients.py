@@ -85,15 +85,15 @@ def one_side_kernel(
     slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     down += batch * DOWN_BATCH + dims
     if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-        place = up + batch * UP_BATCH + at[:, None].to(tl.int64) * DIM + dims[None, :]
-        a = in_squares(tl.load(place, mask=inside, other=0.0), TIMES, DIMS)
+        grown = up + batch * UP_BATCH + at[:, None].to(tl.int64) * DIM + dims[None, :]
+        a = in_squares(tl.load(grown, mask=inside, other=0.0), TIMES, DIMS)
         if largest + largest_other <= PAIRS:
             slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 0, SUMS, ASSEMBLY)
         else:
             slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 1e18, SUMS, ASSEMBLY)
     else:
-        place = own + batch * OWN_BATCH + at[:, None].to(tl.int64) * OWN_ROW + dims[None, :] * OWN_STEP
-        a = in_squares(tl.load(place, mask=inside, other=0.0).to(tl.float32), TIMES, DIMS)
+        given = own + batch * OWN_BATCH + at[:, None].to(tl.int64) * OWN_ROW + dims[None, :] * OWN_STEP
+        a = in_squares(tl.load(given, mask=inside, other=0.0).to(tl.float32), TIMES, DIMS)
         slopes, sums = own_slopes(
             slopes, sums, a, other + batch * OTHER_BATCH + dims * OTHER_STEP, dims < dim, plane, OTHER_ROW, PLANE_ROW,
             start, end, ASSEMBLY,

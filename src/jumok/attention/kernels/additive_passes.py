@@ -1,15 +1,15 @@
-"""Fused additive attention in Triton, forward: scores, masks, softmax and values in one pass over the keys.
+"""Fused additive attention in Triton, forward: from scores to weights, and all in one pass where queries are few.
 
 What a query sees is described, not built: the first key and the key beyond the last, for each query, and a boolean
-tensor with any strides for what is no interval. Blocks of keys that no query of a tile sees are left out.
+tensor with any strides for what is no interval. Blocks of keys that no query sees are left out.
 Scores are in units of log 2 (see additive_tiles.py); so is the log-sum-exp. It is kept as two numbers, the largest
-score and the logarithm of the sum of the weights relative to it: added up they would lose digits that the weights need.
+score and the logarithm of the sum of the weights relative to it: added up they would lose digits that weights need.
 """
 
 import triton
 import triton.language as tl
 
-from jumok.attention.kernels.additive_tiles import LOG2E, in_squares, reciprocal, tile_scores
+from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal
 
 
 @triton.jit
@@ -49,69 +49,6 @@ def block_of_keys(rows, queries, keys, first, beyond, part, parts, COLS: tl.cons
 
 
 @triton.jit
-def forward_kernel(
-    up, up_peak, query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, down, down_peak, key, KEY_BATCH, KEY_ROW, KEY_STEP,
-    value, VALUE_BATCH, VALUE_ROW, VALUE_STEP, u, U_BATCH,
-    first, beyond, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    out, lse, batches, queries, keys, up_times, down_times, dim, value_dim, parts,
-    DIM: tl.constexpr, VALUES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    INTERVAL: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, ASSEMBLY: tl.constexpr,
-):  # fmt: skip
-    """softmax(scores) · values of a tile of queries, over one part of the keys."""
-    blocks = tl.cdiv(queries, ROWS)
-    batch, part = (tl.program_id(0) // blocks).to(tl.int64), tl.program_id(1)
-    # The last queries first: with a causal mask they see the most.
-    row_start = (blocks - 1 - tl.program_id(0) % blocks) * ROWS
-    rows = row_start + tl.arange(0, ROWS)
-    dims = tl.arange(0, VALUES)
-    first += batch * queries
-    beyond += batch * queries
-    largest = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, VALUES], tl.float32)
-    start, end = block_of_keys(rows, queries, keys, first, beyond, part, parts, COLS, INTERVAL)
-    for at in range(start, end, COLS):
-        cols = at + tl.arange(0, COLS)
-        scores = tile_scores(
-            up + batch * DIM * up_times, up_peak + batch * up_times,
-            query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, row_start, queries,
-            down + batch * DIM * down_times, down_peak + batch * down_times,
-            key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, at, keys,
-            u + batch * U_BATCH, dim, DIM, ROWS, COLS, ASSEMBLY,
-        )  # fmt: skip
-        visible = seen(
-            rows, cols, queries, keys, first, beyond, mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, INTERVAL, MASK
-        )
-        scores = tl.where(visible, scores, float("-inf"))
-        higher = tl.maximum(largest, tl.max(scores, 1))
-        level = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: no −inf less −inf
-        shrink = tl.exp2(largest - level)
-        weights = tl.exp2(scores - level[:, None])
-        total = total * shrink + tl.sum(weights, 1)
-        if DROPOUT > 0:
-            weights = tl.where(kept(rows, cols, keys, batch, seed, DROPOUT), weights, 0.0)
-        place = value + batch * VALUE_BATCH + cols[:, None].to(tl.int64) * VALUE_ROW + dims[None, :] * VALUE_STEP
-        values = tl.load(place, mask=(cols < keys)[:, None] & (dims < value_dim)[None, :], other=0.0)
-        weights = in_squares(weights, ROWS, COLS)
-        if not ASSEMBLY:
-            values = values.to(tl.float32)  # the interpreter multiplies no matrices of bfloat16
-        acc = tl.dot(weights.to(values.dtype), values, acc * shrink[:, None], input_precision=PRECISION)
-        largest = higher
-    some = total > 0
-    scale = tl.where(some, 1.0 / (1.0 - DROPOUT) / tl.where(some, total, 1.0), total)
-    mixed = acc * scale[:, None]
-    line = (part * batches + batch) * queries + rows
-    tl.store(
-        out + line[:, None] * value_dim + dims[None, :],
-        mixed.to(out.dtype.element_ty),
-        mask=(rows < queries)[:, None] & (dims < value_dim)[None, :],
-    )
-    tl.store(lse + line, largest, mask=rows < queries)
-    tl.store(lse + line + parts * batches * queries, tl.log2(tl.where(some, total, 1.0)), mask=rows < queries)
-
-
-@triton.jit
 def few_queries_kernel(
     query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, key, KEY_BATCH, KEY_ROW, KEY_STEP,
     value, VALUE_BATCH, VALUE_ROW, VALUE_STEP, u, U_BATCH,
@@ -120,7 +57,7 @@ def few_queries_kernel(
     BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr,
     INTERVAL: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The same for one query: keys come straight from memory, whose speed is the limit, and are used once."""
+    """softmax(scores) · values of one query: keys come straight from memory, whose speed is the limit here."""
     batch, part = (tl.program_id(0) // queries).to(tl.int64), tl.program_id(1)
     row = tl.program_id(0) % queries
     rows = row + tl.arange(0, 1)
@@ -196,13 +133,14 @@ def few_scores_kernel(
 @triton.jit
 def softmax_kernel(
     scores, SCORES_BATCH, SCORES_ROW, first, beyond, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    lse, batches, batch_start, start, queries, keys, COLS: tl.constexpr,
+    lse, batches, batch_start, start, count, queries, keys, COLS: tl.constexpr,
     INTERVAL: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Scores of one query become its weights, in place: for values too wide for one pass."""
-    batch, row = (tl.program_id(0) // queries).to(tl.int64), tl.program_id(0) % queries
+    """Scores of one query become its weights, in place. The plane holds `count` queries from `start` on."""
+    here, local = (tl.program_id(0) // count).to(tl.int64), tl.program_id(0) % count
+    batch, row = here + batch_start, start + local
     rows = row + tl.arange(0, 1)
-    scores += batch * SCORES_BATCH + row * SCORES_ROW
+    scores += here * SCORES_BATCH + local.to(tl.int64) * SCORES_ROW
     first += batch * queries
     beyond += batch * queries
     mask += batch * MASK_BATCH
@@ -227,6 +165,6 @@ def softmax_kernel(
         visible = tl.reshape(visible, [COLS])
         weights = tl.exp2(tl.load(scores + cols, mask=visible, other=0.0) - level - log_total)
         if DROPOUT > 0:
-            keep = tl.reshape(kept(start + rows, cols, keys, batch_start + batch, seed, DROPOUT), [COLS])
+            keep = tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
             weights = tl.where(keep, weights / (1.0 - DROPOUT), 0.0)
         tl.store(scores + cols, tl.where(visible, weights, 0.0), mask=cols < keys)
