@@ -42,7 +42,7 @@ def why_no_kernels(query: Tensor) -> str | None:
         return f"it takes float32, bfloat16 and float16 and query is {query.dtype}"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; pip install triton"
-    if query.is_cuda and torch.cuda.get_device_capability(query.device) < (8, 0):
+    if query.is_cuda and torch.cuda.get_device_properties(query.device).major < 8:
         return "the GPU is older than Ampere (compute capability 8.0)"
     return None
 
@@ -58,16 +58,16 @@ def twin(score: Score, query: Tensor) -> Score:
 
 def run(lookup: Lookup) -> Tensor:
     """Σ softmax(v · tanh(q + k)) value in one kernel; neither tanh(q + k) nor the weights are ever built."""
-    from jumok.attention.kernels.additive_ops import additive_attention, flat, flat_vector
+    from jumok.attention.kernels.additive_ops import attention, flat, flat_vector
 
     assert isinstance(lookup.score, Additive)
     lead = tuple(lookup.query.shape[:-2])
     query, key, value = (flat(tensor, lead) for tensor in (lookup.query, lookup.key, lookup.value))
     view = limits(lookup.visible, lookup.tile) if lookup.visible is not None else View()
     seed = torch.randint(2**62, (1,), device=query.device) if lookup.dropout else None
-    mixed: Tensor = additive_attention(
+    mixed = attention(
         query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead, lookup), seed, float(lookup.dropout)
-    )[0]
+    )
     return mixed.reshape(*lead, *mixed.shape[-2:])
 
 

@@ -8,6 +8,7 @@ took 0.41 ms where the loop over features alone takes 0.22.
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -226,6 +227,7 @@ def parts_for(programs: int, most: int, device: torch.device) -> int:
     return 1 if programs >= 0.75 * wanted else max(1, min(most, 2 * wanted // programs))
 
 
+@cache
 def multiprocessors(device: torch.device) -> int:
     """How many there are; the interpreter plays 4."""
     return 4 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count

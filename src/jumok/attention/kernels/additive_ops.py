@@ -1,6 +1,7 @@
 """Fused additive attention as operators of PyTorch: autograd, torch.compile and CUDA graphs take them as they are.
 
-Importing this module imports Triton.
+The compiler is given operators; without it the same functions run through torch.autograd.Function, which spares a call
+the operators' own work, as much as that of a small problem's kernels. Importing this module imports Triton.
 """
 
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
@@ -31,8 +33,7 @@ def additive_attention(
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Σ softmax(v · tanh(q + k)) value for [batch, time, dim], v [batch or 1, dim]; and the log-sum-exp."""
-    with torch.autocast(query.device.type, enabled=False):
-        return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+    return _forward(query, key, value, v, first, beyond, mask, seed, dropout)
 
 
 @additive_attention.register_fake
@@ -59,12 +60,7 @@ def additive_attention_backward(
     dropout: float,
 ) -> Four:
     """The gradients of query, key, value and v."""
-    with torch.autocast(query.device.type, enabled=False):
-        found = additive_backward.backward(
-            d_out, query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
-        )
-    assert found.value is not None
-    return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
+    return _backward(d_out, query, key, value, v, first, beyond, mask, seed, out, lse, dropout)
 
 
 @additive_attention_backward.register_fake
@@ -96,6 +92,44 @@ def additive_scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Te
 @additive_scores_backward.register_fake
 def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
     return _like(query), _like(key), _like(v)
+
+
+def attention(*arguments: Any) -> Tensor:
+    """The first result of `additive_attention`, the quicker way."""
+    if torch.compiler.is_compiling():
+        mixed: Tensor = additive_attention(*arguments)[0]
+        return mixed
+    mixed, _ = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*arguments)
+        _keep_attention(ctx, arguments, output)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return (*_backward(d_out, *ctx.saved_tensors, ctx.dropout), None, None, None, None, None)
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    first, beyond, mask, seed, dropout = others
+    with torch.autocast(query.device.type, enabled=False):
+        return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+
+
+def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
+    first, beyond, mask, seed, out, lse, dropout = others
+    with torch.autocast(query.device.type, enabled=False):
+        found = additive_backward.backward(
+            d_out, query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
+        )
+    assert found.value is not None
+    return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
 
 
 def _like(tensor: Tensor) -> Tensor:
