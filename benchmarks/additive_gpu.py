@@ -8,7 +8,6 @@ memory, forward alone and with backward. Every part goes on past what fails and 
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -456,7 +455,7 @@ def main() -> None:
     torch.manual_seed(0)
     device = torch.cuda.get_device_name()
     print(device, torch.__version__, flush=True)
-    started = time.time()
+    started, rows = time.time(), []
     if "checks" in parts:
         print(f"checks (ours / plain torch, against float64) at {time.time() - started:.0f} s")
         run_checks()
@@ -465,12 +464,17 @@ def main() -> None:
         attempt(lambda: str(pieces()))
     if "sweep" in parts:
         print(f"sweep at {time.time() - started:.0f} s")
-        (options.out / "additive_sweep.json").write_text(json.dumps(run_sweep(), indent=1), encoding="utf-8")
+        timed = {name: value for name, value in run_sweep().items() if isinstance(value, float)}
+        conditions = f"{MAIN}, values {MAIN.values}, fp32"
+        rows += [Row(f"additive-kernel/{name}", "jumok", value, "ms", conditions) for name, value in timed.items()]
     if "times" in parts:
         print(f"times at {time.time() - started:.0f} s")
-        rows = run_times([("additive", shape) for shape in SHAPES] + [("long", shape) for shape in LONG], torch.float32)
+        rows += run_times(
+            [("additive", shape) for shape in SHAPES] + [("long", shape) for shape in LONG], torch.float32
+        )
         rows += run_times([("additive", MAIN)], torch.bfloat16)
-        results.FOLDER = options.out
+    results.FOLDER = options.out
+    if rows:
         results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))
     print(f"done at {time.time() - started:.0f} s")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from benchmarks.results import FOLDER
 from docs.drawing.style import BLUE, GREY, ORANGE, sheet
@@ -34,6 +34,7 @@ def _lines(axes: Axes, rows: list[dict[str, Any]], prefix: str, scale: Callable[
     lengths = sorted({int(row["id"].split(" T")[1].split()[0]) for row in rows if row["id"].startswith(prefix)})
     axes.set(xlabel="queries and keys", ylabel=unit, xticks=lengths, xticklabels=[f"{length:,}" for length in lengths])
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
