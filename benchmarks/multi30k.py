@@ -1,9 +1,10 @@
-"""Multi30k English to German: train by recipe, translate the test sets, score them as the literature does.
+"""Multi30k: train by recipe, translate the test sets, score them as the literature does.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k    # on a GPU; about 4 and 8 minutes
+    JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-transformer …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
 
 Published figures are BLEU of lower-cased text tokenised by Moses' script; sacrebleu's cased BLEU stands beside them.
+What should be said of a run beyond its recipe stands in ABOUT, a JSON file in the folder: {"en-de-luong": "…"}.
 """
 
 import argparse
@@ -18,7 +19,15 @@ import sacrebleu
 
 from benchmarks.results import Row, write
 
-SYSTEMS = {"transformer": "jumok", "rnnsearch": "jumok, RNNsearch"}
+PAIRS = ("en-de", "de-en", "en-fr")
+SYSTEMS = {
+    "transformer": "jumok",
+    "rnnsearch": "jumok, RNNsearch",
+    "luong": "jumok, Luong",
+    "fixed": "jumok, fixed context",
+}
+NAMES = [f"{pair}-{system}" for pair in PAIRS for system in SYSTEMS]
+ABOUT = "about.json"
 TESTS = {"test_2016_flickr": "2016", "test_2017_flickr": "2017"}
 PUBLISHED = 41.02  # Transformer-Tiny, text only: Wu et al., ACL 2021, as given in the README of LividWo/Revisit-MMT
 
@@ -31,45 +40,49 @@ def lines(name: str) -> list[str]:
     return gzip.decompress((data() / f"{name}.gz").read_bytes()).decode().splitlines()
 
 
-def train(folder: Path) -> None:
+def train(folder: Path, names: list[str]) -> None:
     jumok = [sys.executable, "-m", "jumok.cli"]
-    for system in SYSTEMS:
-        subprocess.run([*jumok, "train", f"recipes/multi30k-en-de-{system}.toml", "--out", folder / system], check=True)
+    for name in names:
+        subprocess.run([*jumok, "train", f"recipes/multi30k-{name}.toml", "--out", folder / name], check=True)
         for test in TESTS:
-            source = data() / f"{test}.en.gz"
-            with (folder / f"{system}.{test}.de").open("wb") as out:
-                subprocess.run([*jumok, "translate", folder / system, "--source", source], stdout=out, check=True)
+            source = data() / f"{test}.{name[:2]}.gz"
+            with (folder / f"{name}.{test}.out").open("wb") as out:
+                subprocess.run([*jumok, "translate", folder / name, "--source", source], stdout=out, check=True)
     import torch
 
     about = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", "torch": torch.__version__}
-    (folder / "about.json").write_text(json.dumps(about))
+    (folder / ABOUT).write_text(json.dumps(about))
 
 
-def moses_lowercased(texts: list[str]) -> list[str]:
+def moses_lowercased(texts: list[str], language: str) -> list[str]:
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    normalise, tokenise = MosesPunctNormalizer("de").normalize, MosesTokenizer("de").tokenize
+    normalise, tokenise = MosesPunctNormalizer(language).normalize, MosesTokenizer(language).tokenize
     return [tokenise(normalise(text), return_str=True, escape=False).lower() for text in texts]
 
 
 def score(folder: Path) -> None:
-    about = json.loads((folder / "about.json").read_text())
+    about = json.loads((folder / ABOUT).read_text())
     rows = []
-    for test, year in TESTS.items():
-        references = lines(f"{test}.de")
-        for system, label in SYSTEMS.items():
-            outputs = (folder / f"{system}.{test}.de").read_text(encoding="utf-8").splitlines()
-            tokenised = sacrebleu.BLEU(tokenize="none", force=True).corpus_score(
-                moses_lowercased(outputs), [moses_lowercased(references)]
-            )
+    for name in NAMES:
+        pair, system = name[:5], SYSTEMS[name[6:]]
+        for test, year in TESTS.items():
+            if not (path := folder / f"{name}.{test}.out").exists():
+                continue
+            outputs, references = path.read_text(encoding="utf-8").splitlines(), lines(f"{test}.{pair[3:]}")
+            conditions = f"recipes/multi30k-{name}.toml, beam 5" + about.get(name, "")
+            found, signature = tokenised_bleu(outputs, references, pair[3:]), "Moses-tokenised, lower-cased"
+            rows.append(row(f"multi30k-{pair}-{year}", system, found, f"{conditions}; {signature}"))
             cased = sacrebleu.BLEU()
-            conditions = f"recipes/multi30k-en-de-{system}.toml, beam 5" + about.get(system, "")
-            said = f"{conditions}; Moses-tokenised, lower-cased"
-            rows.append(row(f"multi30k-en-de-{year}", label, tokenised.score, said))
             found = cased.corpus_score(outputs, [references]).score
-            rows.append(row(f"multi30k-en-de-{year}-cased", label, found, f"{conditions}; {cased.get_signature()}"))
+            rows.append(row(f"multi30k-{pair}-{year}-cased", system, found, f"{conditions}; {cased.get_signature()}"))
     rows.append(row("multi30k-en-de-2016", "Transformer-Tiny, text only (Wu et al. 2021)", PUBLISHED, "as published"))
     write("multi30k", rows, device=f"{about['device']}, torch {about['torch']}", packages=("sacrebleu", "sacremoses"))
+
+
+def tokenised_bleu(outputs: list[str], references: list[str], language: str) -> float:
+    tokenised = [moses_lowercased(texts, language) for texts in (outputs, references)]
+    return sacrebleu.BLEU(tokenize="none", force=True).corpus_score(tokenised[0], [tokenised[1]]).score
 
 
 def row(id: str, system: str, value: float, conditions: str) -> Row:
@@ -80,5 +93,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "score"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; all unless told")
     given = parser.parse_args()
-    {"train": train, "score": score}[given.what](given.folder)
+    if given.what == "train":
+        train(given.folder, given.names or NAMES)
+    else:
+        score(given.folder)

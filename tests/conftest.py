@@ -20,8 +20,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 # Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
-SLOW = ("cli", "data", "docs", "learning", "models", "training", "test_translator", "test_model_folder")
-SLOW_FILES = ("test_cli_errors", "test_training_errors")
+SLOW = ("cli", "data", "docs", "learning", "models", "serve", "training", "test_translator", "test_model_folder")
+SLOW_FILES = ("test_cli_errors", "test_serve_errors", "test_training_errors")
 
 
 def pytest_collection_modifyitems(items):

@@ -20,11 +20,11 @@ MAY_IMPORT = {
     "models": {"layers", "attention"},
     "training": {"models", "data"},
     "decoding": {"models", "data"},
-    "analysis": {"decoding", "models", "attention", "data"},
+    "analysis": {"decoding", "models", "layers", "attention", "data"},
     "config": {"models", "data", "training", "decoding", "sections"},
     "model_folder": {"config", "models", "data", "training"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
-    "cli": EVERYTHING,
+    "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }

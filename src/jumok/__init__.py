@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 from jumok.cpu import prepare_cpu
 
 if TYPE_CHECKING:
+    from jumok.analysis.record import record
     from jumok.attention import attend, explain
     from jumok.models import KernelRegressor, SoftDatabase
     from jumok.translator import Translation, Translator
 
 __version__ = "0.1.0"
-__all__ = ["KernelRegressor", "SoftDatabase", "Translation", "Translator", "attend", "explain"]
+__all__ = ["KernelRegressor", "SoftDatabase", "Translation", "Translator", "attend", "explain", "record"]
 
 prepare_cpu()
 
@@ -23,6 +24,7 @@ _HOME = {
     "Translator": "jumok.translator",
     "attend": "jumok.attention",
     "explain": "jumok.attention",
+    "record": "jumok.analysis.record",
 }
 _FOLDERS = ("analysis", "attention", "data", "decoding", "layers", "models")
 

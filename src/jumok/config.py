@@ -47,11 +47,22 @@ class Recipe:
     training: TrainingConfig
     decoding: DecodingConfig
 
+    def __post_init__(self) -> None:
+        if self.training.guided_alignment and not self.data.alignments:
+            raise ConfigError(
+                f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
+                "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
+            )
+        if self.data.alignments and not self.training.guided_alignment:
+            raise ConfigError(
+                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
+            )
+
 
 def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> Recipe:
     """The recipe in a file, with changes such as "training.steps=2000" made to it.
 
-    $NAME in [data] stands for a variable of the environment, unless `variables` is False: then it is what it says.
+    $NAME in a path stands for a variable of the environment, unless `variables` is False: then it is what it says.
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -65,26 +76,44 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror or error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    return make_recipe(_changed(tables, changes), origin=str(path), variables=variables)
+    tables = _changed(tables, changes)
+    try:
+        return _made(tables, variables)
+    except ConfigError as error:
+        raise ConfigError(f"{_blamed(str(error), changes) or path}: {error}") from None
 
 
 def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
     """A recipe from the tables of a TOML file."""
+    try:
+        return _made(tables, variables)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+
+
+def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
     names = [field.name for field in fields(Recipe)]
     for name, table in tables.items():
         if name not in names and not isinstance(table, Mapping):
-            raise ConfigError(f"{origin} has a setting {name} before its first section; put it below one")
+            raise ConfigError(f"{name} stands before the first section; put it below one")
         if name not in names:
-            raise ConfigError(f"{origin} has a section [{name}], which is not one{nearest(name, names)}")
-    try:
-        if variables and "data" in tables:
-            tables = {**tables, "data": _with_variables(tables["data"])}
-        sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
-        for name, kinds in BY_KIND.items():
-            sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
-    except ConfigError as error:
-        raise ConfigError(f"{origin}: {error}") from None
+            raise ConfigError(f"there is no section [{name}]{nearest(name, names)}")
+    if variables:
+        tables = {name: _with_variables(table, name) for name, table in tables.items()}
+    sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
+    for name, kinds in BY_KIND.items():
+        sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
     return Recipe(**sections)
+
+
+def _blamed(message: str, changes: Sequence[str]) -> str:
+    """The last change from outside that a message is about, if it is about one."""
+    for change in reversed(changes):
+        place = change.partition("=")[0].strip()
+        section = re.escape(place.partition(".")[0])
+        if re.search(rf"(?<![\w.]){re.escape(place)}(?![\w.])|no section \[{section}\]", message):
+            return f"--set {change}"
+    return ""
 
 
 def write_recipe(recipe: Recipe) -> str:
@@ -101,19 +130,23 @@ def _read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str
     return read_section(kinds[kind], table, name)
 
 
-def _with_variables(table: Any) -> Any:
-    """The table of [data] with $NAME and ${NAME} as the environment has them, so that recipes can be shared."""
+def _with_variables(table: Any, name: str) -> Any:
+    """A section with $NAME and ${NAME} in its paths as the environment has them, so that recipes can be shared."""
     if not isinstance(table, Mapping):
         return table
-    return {key: _expanded(value, key) if isinstance(value, str) else value for key, value in table.items()}
+    paths = table.keys() if name == "data" else {"vectors"}
+    return {
+        key: _expanded(value, f"{name}.{key}") if isinstance(value, str) and key in paths else value
+        for key, value in table.items()
+    }
 
 
-def _expanded(text: str, key: str) -> str:
+def _expanded(text: str, place: str) -> str:
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
         if name not in os.environ:
             raise ConfigError(
-                f"data.{key} = {text!r} needs the environment variable {name}, which is not set; "
+                f"{place} = {text!r} needs the environment variable {name}, which is not set; "
                 f"for example: export {name}=path/to/data"
             )
         return os.environ[name]

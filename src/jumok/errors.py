@@ -32,6 +32,10 @@ class MissingExtraError(JumokError, ImportError):
         super().__init__(f"{purpose} needs {package}, which is not installed; run: pip install 'jumok[{extra}]'")
 
 
+class FontError(JumokError, RuntimeError):
+    """No installed font can draw a text; the message shows its letters and says what to install."""
+
+
 class CheckpointError(JumokError, RuntimeError):
     """A checkpoint that cannot be written or read; the message names the file and what to do."""
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,12 +11,15 @@ import torch
 
 from jumok.config import Recipe, read_recipe, write_recipe
 from jumok.data import Tokenizers
-from jumok.data.files import atomic_write
+from jumok.data.files import atomic_write, check_place
 from jumok.errors import ModelError
 from jumok.models.build import build_model
 from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
+
+BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
+"""The tiny model that comes with jumok: English dates, times, durations, amounts and lists of names into Korean."""
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 
@@ -41,10 +45,14 @@ def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
         )
 
 
-def save_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
-    """Write the whole folder; every file appears complete or not at all."""
-    folder = Path(folder)
-    _write(folder / WEIGHTS, to_bytes(weights_of(trained.model)))
+def save_model(
+    folder: str | Path, trained: Trained, *, half: bool = False, scores: Mapping[str, Any] | None = None
+) -> None:
+    """Write the whole folder, its weights in half precision if asked; every file appears complete or not at all."""
+    folder, weights = Path(folder), weights_of(trained.model)
+    if half:
+        weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
+    _write(folder / WEIGHTS, to_bytes(weights))
     describe_model(folder, trained, scores=scores)
 
 
@@ -80,6 +88,7 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     folders = [Path(model) for model in models if Path(model).is_dir()]
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
+    check_place(out)
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     trained = load_model(folders[0])
@@ -89,13 +98,11 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 
 def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
-    data = trained.recipe.data
-    learnt_from = data.corpus or data.dataset or data.pairs or f"{data.source} and {data.target}"
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     lines = [
         "# A model trained with jumok",
         "",
-        f"- learnt from: {learnt_from}",
+        f"- learnt from: {trained.recipe.data.origin}",
         f"- parameters: {parameters:,}",
         f"- vocabulary: {trained.tokenizers.source.size:,} source, {trained.tokenizers.target.size:,} target tokens"
         + (" (shared)" if trained.tokenizers.shared else ""),
@@ -127,9 +134,16 @@ def _checksums(folder: Path) -> dict[str, str]:
     path = _existing(folder / CHECKSUMS)
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): str(digest) for name, digest in found.items() if "/" not in name and "\\" not in name}
-    except (ValueError, AttributeError) as error:
-        raise ModelError(f"{path} is damaged ({error}); copy the folder again") from None
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError:
+        raise ModelError(f"{path} is damaged: it is not JSON; copy the folder again") from None
+    if not isinstance(found, dict) or not found.keys() >= {WEIGHTS, RECIPE}:
+        raise ModelError(f"{path} is damaged: it does not name {WEIGHTS} and {RECIPE}; copy the folder again")
+    for name, digest in found.items():
+        if not re.fullmatch(r"[^/\\]+", name) or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
+            raise ModelError(f"{path} is damaged: what it says of {name!r} is no checksum; copy the folder again")
+    return found
 
 
 def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
@@ -139,8 +153,8 @@ def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     if _digest(content) != checksums.get(path.name):
         raise ModelError(
-            f"{path} is not the file that was saved (its checksum is not that in {CHECKSUMS}): "
-            "cut short, damaged or changed; copy the folder again"
+            f"{path} is not the file that was saved, or {CHECKSUMS} is not: its checksum there is another; "
+            "one of the two was cut short, damaged or changed; copy the folder again"
         )
     return content
 

@@ -1,6 +1,6 @@
 """A trained model that translates: the one object behind the command line, evaluation and the server."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -11,12 +11,16 @@ import torch
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import map_of_translation
 from jumok.data import BOS, EOS, PAD, pad
-from jumok.decoding import DecodingConfig, Hypothesis, Specials, beam_search
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.long_lines import split_text
+from jumok.decoding.tree import nodes_of
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
 
 SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
+
+Watch = Callable[[int, int, list[Node]], None]
+"""Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,8 @@ class Job(NamedTuple):
     """A part of a text, to be translated."""
 
     text: int
+    number: int
+    """Which part of the text it is."""
     part: str
     ids: list[int]
 
@@ -70,12 +76,20 @@ class Translator:
         return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
 
     def translate(
-        self, texts: Iterable[str], *, n_best: int = 1, split: bool = True, first: int = 1, **settings: Any
+        self,
+        texts: Iterable[str],
+        *,
+        n_best: int = 1,
+        split: bool = True,
+        first: int = 1,
+        watch: Watch | None = None,
+        **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        An empty text stays empty. A text longer than the model ever saw is translated in parts, or with `split=False`
-        refused; messages count texts from `first`.
+        The beam is as wide as `n_best` at least, unless it is given. An empty text stays empty. A text longer than the
+        model ever saw is translated in parts, or with `split=False` refused; messages count texts from `first`.
+        `watch` sees the search, step by step.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -87,7 +101,8 @@ class Translator:
         jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         for batch in self._batches(jobs, config.beam):
-            for number, hypotheses in zip(batch, self._search([jobs[number] for number in batch], config), strict=True):
+            searched = self._search([jobs[number] for number in batch], config, watch)
+            for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
         of_text: list[list[int]] = [[] for _ in texts]
         for number, job in enumerate(jobs):
@@ -105,9 +120,21 @@ class Translator:
             yield from self.translate(waiting, first=first, **settings)
             first += len(waiting)
 
+    def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
+        """Where the model looks in `source` while it says `target`, a translation that is given."""
+        jobs = list(self._jobs(0, source, split=False, first=1))
+        ids = self.trained.tokenizers.target.encode(target)[1:-1]
+        if not jobs or not ids:
+            raise ArgumentError("there is no attention map of an empty text")
+        limit = self.trained.model.decoder.limit
+        if limit is not None and len(ids) >= limit:
+            raise ArgumentError(f"the target has {len(ids)} tokens, but the decoder knows only {limit} positions")
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
+        saved = self.trained.recipe.decoding
         try:
-            config = replace(self.trained.recipe.decoding, **settings)
+            config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
         except TypeError as error:
             known = DecodingConfig.__dataclass_fields__
             wrong = next((name for name in settings if name not in known), None)
@@ -122,7 +149,9 @@ class Translator:
 
     def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
         encode = self.trained.tokenizers.source.encode
-        if not text.strip():
+        if (
+            not text.strip() or len(encode(text)) == 2
+        ):  # no more than where it begins and ends: spaces, control characters
             return
         parts = split_text(text, self.longest, lambda part: len(encode(part)) - 2)
         if len(parts) > 1 and not split:
@@ -131,8 +160,8 @@ class Translator:
                 f"text {number + first} has {length} tokens, more than the {self.longest} the model was trained on: "
                 f"{text[:40]!r}…; shorten it, or allow it to be split"
             )
-        for part in parts:
-            yield Job(number, part, encode(part)[1:])
+        for at, part in enumerate(parts):
+            yield Job(number, at, part, encode(part)[1:])
 
     def _batches(self, jobs: Sequence[Job], beam: int) -> Iterator[list[int]]:
         """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
@@ -146,11 +175,12 @@ class Translator:
             yield batch
 
     @torch.no_grad()
-    def _search(self, jobs: Sequence[Job], config: DecodingConfig) -> list[list[Hypothesis]]:
+    def _search(self, jobs: Sequence[Job], config: DecodingConfig, watch: Watch | None) -> list[list[Hypothesis]]:
         model = self.trained.model
         device = next(model.parameters()).device
         source, visible = (tensor.to(device) for tensor in pad([job.ids for job in jobs]))
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config)
+        observe = None if watch is None else _observer(jobs, watch)
+        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe)
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -172,6 +202,14 @@ class Translator:
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
         return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def _observer(jobs: Sequence[Job], watch: Watch) -> Observer:
+    def observe(survivors: Survivors) -> None:
+        for sentence, nodes in nodes_of(survivors):
+            watch(jobs[sentence].text, jobs[sentence].number, nodes)
+
+    return observe
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

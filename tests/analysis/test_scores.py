@@ -4,6 +4,7 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.metrics.lib_ter import BeamEditDistance
 
 from jumok.analysis.scores import by_length, edit_distance, score_outputs
 
@@ -31,6 +32,14 @@ def test_word_errors_are_insertions_deletions_and_substitutions_over_reference_w
     assert wer.value == pytest.approx(100 * (1 + 2) / 5)
 
 
+def test_case_is_ignored_where_that_is_asked_for():
+    for name, (strict, lenient) in {"wer": (100, 0), "exact_match": (0, 100)}.items():
+        assert score_outputs(["The Cat"], ["the cat"], [name])[0].value == strict
+        (found,) = score_outputs(["The Cat"], ["the cat"], [name], lowercase=True)
+        assert found.value == lenient
+        assert "case:lc" in found.signature
+
+
 words = st.lists(st.sampled_from("abc"), max_size=6)
 
 
@@ -39,6 +48,12 @@ def test_the_edit_distance_is_a_distance(one, other, third):
     assert edit_distance(one, other) == edit_distance(other, one)
     assert (edit_distance(one, other) == 0) == (one == other)
     assert edit_distance(one, third) <= edit_distance(one, other) + edit_distance(other, third)
+
+
+@given(words, words)
+def test_the_edit_distance_is_that_of_sacrebleu_without_shifts(one, other):
+    distance, _ = BeamEditDistance(other)(one)
+    assert edit_distance(one, other) == distance
 
 
 def test_one_sentence_alone_has_a_score_and_no_spread():

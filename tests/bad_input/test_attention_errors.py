@@ -406,3 +406,9 @@ def test_numbers_of_numpy_are_numbers():
     x = torch.rand(2, 5, 4)
     out = attend(x, x, x, score=gaussian(np.float32(1)), visible=from_lengths(np.array([5, 3])))
     assert out.weights(rows=np.array([0, 2])).shape == (2, 2, 5)
+
+
+@pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "gaussian", "epanechnikov"])
+def test_messages_call_a_score_what_callers_call_it(name):
+    with raises(f'but score "{name}" compares them'):
+        attend(torch.ones(1, 2, 3), torch.ones(1, 2, 4), torch.ones(1, 2, 4), score=name)

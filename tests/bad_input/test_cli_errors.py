@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,15 @@ def test_an_empty_corpus(content):
     )
 
 
+def test_a_corpus_of_one_line_says_what_is_needed():
+    for content in (b"a\n", b"a\na\na\n"):
+        assert train(two_files(content, content)) == (
+            "train.a leaves nothing to learn from: every hundredth pair, beginning with the first, is held out to "
+            "validate on; give more than one sentence, or others to validate on (data.valid_source with "
+            "data.valid_target, or data.valid_pairs)"
+        )
+
+
 def test_a_file_that_is_not_there():
     write_recipe("")
     said = train('[data]\nsource = "recipe.tmol"\ntarget = "x"\n')
@@ -101,8 +111,8 @@ def test_text_to_translate_that_is_not_utf8(reverser):
     ("text", "said"),
     [
         ("[data]\ncorpus = 'reverse'\nsizes = 3", "recipe.toml: data.sizes is not a setting; did you mean size?"),
-        ("[dta]\ncorpus = 'reverse'", "recipe.toml has a section [dta], which is not one; did you mean data?"),
-        ("corpus = 'reverse'", "recipe.toml has a setting corpus before its first section; put it below one"),
+        ("[dta]\ncorpus = 'reverse'", "recipe.toml: there is no section [dta]; did you mean data?"),
+        ("corpus = 'reverse'", "recipe.toml: corpus stands before the first section; put it below one"),
         ("data = 3", "recipe.toml: [data] must be a section of its own, but it is the value 3"),
         ("encoder = 'rnn'\n[data]\ncorpus = 'reverse'", "recipe.toml: [encoder] must be a section of its own"),
         ("[[data]]\ncorpus = 'reverse'", "recipe.toml: [data] must be a section of its own"),
@@ -143,15 +153,25 @@ def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
         ("training.steps", "--set 'training.steps' must look like training.steps=2000"),
         ("steps=3", "--set 'steps=3' must look like training.steps=2000"),
         ("=3", "--set '=3' must look like training.steps=2000"),
-        ("training.step=3", "training.step is not a setting; did you mean steps?"),
-        ("trainings.steps=3", "a section [trainings], which is not one; did you mean training?"),
-        ("training.steps=many", "training.steps = 'many' must be a whole number"),
-        ("training.steps.more=3", "training.steps.more is not a setting"),
+        ("training.step=3", "--set training.step=3: training.step is not a setting; did you mean steps?"),
+        ("trainings.steps=3", "--set trainings.steps=3: there is no section [trainings]; did you mean training?"),
+        ("training.steps=many", "--set training.steps=many: training.steps = 'many' must be a whole number"),
+        ("training.steps.more=3", "--set training.steps.more=3: training.steps.more is not a setting"),
         ("training.steps=3\nx = 4", "training.steps = '3\\nx = 4' must be a whole number"),
+        ("encoder.kind=rmn", "--set encoder.kind=rmn: encoder.kind = 'rmn' is not one of"),
+        ("decoder.half_window=0", "--set decoder.half_window=0: decoder.half_window = 0; wanted at least 1"),
     ],
 )
 def test_a_wrong_change_from_outside(change, said):
     assert said in train(RECIPE, "--set", change)
+
+
+def test_a_change_is_blamed_only_for_what_it_changed():
+    broken = RECIPE.replace("warmup = 20", "warmups = 20")
+    said = train(broken, "--set", "training.steps=4")
+    assert said == "recipe.toml: training.warmups is not a setting; did you mean warmup?"
+    said = train(RECIPE, "--set", "training.steps=0", "--set", "training.keep=2")
+    assert said == "--set training.steps=0: training.steps = 0; wanted at least 1"
 
 
 def test_a_change_of_a_section_that_is_no_section():
@@ -235,14 +255,26 @@ def test_a_model_folder_that_is_none(tmp_path):
 @pytest.mark.parametrize("found", ["[]", "3", '{"model.safetensors": 3}', "{}", '{"../model": "00"}', "\udcff"])
 def test_checksums_that_are_none(model, found):
     (model / "checksums.json").write_bytes(found.encode("utf-8", "surrogateescape"))
-    assert str(model) in refused("inspect", model)
+    said = refused("inspect", model)
+    assert said.startswith(f"{model / 'checksums.json'} is damaged: ")
+    assert said.endswith("; copy the folder again")
+
+
+def test_a_checksum_that_is_changed_is_not_blamed_on_the_weights_alone(model):
+    text = (model / "checksums.json").read_text()
+    digest = json.loads(text)["model.safetensors"]
+    (model / "checksums.json").write_text(text.replace(digest, digest[::-1]))
+    assert "model.safetensors is not the file that was saved, or checksums.json is not" in refused("inspect", model)
+    (model / "checksums.json").write_text(text.replace(digest, digest[:-1] + "~"))
+    said = refused("inspect", model)
+    assert said.endswith("is damaged: what it says of 'model.safetensors' is no checksum; copy the folder again")
 
 
 def test_a_model_whose_weights_have_another_shape(model):
     recipe = (model / "recipe.toml").read_text(encoding="utf-8")
     write(model / "recipe.toml", recipe.replace("width = 64", "width = 32"))
     said = refused("translate", model)
-    assert "recipe.toml is not the file that was saved (its checksum is not that in checksums.json)" in said
+    assert "recipe.toml is not the file that was saved, or checksums.json is not" in said
     reseal(model)
     said = refused("translate", model)
     assert f"{model / 'model.safetensors'} " in said
@@ -288,17 +320,61 @@ def test_an_average_of_no_model_folder(model):
 
 
 def test_a_run_resumed_with_another_shape_harms_nothing(model):
-    before = contents(model / "checkpoints")
+    before = contents(model)
     said = refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=encoder.width=32")
-    assert "another model" in said or "encoder" in said
-    assert contents(model / "checkpoints") == before
-    assert well("translate", model, stdin="1\n").code == 0
+    assert said == (
+        "encoder.width was 64 and is now 32; a resumed run goes on as it was: put it back, or train into another "
+        f"folder than {model}"
+    )
+    assert contents(model) == before
 
 
-def test_a_run_resumed_with_other_data_harms_nothing(model):
-    before = contents(model / "checkpoints")
-    refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=data.size=1000")
-    assert contents(model / "checkpoints") == before
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data.size=1000", "data.size was 2000 and is now 1000"),
+        ("tokenizer.lowercase=true", "tokenizer.lowercase was false and is now true"),
+        ("filter.max_length=7", "filter.max_length was 8 and is now 7"),
+        ("batch.tokens=400", "batch.tokens was 500 and is now 400"),
+        ("decoder.attention=dot", 'decoder.attention was "additive" and is now "dot"'),
+        ("encoder.kind=rnn", ""),
+    ],
+)
+def test_a_run_resumed_with_another_setting_says_which_and_harms_nothing(model, change, said):
+    before = contents(model)
+    command = ["train", write_recipe(RECIPE), "--out", model, "--resume", "--device", "cpu", "--set", change]
+    if not said:  # nothing has changed
+        assert well(*command).code == 0
+        return
+    assert refused(*command).startswith(f"{said}; a resumed run goes on as it was")
+    assert contents(model) == before
+
+
+def test_a_run_resumed_with_changed_text_harms_nothing_and_newer_copies_can_be_used():
+    lines = b"".join(b"%d %d\n" % (number, number + 1) for number in range(60))
+    small = "".join(f'[{half}]\nkind = "rnn"\nwidth = 8\nembedding = 8\n' for half in ("encoder", "decoder"))
+    text = two_files(lines, lines) + small + "[training]\nsteps = 2\nwarmup = 1\nmetric = 'loss'\n"
+    command = ["train", write_recipe(text), "--out", "run", "--device", "cpu"]
+    well(*command)
+    before = contents(Path("run"))
+    two_files(lines + b"100 101\n", lines + b"100 101\n")
+    resumed = [*command, "--resume", "--set=training.steps=3"]
+    said = refused(*resumed)
+    assert said.startswith("run/data was made from other files than the recipe names, or from an earlier state of them")
+    assert contents(Path("run")) == before
+    two_files(lines, lines)  # the same text again, but newer
+    assert refused(*resumed) == said
+    shutil.rmtree("run/data")
+    assert "going on after step 2" in well(*resumed).err
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_is_not_in_the_way(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("jumok.training.checkpoint._write", full)
+        assert "No space left on device" in train(RECIPE, *BRIEFLY)
+    assert os.path.isdir("run/checkpoints")
+    assert well("train", "recipe.toml", "--out", "run", "--device", "cpu", *BRIEFLY).code == 0
+    assert "already holds a training run (checkpoints, metrics.jsonl, model.safetensors)" in train(RECIPE)
 
 
 def test_a_damaged_checkpoint_does_not_stop_a_resume(model):
@@ -361,23 +437,38 @@ def test_a_folder_that_may_not_be_written_to(monkeypatch):
 
 def test_a_place_that_is_a_file(tmp_path):
     write(tmp_path / "file", "")
-    assert "Not a directory" in refused("train", write_recipe(RECIPE), "--out", "file/run")
-    assert "file" in refused("train", write_recipe(RECIPE), "--out", "file")
+    for resume in ([], ["--resume"]):
+        assert train_into("file/run", *resume) == (
+            "file is a file, not a folder, so file/run cannot be one in it; name another folder to write to"
+        )
+        assert train_into("file", *resume) == "file is a file, not a folder; name another folder to write to"
+
+
+def train_into(out, *options):
+    """What is said, which must be all: nothing was read or learnt before."""
+    done = jumok("train", write_recipe(RECIPE), "--out", out, *options)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    return done.err.removeprefix("jumok: ").strip()
+
+
+def test_a_mean_of_models_into_a_file(reverser, tmp_path):
+    write(tmp_path / "file", "")
+    assert refused("average", reverser, "--out", "file").startswith("file is a file, not a folder")
 
 
 def test_outputs_that_cannot_be_kept(reverser, tmp_path):
     write(tmp_path / "text", "1\n")
     command = ["evaluate", reverser, "--source", "text", "--reference", "text", "--save", "text/out"]
-    assert refused(*command).startswith("cannot write text/out")
+    assert refused(*command).startswith("text is a file, not a folder")
 
 
 def test_maps_that_cannot_be_written(reverser, tmp_path):
     write(tmp_path / "text", "1\n")
-    done = jumok("translate", reverser, "--source", "text", "--attention", "text/maps")
-    assert done.code == 1
-    assert done.err.startswith("jumok: cannot write text/maps")
+    said = refused("translate", reverser, "--source", "text", "--attention", "text")
+    assert said == "text is a file, not a folder; name another folder to write to"
+    assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
 
 
 def test_a_usage_error_is_two():
-    assert jumok("translate").code == 2
+    assert jumok("train").code == 2
     assert jumok("trian").code == 2

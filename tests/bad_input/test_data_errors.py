@@ -124,6 +124,18 @@ def test_a_missing_extra_is_named(monkeypatch):
     assert "pip install 'jumok[datasets]'" in message_of(MissingExtraError, lambda: read_dataset("opus100"))
 
 
+def test_a_split_that_a_saved_dataset_does_not_have_is_named(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"source": "a", "target": "b"}])
+    rows.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(tmp_path / "some")
+    said = message_of(DataError, lambda: read_dataset(str(tmp_path / "some"), split="validation"))
+    assert said == f"the dataset {tmp_path / 'some'} has no split 'validation'; there are 'train', 'dev'"
+    said = message_of(DataError, lambda: read_dataset(str(tmp_path / "one"), split="validation"))
+    assert said.endswith("has no splits, so no 'validation'; set data.valid_split = \"\"")
+    assert [*read_dataset(str(tmp_path / "one"))] == [("a", "b")]
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_a_vocabulary_larger_than_the_data_allows_says_what_is_possible(kind, capfd):
     said = message_of(DataError, lambda: Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=30_000)))
@@ -293,7 +305,7 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
             "data.valid_source and data.valid_target belong together",
         ),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
-        (lambda: DataConfig(pairs="-"), '"-" cannot be trained on'),
+        (lambda: DataConfig(source="-", target="-"), 'only one file can be "-"'),
         (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
         (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
     ],

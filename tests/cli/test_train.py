@@ -90,6 +90,49 @@ def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.parametrize("valid_split", ["validation", ""])
+def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, monkeypatch, valid_split):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    rows = [{"translation": {"en": source, "xx": target}} for source, target in LINES]
+    splits = {"train": datasets.Dataset.from_list(rows[:25]), "validation": datasets.Dataset.from_list(rows[25:])}
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "pairs")
+    keys = '["translation.en", "translation.xx"]'
+    data = f'[data]\ndataset = "{tmp_path}/pairs"\ncolumns = {keys}\nvalid_split = "{valid_split}"\n'
+    recipe = write(tmp_path / "r.toml", data + "[tokenizer]" + RECIPE.partition("[tokenizer]")[2])
+    done = well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", *BRIEFLY, "--set=filter.max_length=20")
+    assert f"kept {25 if valid_split else 24} of" in done.err
+    assert len(well("translate", tmp_path / "run", stdin="the old b\n").out.splitlines()) == 1
+    assert f"- learnt from: {tmp_path}/pairs" in (tmp_path / "run/README.md").read_text()
+    assert f"{tmp_path}/pairs" in well("inspect", tmp_path / "run").out
+
+
+@pytest.mark.parametrize("form", ["pairs", "source", "target"])
+def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_files, form):
+    text = "".join("\t".join(pair) + "\n" for pair in LINES)
+    data = {
+        "pairs": 'pairs = "-"',
+        "source": 'source = "-"\ntarget = "train.xx"',
+        "target": 'source = "train.en"\ntarget = "-"',
+    }
+    if form != "pairs":
+        text = (two_files / ("train.en" if form == "source" else "train.xx")).read_text()
+    recipe = write(two_files / "r.toml", f"[data]\n{data[form]}\n[tokenizer]" + RECIPE.partition("[tokenizer]")[2])
+    command = ["train", recipe, "--out", "run", "--device", "cpu", *BRIEFLY, "--set=filter.max_length=20"]
+    done = well(*command, stdin=text)
+    assert "kept " in done.err
+    assert "standard input" in (two_files / "run/README.md").read_text()
+    for stdin in ("", "other\ttext\n"):
+        assert "going on after step 4" in well(*command, "--resume", stdin=stdin).err
+    assert jumok(*command[:3], "new", *command[4:]).err == (
+        f"jumok: data.{form} is standard input, but nothing comes from there; pipe text in, or name a file\n"
+    )
+
+
+def refuse(*arguments):
+    raise AssertionError("a dataset on disk needs no network")
+
+
 def test_a_finished_run_is_not_trained_over(reverser, tmp_path):
     before = {path: path.read_bytes() for path in reverser.rglob("*") if path.is_file()}
     done = jumok("train", write(tmp_path / "r.toml", RECIPE), "--out", reverser)

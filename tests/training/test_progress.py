@@ -3,10 +3,11 @@ import json
 import re
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
-from jumok.training import BarReport, LineReport, TrainingConfig, report_to_stderr, train
+from jumok.training import BarReport, LineReport, TrainingConfig, read_metrics, report_to_stderr, train
 from jumok.training.metrics import Metrics
 from jumok.training.progress import TimeLeft, clock, pace
 from tiny import TinyBatches, TinyModel, validate
@@ -82,6 +83,27 @@ def test_time_left_goes_by_the_pace_since_the_resume_and_by_the_limit_of_minutes
     assert by_minutes.after(15) == 5
     now[0] += 60
     assert by_minutes.after(16) == 0
+    assert by_minutes.done(16) == 1
+
+
+def test_a_limit_of_minutes_is_told_from_the_first_step_and_fills_the_bar(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    left = TimeLeft(step=0, steps=100_000, minutes=1, seconds=0)
+    assert left.after(0) == 60
+    assert left.done(0) == 0
+    now[0] += 30
+    assert left.after(10) == 30
+    assert left.done(10) == 0.5
+    assert TimeLeft(step=0, steps=20, minutes=1, seconds=0).done(15) == 0.75  # the steps are nearer their end
+
+
+def test_steps_are_not_counted_against_a_number_that_will_not_be_reached(tmp_path, capsys):
+    config = replace(CONFIG, minutes=10)
+    train(TinyModel(), TinyBatches(), config, folder=tmp_path / "run", validate=validate, report=LineReport())
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"step 2  loss \d\.\d{3}  [\d.]+k? tok/s  \d:\d\d left", first)
+    assert second.startswith("step 3  validation: loss")
 
 
 def test_tensorboard_gets_the_same_numbers_where_it_is_installed(tmp_path, monkeypatch):
@@ -105,6 +127,22 @@ def test_tensorboard_gets_the_same_numbers_where_it_is_installed(tmp_path, monke
     metrics.close()
     assert made == [(str(tmp_path / "tensorboard"), 5)]
     assert written == [("training/loss", 1.5, 6), ("validation/bleu", 20.0, 6), "closed"]
+
+
+def test_tensorboard_itself_reads_the_same_numbers_and_a_resumed_run_replaces_lost_steps(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for steps in (6, 10):
+        config = replace(CONFIG, steps=steps)
+        train(TinyModel(), TinyBatches(), config, folder=tmp_path, validate=validate, resume=steps == 10)
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    for name, records in (
+        ("training/loss", {line["step"]: line["loss"] for line in lines if "loss" in line}),
+        ("validation/loss", {line["step"]: line["validation"]["loss"] for line in lines if "validation" in line}),
+    ):
+        assert {event.step: event.value for event in board.Scalars(name)} == pytest.approx(records)
 
 
 def test_numbers_that_are_not_finite_are_written_as_null(tmp_path):

@@ -18,7 +18,7 @@ CONFIG = TrainingConfig(clip=0.0)
 def together(batches: list[Batch]) -> Batch:
     """Batches one below the other, padded to the longest."""
     parts = []
-    for field in zip(*batches, strict=True):
+    for field in zip(*(batch[:5] for batch in batches), strict=True):
         longest = max(part.shape[1] for part in field)
         parts.append(torch.cat([F.pad(part, (0, longest - part.shape[1])) for part in field]))
     return Batch(*parts)

@@ -1,13 +1,21 @@
 """The attention matrix as one object: what each target token looked at, layer by layer and head by head."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
+
+Choice = int | slice | Sequence[int] | Literal["mean"] | None
+"""Of layers or heads: one, some, their "mean", or None for all as they are."""
+
+DIGITS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,17 +25,37 @@ class AttentionMap:
     source: tuple[str, ...]
     target: tuple[str, ...]
     weights: Float[Tensor, "layer head target source"]
+    layer_names: tuple[str, ...] = ()
+    """What pictures call the layers: their numbers, counted from 0, unless told."""
+    head_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if tuple(self.weights.shape[2:]) != (len(self.target), len(self.source)):
+        if self.weights.dim() != 4 or tuple(self.weights.shape[2:]) != (len(self.target), len(self.source)):
             raise ArgumentError(
                 f"weights are {list(self.weights.shape)}, but there are {len(self.target)} target and "
-                f"{len(self.source)} source tokens"
+                f"{len(self.source)} source tokens; wanted [layer, head, {len(self.target)}, {len(self.source)}]"
             )
+        layers, heads = self.weights.shape[:2]
+        for name, count in (("layer_names", layers), ("head_names", heads)):
+            given = getattr(self, name) or tuple(map(str, range(count)))
+            if len(given) != count:
+                raise ArgumentError(f"{name} has {len(given)} names, but weights have {count}")
+            object.__setattr__(self, name, tuple(given))
+
+    def select(self, *, layer: Choice = None, head: Choice = None) -> "AttentionMap":
+        """The map of some layers and heads, counted from 0 (-1 is the last), or of their "mean"."""
+        weights, layer_names = _chosen(self.weights, 0, layer, self.layer_names, "layer")
+        weights, head_names = _chosen(weights, 1, head, self.head_names, "head")
+        return replace(self, weights=weights, layer_names=layer_names, head_names=head_names)
 
     def mean(self) -> Float[Tensor, "target source"]:
         """Averaged over all layers and heads."""
         return self.weights.mean((0, 1))
+
+    def entropy(self) -> Float[Tensor, "layer head target"]:
+        """−Σ α log α of each row, in nats: 0 where one token is looked at, log n where n are, all alike."""
+        entropy: Tensor = torch.special.entr(self.weights.clamp(min=0)).sum(-1)
+        return entropy
 
     def merged(self, source_words: Sequence[int], target_words: Sequence[int]) -> "AttentionMap":
         """Tokens joined to words: token i belongs to word `words[i]`, words numbered from 0 in their order.
@@ -39,7 +67,8 @@ class AttentionMap:
         rows = _membership(target_words)
         rows = rows / rows.sum(1, keepdim=True)
         weights = rows @ self.weights.to(rows.dtype) @ columns.T
-        return AttentionMap(_joined(self.source, source_words), _joined(self.target, target_words), weights)
+        source, target = _joined(self.source, source_words), _joined(self.target, target_words)
+        return replace(self, source=source, target=target, weights=weights)
 
     def crossings(self) -> int:
         """How many pairs of target words look at the source in the other order: 0 for a word-by-word translation."""
@@ -47,17 +76,109 @@ class AttentionMap:
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
 
+    def as_plain(self) -> dict[str, Any]:
+        """What `to_json` writes, as lists and texts."""
+        return {
+            "source": list(self.source),
+            "target": list(self.target),
+            "weights": self.weights.detach().double().cpu().numpy().round(DIGITS).tolist(),
+            "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
+        }
+
+    def to_json(self) -> str:
+        """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
+
+        Weights are rounded to six decimals. `names` may be left out of what `from_json` reads.
+        """
+        return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "AttentionMap":
+        """Read what `to_json` wrote, or anything of the same form."""
+        try:
+            found = json.loads(text)
+            source, target = (tuple(map(str, found[side])) for side in ("source", "target"))
+            weights = torch.tensor(found["weights"], dtype=torch.float32)
+            names = found.get("names") or {}
+            layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(
+                f"this is not the JSON of an attention map ({type(error).__name__}: {error}); it must hold "
+                "source, target and weights [layer][head][target][source]"
+            ) from None
+        if not weights.numel() and not (source and target):  # empty lists say nothing of what is in them
+            weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
+        if weights.dim() != 4:
+            raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
+        return cls(source, target, weights, layers, heads)
+
+    def save(self, path: str | Path, *, title: str = "", grid: bool = False) -> Path:
+        """Write a picture, a page or the numbers, by the ending of `path`: .png .svg .pdf .html .json.
+
+        Pictures show the average of all layers and heads, or with `grid` each by itself; the others hold everything.
+        """
+        from jumok.analysis.saving import save_map
+
+        return save_map(self, Path(path), title=title, grid=grid)
+
 
 def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """For each piece [start, end) of a text, the number of the word it lies in; words are what spaces divide."""
+    """For each piece [start, end) of a text, the number of the word it lies in.
+
+    Words are what spaces divide; in scripts written without spaces (Han, kana, Thai, ...) every piece is a word.
+    """
     numbers: list[int] = []
     word, at = 0, 0
+    begun = False  # whether the word has a letter yet: a piece may be nothing but the space before a word
     for start, end in spans:
-        if numbers and any(letter.isspace() for letter in text[at:start]):
-            word += 1
+        divided = any(letter.isspace() for letter in text[at:start])
+        touching = begun and start >= at and any(map(spaceless, text[at - 1 : at] + text[start : start + 1]))
+        if numbers and (divided or touching):
+            word, begun = word + 1, False
         numbers.append(word)
+        begun = begun or end > start
         at = max(at, end)
     return numbers
+
+
+# Han and kana with their punctuation and wide forms; Thai, Lao, Myanmar, Khmer.
+SPACELESS = (
+    (0x0E00, 0x0EFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x2E80, 0x312F),
+    (0x31A0, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0xFF00, 0xFF9F),
+    (0x20000, 0x3FFFF),
+)
+
+
+def spaceless(letter: str) -> bool:
+    """Whether the letter belongs to a script that writes no spaces between words."""
+    return any(first <= ord(letter) <= last for first, last in SPACELESS)
+
+
+def _chosen(
+    weights: Tensor, axis: int, choice: Choice, names: tuple[str, ...], what: str
+) -> tuple[Tensor, tuple[str, ...]]:
+    count = weights.shape[axis]
+    if choice is None:
+        return weights, names
+    if isinstance(choice, str):
+        if choice != "mean":
+            raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
+        return weights.mean(axis, keepdim=True), ("mean",)
+    chosen = range(count)[choice] if isinstance(choice, slice) else [choice] if isinstance(choice, int) else choice
+    for one in chosen:
+        if isinstance(one, bool) or not isinstance(one, int):
+            raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
+        if not -count <= one < count:
+            raise ArgumentError(f"{what} = {one} was asked for, but there are {count}, counted from 0")
+    places = [one % count for one in chosen]
+    index = torch.tensor(places, dtype=torch.long, device=weights.device)
+    return weights.index_select(axis, index), tuple(names[place] for place in places)
 
 
 def _membership(words: Sequence[int]) -> Float[Tensor, "word token"]:

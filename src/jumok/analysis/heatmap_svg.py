@@ -1,57 +1,143 @@
-"""The attention matrix as an SVG picture: target words down the side, source words along the top."""
+"""The attention matrix as an SVG picture: target words down the side, source words along the top.
 
+Letters are left to whoever shows the picture, so Hangul needs no font here and Arabic runs from right to left.
+"""
+
+import re
+from base64 import b64encode
 from html import escape
 
+import numpy as np
+from jaxtyping import Float
+
 from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.colours import LIGHT, colour, png_bytes, shades
 from jumok.analysis.width import cells
 
-CELL = 28
-TEXT = 14
-FONT = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic', sans-serif"
-INK = "#1f2933"
-# A single hue from paper to ink: ordered in lightness, so it also reads in grey and to every kind of eye.
-PALE, DEEP = (247, 249, 252), (8, 64, 129)
+CELL, SMALL_CELL = 28, 15
+TEXT, SMALL_TEXT = 14, 11
+KOREAN = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic'"
+FONT = f"{KOREAN}, 'Noto Sans Arabic', sans-serif"
+INK, QUIET = "#1f2933", "#66717f"
+LONG = 60
+"""Words a side beyond which cells and letters are smaller."""
+MANY = 20_000
+"""Cells beyond which they are one image, or browsers would be slow."""
+
+Matrix = Float[np.ndarray, "target source"]
 
 
 def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
     """One rectangle for every pair, darker where the target word looked; averaged over layers and heads."""
-    weights = attention.mean().tolist()
-    left = 16 + _longest(attention.target)
-    leaning = _longest(attention.source) * 0.71  # how high and how far to the right a word at 45 degrees reaches
+    weights = attention.mean().detach().float().cpu().numpy()
+    most = _largest(weights)
+    short = max(weights.shape, default=0) <= LONG
+    cell, text = (CELL, TEXT) if short else (SMALL_CELL, SMALL_TEXT)
+    left = 16 + _longest(attention.target, text)
+    leaning = _longest(attention.source, text) * 0.71  # how high and how far to the right a word at 45 degrees reaches
     top = 24 + leaning + (30 if title else 0)
-    width = max(left + CELL * len(attention.source) + leaning, 32 + _longest((title,)) * 1.08)
-    height = top + CELL * len(attention.target) + 14
+    width = max(left + cell * len(attention.source) + leaning, 32 + _longest((title,), TEXT) * 1.08, left + 130)
+    height = top + cell * len(attention.target) + 44
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONT}" font-size="{TEXT}" fill="{INK}">',
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="white"/>',
+        *_names(attention.source, left, top - 8, cell, columns=True),
+        *_names(attention.target, left - 8, top, cell, columns=False),
+        _matrix(weights, most, left, top, cell, attention),
+        _legend(left, height - 24, most),
     ]
-    if title:
-        parts.append(f'<text x="16" y="24" font-weight="600">{escape(title)}</text>')
-    for column, word in enumerate(attention.source):
-        x, y = left + CELL * (column + 0.5), top - 8
-        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" transform="rotate(-45 {x:.1f} {y:.1f})">{escape(word)}</text>')
-    for row, word in enumerate(attention.target):
-        y = top + CELL * row
-        parts.append(f'<text x="{left - 8:.1f}" y="{y + CELL / 2 + 5:.1f}" text-anchor="end">{escape(word)}</text>')
-        for column, source in enumerate(attention.source):
-            parts.append(_cell(left + CELL * column, y, weights[row][column], word, source))
-    return "\n".join([*parts, "</svg>", ""])
+    return _picture(width, height, text, title, parts)
 
 
-def _cell(x: float, y: float, weight: float, target: str, source: str) -> str:
-    hint = f"{escape(target)} ← {escape(source)}: {weight:.2f}"
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="{colour(weight)}">'
-        f"<title>{hint}</title></rect>"
+def grid_svg(attention: AttentionMap, title: str = "") -> str:
+    """A small map for every layer (down) and head (across), all on one scale; words once a row and a column."""
+    weights = attention.weights.detach().float().cpu().numpy()
+    layers, heads, targets, sources = weights.shape
+    most, labelled = _largest(weights), max(targets, sources) <= LONG
+    cell = SMALL_CELL if labelled else max(1.0, 240 / max(targets, sources))
+    left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
+    leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
+    top = 34 + leaning + (30 if title else 0)
+    across, down = max(cell * sources + 22, 98), cell * targets + 36
+    parts = []
+    for layer, of_layer in enumerate(weights):
+        y = top + layer * down + 16
+        parts += _names(attention.target, left - 8, y, cell, columns=False) if labelled else []
+        for head, one in enumerate(of_layer):
+            x = left + head * across
+            parts += _names(attention.source, x, top - 8, cell, columns=True) if labelled and layer == 0 else []
+            name = f"layer {attention.layer_names[layer]} · head {attention.head_names[head]}"
+            parts.append(f'<text x="{x:.1f}" y="{y - 5:.1f}" fill="{QUIET}" font-size="10">{_safe(name)}</text>')
+            parts.append(_matrix(one, most, x, y, cell, attention if weights.size <= MANY else None))
+    width = max(left + heads * across + leaning, 32 + _longest((title,), TEXT) * 1.08, left + 130)
+    height = top + layers * down + 30
+    parts.append(_legend(left, height - 24, most))
+    return _picture(width, height, SMALL_TEXT, title, parts)
+
+
+def _picture(width: float, height: float, text: int, title: str, parts: list[str]) -> str:
+    size = f'width="{width:.0f}" height="{height:.0f}"'
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'font-family="{FONT}" font-size="{text}" fill="{INK}">'
+    )
+    heading = f'<text x="16" y="24" font-weight="600" font-size="{TEXT}">{_safe(title)}</text>' if title else ""
+    body = [f'<rect {size} fill="white"/>', heading, *parts]
+    return "\n".join([opening, *(part for part in body if part), "</svg>", ""])
+
+
+def _names(words: tuple[str, ...], x: float, y: float, cell: float, *, columns: bool) -> list[str]:
+    if not columns:
+        middle = y + cell / 2 + cell * 0.18
+        return [
+            f'<text x="{x:.1f}" y="{middle + cell * row:.1f}" text-anchor="end">{_safe(word)}</text>'
+            for row, word in enumerate(words)
+        ]
+    places = [x + cell * (column + 0.5) for column in range(len(words))]
+    return [
+        f'<text x="{place:.1f}" y="{y:.1f}" transform="rotate(-45 {place:.1f} {y:.1f})">{_safe(word)}</text>'
+        for place, word in zip(places, words, strict=True)
+    ]
+
+
+def _matrix(
+    weights: Matrix, most: float, left: float, top: float, cell: float, attention: AttentionMap | None = None
+) -> str:
+    """The cells; with `attention`, each says its words and weight when pointed at."""
+    if weights.size > MANY or attention is None:
+        height, width = (cell * size for size in weights.shape)
+        image = b64encode(png_bytes(shades(weights / most))).decode()
+        return (
+            f'<image x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" preserveAspectRatio="none" '
+            f'style="image-rendering: pixelated" href="data:image/png;base64,{image}"/>'
+        )
+    gap, corner = (2, 3) if cell > 20 else (1, 2)
+    box = f'width="{cell - gap:.0f}" height="{cell - gap:.0f}" rx="{corner}"'
+    return "\n".join(
+        f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{colour(float(weight) / most)}">'
+        f"<title>{_safe(attention.target[row])} ← {_safe(attention.source[column])}: {weight:.2f}</title></rect>"
+        for (row, column), weight in np.ndenumerate(weights)
     )
 
 
-def colour(weight: float) -> str:
-    """From paper (0) to deep blue (1)."""
-    share = min(1.0, max(0.0, weight))
-    return "#" + "".join(f"{round(pale + share * (deep - pale)):02x}" for pale, deep in zip(PALE, DEEP, strict=True))
+def _legend(x: float, y: float, most: float) -> str:
+    """From no weight to the largest there is."""
+    stops = "".join(f'<stop offset="{at / (len(LIGHT) - 1)}" stop-color="{stop}"/>' for at, stop in enumerate(LIGHT))
+    return (
+        f'<defs><linearGradient id="weights">{stops}</linearGradient></defs>'
+        f'<g font-size="10" fill="{QUIET}"><text x="{x:.1f}" y="{y + 8:.1f}">0</text>'
+        f'<rect x="{x + 10:.1f}" y="{y:.1f}" width="70" height="8" rx="4" fill="url(#weights)"/>'
+        f'<text x="{x + 86:.1f}" y="{y + 8:.1f}">{most:.2g}</text></g>'
+    )
 
 
-def _longest(words: tuple[str, ...]) -> float:
-    return max((cells(word) for word in words), default=0) * TEXT * 0.62
+def _largest(weights: np.ndarray) -> float:
+    """The weight that gets the darkest colour."""
+    return float(weights.max(initial=0.0)) or 1.0
+
+
+def _longest(words: tuple[str, ...], text: int) -> float:
+    return max((cells(word) for word in words), default=0) * text * 0.62
+
+
+def _safe(text: str) -> str:
+    """As XML wants it; what XML cannot hold, such as control characters, becomes �."""
+    return escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text))

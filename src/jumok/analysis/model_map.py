@@ -1,5 +1,6 @@
 """Where a translation looked: one teacher-forced pass over it gives the weights of every layer and head."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from jumok.models.seq2seq import Seq2Seq
 
 END = "</s>"
 SPACE = "▁"
+BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 @torch.no_grad()
@@ -50,12 +52,32 @@ def _in_words(
 
 
 def _target_words(pieces: Sequence[str]) -> list[int]:
-    """A piece with a space before it begins a word; a space that is a piece of its own belongs to the word after it."""
-    numbers: list[int] = []
-    for piece in pieces:
-        last = numbers[-1] if numbers else 0
-        numbers.append(last + 1 if numbers and piece.startswith(SPACE) else last)
-    return numbers
+    """A piece with a space before it begins a word; a space that is a piece of its own belongs to the word after it.
+
+    In scripts written without spaces, every piece is a word; the bytes of a letter stay together.
+    """
+    text, spans = "", [(0, 0)]
+    for surface in _letters(pieces):
+        at = len(text) + surface.startswith(SPACE)
+        text += surface.replace(SPACE, " ")
+        spans.append((at, len(text)) if surface else spans[-1])
+    return word_numbers(text, spans[1:])
+
+
+def _letters(pieces: Sequence[str]) -> list[str]:
+    """The text of every piece; that of a letter written in bytes is with its first byte, and the others have none."""
+    texts, spelling = list(pieces), bytearray()
+    for at in reversed(range(len(pieces))):
+        byte = BYTE.fullmatch(pieces[at])
+        if byte is None:
+            spelling.clear()
+            continue
+        spelling.insert(0, int(byte[1], 16))
+        continues = spelling[0] & 0xC0 == 0x80
+        texts[at] = "" if continues else spelling.decode(errors="replace")
+        if not continues:
+            spelling.clear()
+    return texts
 
 
 def _span(text: str, spans: list[tuple[int, int]], words: list[int], word: int) -> str:

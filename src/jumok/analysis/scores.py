@@ -12,6 +12,7 @@ from sacrebleu.significance import _bootstrap_resample
 from jumok.errors import ArgumentError
 
 SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
+OF_SACREBLEU = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
 RESAMPLES = 1000
 SEED = 12345  # sacrebleu's own, so that every interval is drawn alike
@@ -63,17 +64,23 @@ def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
 def _score(
     name: str, outputs: list[str], references: list[str], tokenize: str, lowercase: bool, resamples: int
 ) -> Score:
-    if name == "bleu":
-        return _sacrebleu("BLEU", _bleu(tokenize, lowercase), outputs, references, resamples)
-    if name == "chrf":
-        return _sacrebleu("chrF", sacrebleu.CHRF(lowercase=lowercase), outputs, references, resamples)
-    if name == "ter":
-        return _sacrebleu("TER", sacrebleu.TER(), outputs, references, resamples)
+    if name in OF_SACREBLEU:
+        return _sacrebleu(OF_SACREBLEU[name], make_metric(name, tokenize, lowercase), outputs, references, resamples)
+    if lowercase:
+        outputs, references = ([text.lower() for text in texts] for texts in (outputs, references))
+    case = f"case:{'lc' if lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
     if name == "exact_match":
         hits = [[output.strip() == reference.strip(), 1] for output, reference in zip(outputs, references, strict=True)]
-        return _ratio("exact match", np.array(hits, float), f"strip:yes|bs:{resamples}|seed:{SEED}", resamples)
+        return _ratio("exact match", np.array(hits, float), f"strip:yes|{case}", resamples)
     counts = [_word_errors(output, reference) for output, reference in zip(outputs, references, strict=True)]
-    return _ratio("WER", np.array(counts, float), f"words:spaces|bs:{resamples}|seed:{SEED}", resamples)
+    return _ratio("WER", np.array(counts, float), f"words:spaces|{case}", resamples)
+
+
+def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> Any:
+    """sacrebleu's own object for bleu, chrf or ter."""
+    if name == "bleu":
+        return _bleu(tokenize, lowercase)
+    return sacrebleu.CHRF(lowercase=lowercase) if name == "chrf" else sacrebleu.TER()
 
 
 def _bleu(tokenize: str, lowercase: bool) -> Any:

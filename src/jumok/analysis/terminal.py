@@ -1,34 +1,87 @@
 """The attention matrix in a terminal: in colour where there is colour, in shades of grey blocks elsewhere."""
 
+import os
+
 from rich.text import Text
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.heatmap_svg import colour
+from jumok.analysis.colours import DARK, LIGHT, colour
 from jumok.analysis.width import cells, fitted
 
 SHADES = " ░▒▓█"
+LEAST, LONGEST = 3, 24
+"""Columns of a terminal that a column of the map and a word at its side take."""
+SAID = 3
+"""Source words named for each target word where there is no room for the matrix."""
 
 
 def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = False) -> Text:
-    """Source words along the top, a row for every target word; columns as wide as their words where that fits."""
-    label = max((cells(word) for word in attention.target), default=0)
-    columns = [max(3, cells(word)) for word in attention.source]
-    named = label + 2 + sum(column + 1 for column in columns) <= width
-    if not named:
-        columns = [max(2, len(str(number))) for number in range(1, len(columns) + 1)]
-    heads = attention.source if named else [str(number) for number in range(1, len(columns) + 1)]
-    lines = [Text(" " * (label + 2) + " ".join(map(fitted, heads, columns)))]
-    for word, row in zip(attention.target, attention.mean().tolist(), strict=True):
-        shaded = [_cell(weight, size, plain) for weight, size in zip(row, columns, strict=True)]
-        lines.append(Text(" " * (label - cells(word)) + word + "  ") + Text(" ").join(shaded))
-    if not named:
-        legend = "  ".join(f"{number} {word}" for number, word in enumerate(attention.source, 1))
-        lines.append(Text(legend, style="dim"))
+    """Source words along the top, a row for every target word; averaged over layers and heads.
+
+    Columns are as wide as their words where that fits, else numbered, and where even numbers do not fit, each target
+    word is followed by the words it looked at most.
+    """
+    label = min(LONGEST, max((cells(word) for word in attention.target), default=0))
+    room = width - label - 2
+    columns = [max(LEAST, cells(word)) for word in attention.source]
+    if sum(columns) + len(columns) <= room + 1:
+        return _matrix(attention, list(attention.source), columns, label, plain)
+    numbers = [str(number) for number in range(1, len(columns) + 1)]
+    columns = [max(LEAST, len(number)) for number in numbers]
+    if sum(columns) + len(columns) > room + 1:
+        return _list(attention, label)
+    legend = "  ".join(f"{number} {_one_line(word)}" for number, word in zip(numbers, attention.source, strict=True))
+    return _matrix(attention, numbers, columns, label, plain) + Text(f"\n{legend}", style="dim")
+
+
+def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label: int, plain: bool) -> Text:
+    weights = attention.mean().detach().float()
+    most = float(weights.max()) if weights.numel() else 1.0
+    lines = [Text(" " * (label + 2) + " ".join(map(fitted, map(_one_line, heads), columns)))]
+    for word, row in zip(attention.target, weights.tolist(), strict=True):
+        shaded = [_cell(weight, most, size, plain) for weight, size in zip(row, columns, strict=True)]
+        lines.append(Text(_label(word, label) + "  ") + Text(" ").join(shaded))
     return Text("\n").join(lines)
 
 
-def _cell(weight: float, size: int, plain: bool) -> Text:
+def _list(attention: AttentionMap, label: int) -> Text:
+    weights = attention.mean().detach().float()
+    top = weights.topk(min(SAID, len(attention.source)), -1)
+    lines = []
+    for word, values, places in zip(attention.target, top.values.tolist(), top.indices.tolist(), strict=True):
+        line = Text(_label(word, label) + "  ")
+        for value, place in zip(values, places, strict=True):
+            line.append(f"{_one_line(attention.source[place])} ").append(f"{value:.2f}  ", style="dim")
+        line.rstrip()
+        lines.append(line)
+    return Text("\n").join(lines)
+
+
+def _cell(weight: float, most: float, size: int, plain: bool) -> Text:
+    share = weight / (most or 1.0)
     if plain:
-        shade = SHADES[min(len(SHADES) - 1, round(weight * (len(SHADES) - 1) + 0.2))]
+        shade = SHADES[min(len(SHADES) - 1, round(share * (len(SHADES) - 1) + 0.2))]
         return Text(shade * size)
-    return Text(" " * size, style=f"on {colour(weight)}")
+    stops = DARK if _dark() else LIGHT
+    said = f"{100 * weight:.0f}".center(size) if weight >= 0.095 else " " * size
+    ink = "#10151d" if (share > 0.6) == _dark() else "#ffffff"
+    return Text(said, style=f"{ink} on {colour(share, stops)}")
+
+
+def _dark() -> bool:
+    """Whether the terminal is dark: some say it in COLORFGBG, and most are."""
+    ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return ground not in ("7", "15")
+
+
+def _label(word: str, width: int) -> str:
+    """Right-aligned, cut with an ellipsis if it is too long."""
+    word = _one_line(word)
+    if cells(word) > width:
+        word = fitted(word, width - 1).rstrip() + "…"
+    return " " * (width - cells(word)) + word
+
+
+def _one_line(word: str) -> str:
+    """What would move the cursor or ring the bell is shown as �."""
+    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "�" for letter in word)

@@ -1,5 +1,6 @@
 """What every score shares: from queries and keys to one number per pair, the logarithm of an unnormalised weight."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -55,7 +56,12 @@ class Score(ABC):
         return replace(self, **picked)  # type: ignore[type-var]
 
     def __str__(self) -> str:
-        return f'score "{type(self).__name__.lower()}"'
+        return f'score "{_snake(type(self).__name__)}"'
+
+
+def _snake(name: str) -> str:
+    """ScaledDot -> scaled_dot, as callers write it."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 class Prepared(NamedTuple):

@@ -7,13 +7,20 @@ from textwrap import indent
 
 import typer
 
+from jumok.cli.align import align
 from jumok.cli.average import average
+from jumok.cli.compare import compare
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
 from jumok.cli.inspect import inspect
+from jumok.cli.look import look
+from jumok.cli.serve import serve
 from jumok.cli.train import train
 from jumok.cli.translate import translate
 from jumok.errors import JumokError
+
+INTERRUPTED = 130
+"""What a program ends with after Ctrl-C, by the custom of shells; typer keeps to it."""
 
 app = typer.Typer(
     name="jumok",
@@ -22,8 +29,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (train, translate, evaluate, inspect, average, demo):
+for command in (train, translate, look, evaluate, align, serve, inspect, average, demo):
     app.command()(command)
+app.add_typer(compare, no_args_is_help=True)
 
 
 def main() -> None:
@@ -33,6 +41,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on
     try:
         app(prog_name="jumok")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            print("jumok: interrupted", file=sys.stderr)
+        raise
     except JumokError as error:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)

@@ -1,11 +1,17 @@
 """`jumok evaluate`: translate a test set and score it, or score outputs made elsewhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, print_table, progress
+from jumok.cli.output import print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    from jumok.analysis.length_bands import Band
+    from jumok.analysis.report_numbers import System, Task
+    from jumok.analysis.scores import Score
 
 
 def evaluate(
@@ -18,75 +24,113 @@ def evaluate(
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step.")] = None,
     by_length: Annotated[bool, Option("--by-length", help="Also the first metric by source length.")] = False,
+    report: Annotated[
+        Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")
+    ] = None,
+    compare: Annotated[
+        list[str] | None, Option(help="Another MODEL or file of outputs for the report, or NAME=PATH; repeatable.")
+    ] = None,
     save: Annotated[Path | None, Option(help="Also write the outputs to this file.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals."""
-    from jumok.analysis.scores import check_scores, score_outputs
+    from jumok.analysis.report_numbers import Task
+    from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
+    from jumok.data.files import check_place
     from jumok.errors import ArgumentError
 
+    names = _checked(metrics, tokenize)
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
     if (model is None) == (output is None):
         raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
-    if source is None and (model is not None or by_length):
+    if source is None and (model is not None or by_length or report is not None):
         raise ArgumentError("--source is needed: the test sentences, one a line")
-    names = [name.strip() for name in metrics.split(",") if name.strip()]
-    if not names:
-        raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
-    check_scores(names, tokenize)
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise ArgumentError(f"--report {report} should end in .html")
+    if compare and report is None:
+        raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
+    for place in (save, report):
+        if place is not None:
+            check_place(place.parent)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
         raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
-    outputs = list(read_lines(output)) if output is not None else _translated(model, sources, beam, device)
+    system = _first(model, output, sources, beam, device)
     if save is not None:
-        _save(save, outputs)
-    scores = score_outputs(outputs, references, names, tokenize=tokenize, lowercase=lowercase)
-    bands = _bands(names[0], sources, outputs, references, tokenize, lowercase) if by_length else []
-    if json:
-        found = {"sentences": len(outputs), "scores": [vars(score) for score in scores]}
-        print_json({**found, **({"by_length": bands} if by_length else {})})
-        return
+        _save(save, system.outputs)
+    scores = score_outputs(system.outputs, references, names, tokenize=tokenize, lowercase=lowercase)
+    facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
+    task = Task(sources, references, names, tokenize, lowercase, facts)
+    bands = _bands(task, system) if by_length else None
+    if report is not None:
+        _report(report, task, system, compare or [], beam, device)
+    (_print_json if json else _print_tables)(len(references), scores, bands)
+
+
+def _checked(metrics: str, tokenize: str) -> list[str]:
+    from jumok.analysis.scores import check_scores
+    from jumok.errors import ArgumentError
+
+    names = [name.strip() for name in metrics.split(",") if name.strip()]
+    if not names:
+        raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
+    check_scores(names, tokenize)
+    return names
+
+
+def _print_json(sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
+    found: dict[str, object] = {"sentences": sentences, "scores": [vars(score) for score in scores]}
+    if bands is not None:
+        found["by_length"] = [
+            {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in bands
+        ]
+    print_json(found)
+
+
+def _print_tables(_sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
     rows = [[one.name, f"{one.value:.2f}", f"{one.low:.2f} - {one.high:.2f}", one.signature] for one in scores]
     print_table(["score", "value", "95% interval", "signature"], rows)
-    if by_length:
-        rows = [[str(band["words"]), str(band["sentences"]), f"{band['value']:.2f}"] for band in bands]
+    if bands is not None:
+        rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in bands]
         print_table(["source words", "sentences", scores[0].name], rows)
 
 
-def _translated(model: Path | None, sources: list[str], beam: int | None, device: str) -> list[str]:
-    from jumok.translator import Translator
+def _bands(task: "Task", system: "System") -> list["Band"]:
+    from jumok.analysis.length_bands import score_bands
 
-    assert model is not None
-    translator = Translator.load(model, device=device)
-    found = translator.stream(sources, chunk=256, **({} if beam is None else {"beam": beam}))
-    return [translation.text for translation in progress(found, "translating", "lines", total=len(sources))]
+    texts = task.sources, system.outputs, task.references
+    return score_bands(task.metrics[0], *texts, tokenize=task.tokenize, lowercase=task.lowercase, resamples=1)
 
 
-def _bands(
-    name: str, sources: list[str], outputs: list[str], references: list[str], tokenize: str, lowercase: bool
-) -> list[dict[str, object]]:
-    """The score of the sentences of each band of source lengths, each band scored as a test set of its own."""
-    from jumok.analysis.scores import score_outputs
+def _first(model: Path | None, output: str | None, sources: list[str], beam: int | None, device: str) -> "System":
+    from jumok.analysis.report_numbers import System
+    from jumok.cli.systems import named, of_translations, translations
+    from jumok.data import read_lines
 
-    edges = (0, 5, 10, 15, 20, 25, 30, 40, 50)
-    found = []
-    for low, high in zip((-1, *edges), (*edges, 10**9), strict=True):
-        inside = [at for at, text in enumerate(sources) if low < len(text.split()) <= high]
-        if inside:
-            found_here, wanted_here = ([texts[at] for at in inside] for texts in (outputs, references))
-            (score,) = score_outputs(
-                found_here, wanted_here, [name], tokenize=tokenize, lowercase=lowercase, resamples=1
-            )
-            words = f"over {low}" if high == 10**9 else f"{low + 1}-{high}" if high else "0"
-            found.append({"words": words, "sentences": len(inside), "value": score.value})
-    return found
+    if model is None:
+        assert output is not None
+        return System(named(output).name, list(read_lines(output)))
+    return of_translations(named(str(model)).name, translations(model, sources, beam, device))
 
 
-def _save(path: Path, outputs: list[str]) -> None:
+def _report(path: Path, task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> None:
+    from jumok.analysis.report_numbers import make_report
+    from jumok.analysis.report_page import report_page
+    from jumok.cli.systems import named, system_of
+    from jumok.data.files import atomic_write
+
+    systems = [first, *(system_of(named(other), task.sources, beam, device) for other in others)]
+    found = make_report(task, systems, watch=lambda items, verb, total: progress(items, verb, "sentences", total))
+    with atomic_write(path) as file:
+        file.write(report_page(found).encode())
+    say(f"wrote {path}")
+
+
+def _save(path: Path, outputs: Sequence[str]) -> None:
     from jumok.data.files import atomic_write
 
     with atomic_write(path) as file:

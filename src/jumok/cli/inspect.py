@@ -26,7 +26,7 @@ def inspect(
         "source vocabulary": trained.tokenizers.source.size,
         "target vocabulary": trained.tokenizers.target.size,
         "shared vocabulary": trained.tokenizers.shared,
-        "trained on": trained.recipe.data.corpus or trained.recipe.data.pairs or trained.recipe.data.source,
+        "trained on": trained.recipe.data.origin,
     }
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()} if weights else {}
     if json:

@@ -2,19 +2,24 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from jumok.analysis.scores import score_outputs
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
+from jumok.data.files import check_place
+from jumok.data.prepare import is_outdated, kept_input
+from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
+from jumok.training.pretrained import begin_with_vectors, check_vectors
 from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import check_folder
+from jumok.training.resume import check_folder, will_go_on
 from jumok.translator import Translator, find_device
 
 VALIDATED = 1000
@@ -41,11 +46,16 @@ def run_recipe(
 ) -> Run:
     """Prepare the data, train, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
-    where = find_device(device)
-    check_folder(folder, resume=resume)  # before its data are made anew
-    prepared = prepare(folder / "data", recipe.data, recipe.tokenizer, recipe.filter, say=report.say)
+    where, settings = find_device(device), decisive(recipe)
+    goes_on = _checked(recipe, folder, settings, resume=resume)  # before its data are made anew
+    data = kept_input(folder / "data", recipe.data) if goes_on else recipe.data
+    prepared = prepare(folder / "data", data, recipe.tokenizer, recipe.filter, say=report.say)
     report.say(str(prepared.report))
-    model = new_model(recipe, prepared.tokenizers).to(where)
+    model = new_model(recipe, prepared.tokenizers)
+    if not goes_on:
+        begin_with_vectors(model.encoder, recipe.encoder, prepared.tokenizers.source, "source", report.say)
+        begin_with_vectors(model.decoder, recipe.decoder, prepared.tokenizers.target, "target", report.say)
+    model.to(where)
     trained = Trained(model, recipe, prepared.tokenizers)
     batches = Batches(
         prepared.train,
@@ -62,13 +72,38 @@ def run_recipe(
         validate=make_validator(trained, prepared),
         report=report,
         resume=resume,
-        data=prepared.train.fingerprint,
+        data=prepared.identity,
+        settings=settings,
         draw=_curve if draw else None,
     )
     best = result.state.best
     scores: dict[str, float] = {} if best is None else {recipe.training.metric: best}
     describe_model(folder, trained, scores={name: f"{value:.4g} (validation)" for name, value in scores.items()})
     return Run(Translator(trained), result, result.stopped, scores)
+
+
+def decisive(recipe: Recipe) -> dict[str, dict[str, Any]]:
+    """The settings that a resumed run must share with the one before, but for what files are called."""
+    names = ("data", "tokenizer", "filter", "batch", "encoder", "decoder")
+    files = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "dataset", "vectors"}
+    sections = {name: asdict(getattr(recipe, name)) for name in names}
+    return {name: {key: value for key, value in of.items() if key not in files} for name, of in sections.items()}
+
+
+def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], *, resume: bool) -> bool:
+    """Whether there is a checkpoint to go on from, once all is found to be as it must be and nothing touched yet."""
+    check_place(folder)
+    check_folder(folder, resume=resume)
+    if not (resume and will_go_on(folder, recipe.training, settings)):
+        for half in (recipe.encoder, recipe.decoder):
+            check_vectors(half)
+        return False
+    if is_outdated(folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
+        raise ConfigError(
+            f"{folder / 'data'} was made from other files than the recipe names, or from an earlier state of them; "
+            f"put them back, train into another folder, or, if they are only newer copies, delete {folder / 'data'}"
+        )
+    return True
 
 
 def make_validator(trained: Trained, prepared: Prepared) -> Callable[[nn.Module], dict[str, float]]:

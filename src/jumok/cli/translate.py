@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, progress, say
 
 
 def translate(
-    model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
+    model: Annotated[Path | None, Argument(help=HELP)] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
@@ -19,25 +20,28 @@ def translate(
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
     attention: Annotated[Path | None, Option(help="Also draw an attention map for each line into this folder.")] = None,
+    format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Lines read before translating.")] = 1024,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
 ) -> None:
     """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
     from jumok.data import read_lines
+    from jumok.data.files import check_place
     from jumok.translator import Translator
 
-    translator = Translator.load(model, device=device)
+    if attention is not None:
+        check_place(attention)
+    _check_format(format)
+    translator = Translator.load(named_or_bundled(model), device=device)
     given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if beam is None and n_best > translator.trained.recipe.decoding.beam:
-        settings["beam"] = n_best
     interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
     lines = read_lines(source)
     found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
     for number, translation in enumerate(progress(found, "translating", "lines"), start=1):
         if attention is not None and len(translation.pieces) == 1:
-            _draw(translation, attention, number)
+            translation.attention().save(attention / f"{number:04}.{format}")
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
@@ -54,9 +58,9 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
         print(translation.text, flush=True)
 
 
-def _draw(translation: Any, folder: Path, number: int) -> None:
-    from jumok.analysis.heatmap_svg import heatmap_svg
-    from jumok.data.files import atomic_write
+def _check_format(format: str) -> None:
+    from jumok.analysis.saving import KINDS
+    from jumok.errors import ArgumentError
 
-    with atomic_write(folder / f"{number:04}.svg") as file:
-        file.write(heatmap_svg(translation.attention()).encode())
+    if format not in KINDS:
+        raise ArgumentError(f"--format {format!r} is not a kind of map; there are {', '.join(KINDS)}")

@@ -13,7 +13,7 @@ from jumok.data.sides import Tokenizers
 from jumok.data.store import Store, write_store
 from jumok.data.subwords import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
-from jumok.data.vectors import WordVectors, match, read_vectors
+from jumok.data.vectors import WordVectors, match, read_vectors, vector_width, vectors_of
 
 if TYPE_CHECKING:
     from jumok.data.corpora import corpus_pairs
@@ -49,6 +49,8 @@ __all__ = [
     "read_lines",
     "read_pairs",
     "read_vectors",
+    "vector_width",
+    "vectors_of",
     "write_store",
 ]
 

@@ -5,7 +5,7 @@ sorted row where a padded batch would exceed the budget, and shuffles the batche
 generator keyed by (seed, epoch), so any step of any epoch can be rebuilt without having run the ones before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -54,10 +54,16 @@ class Batch(NamedTuple):
     target_in: Int[Tensor, "batch target"]
     target_out: Int[Tensor, "batch target"]
     target_visible: Bool[Tensor, "batch target"]
+    links: Bool[Tensor, "batch target source"] | None = None
+    """Where the word of a token of target_out is linked to that of a source token, if the corpus has word links."""
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same batch with every tensor changed."""
+        return Batch(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on another device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return self.each(lambda part: part.to(device, non_blocking=True))
 
 
 class BatchPlan:

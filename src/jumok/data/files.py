@@ -87,6 +87,17 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
             unfinished.unlink(missing_ok=True)
 
 
+def check_place(folder: str | Path) -> None:
+    """Raise a DataError if `folder` is not, and cannot become, a folder that may be written to; nothing is made."""
+    folder = Path(folder)
+    above = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
+    if not above.is_dir():
+        whose = "" if above == folder else f", so {folder} cannot be one in it"
+        raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise DataError(f"the folder {above} may not be written to; name another one, or change its permissions")
+
+
 def name(path: str | Path) -> str:
     """How messages call a path."""
     return "standard input" if str(path) == STDIN else str(path)

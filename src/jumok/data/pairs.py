@@ -61,13 +61,25 @@ def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source
         raise MissingExtraError("datasets", "datasets", f"reading the dataset {path!r}") from None
     try:
         if Path(path, "dataset_dict.json").is_file() or Path(path, "state.json").is_file():
-            loaded = datasets.load_from_disk(path)
-            rows = loaded[split] if isinstance(loaded, dict) else loaded
+            rows = _split_of(datasets.load_from_disk(path), split, path)
         else:
             rows = datasets.load_dataset(path, split=split, streaming=True)
+    except DataError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"cannot read split {split!r} of the dataset {path!r}: {_first_line(error)}") from None
     return _some(pairs_of_rows(rows, _keys(columns, path), where=f"{path}, row"), path)
+
+
+def _split_of(loaded: Any, split: str, path: str) -> Any:
+    """A split of what was saved to disk: of all its splits, or of one dataset alone, which is to be trained on."""
+    if not isinstance(loaded, dict):
+        if split != "train":
+            raise DataError(f'the dataset {path} has no splits, so no {split!r}; set data.valid_split = ""')
+        return loaded
+    if split not in loaded:
+        raise DataError(f"the dataset {path} has no split {split!r}{_closest(split, list(loaded))}")
+    return loaded[split]
 
 
 def pairs_of_rows(rows: Iterable[Mapping[str, Any]], keys: tuple[str, str], *, where: str) -> Iterator[Pair]:

@@ -1,14 +1,16 @@
 """From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from jumok.data.files import STDIN
+from jumok.data.files import STDIN, atomic_write, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.links import Link, spaced_links, spaced_words, with_links
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
@@ -16,6 +18,7 @@ from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ConfigError, DataError
 
 ONE_OF = ("source", "pairs", "dataset", "corpus")
+WORDS = 1 << 16  # links are kept between the first so many words of a pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,7 @@ class DataConfig:
     """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
 
     source: str = ""
-    """Text file with one source sentence a line; .gz and .xz are read too."""
+    """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -31,9 +34,11 @@ class DataConfig:
     valid_target: str = ""
     """Their translations."""
     pairs: str = ""
-    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz."""
+    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz; "-" is standard input, as TSV."""
     valid_pairs: str = ""
     """Pairs to validate on, in such a file."""
+    alignments: str = ""
+    """Word links of the training pairs, a line for each in Pharaoh format, for training.guided_alignment."""
     columns: Columns | None = None
     """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
     only: tuple[int, str] | None = None
@@ -67,18 +72,24 @@ class DataConfig:
                 raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
-        if STDIN in self.files():
-            raise ConfigError('"-" cannot be trained on: the text is read more than once; save it to a file first')
+        if self.files().count(STDIN) > 1:
+            raise ConfigError('only one file can be "-", standard input; name the others')
         if self.corpus and self.corpus not in get_args(Corpus):
             raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
         for key in ("size", "longest", "valid_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
 
+    @property
+    def origin(self) -> str:
+        """What is learnt from, in words."""
+        files = f"{name(self.source)} and {name(self.target)}"
+        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
+
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
-        return [path for path in named if path]
+        return [path for path in (*named, self.alignments) if path]
 
     def validation(self) -> Iterator[Pair]:
         """The pairs to validate on."""
@@ -94,14 +105,33 @@ class DataConfig:
 
     def training(self) -> Iterator[Pair]:
         """The pairs to learn from; a source sentence that was held out for validation is not among them."""
-        if self.corpus:
-            return self._built_in("train", self.size)
-        if self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
-            return self._everything()
-        held_out = {pair.source for pair in self.validation()}
-        return (pair for pair in self._everything() if pair.source not in held_out)
+        return (pair for pair, _ in self._kept((pair, []) for pair in self._everything()))
+
+    def training_links(self) -> Iterator[tuple[Pair, list[Link]]]:
+        """The pairs to learn from, each with its word links."""
+        return self._kept(with_links(self._everything(), self.alignments))
+
+    def _kept(self, pairs: Iterable[tuple[Pair, list[Link]]]) -> Iterator[tuple[Pair, list[Link]]]:
+        """Those whose source was not held out; an error if there are none."""
+        if self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
+            yield from pairs
+            return
+        held_out = {pair.source for pair in self.validation() if pair.source.strip()}
+        found = False
+        for pair, links in pairs:
+            if pair.source not in held_out:
+                found = True
+                yield pair, links
+        if not found:
+            raise DataError(
+                f"{self.source or self.pairs or self.dataset} leaves nothing to learn from: every hundredth pair, "
+                "beginning with the first, is held out to validate on; give more than one sentence, or others to "
+                "validate on (data.valid_source with data.valid_target, or data.valid_pairs)"
+            )
 
     def _everything(self) -> Iterator[Pair]:
+        if self.corpus:
+            return self._built_in("train", self.size)
         if self.dataset:
             return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
         if self.pairs:
@@ -125,6 +155,11 @@ class Prepared(NamedTuple):
     valid_pairs: list[Pair]
     report: FilterReport
 
+    @property
+    def identity(self) -> str:
+        """What is trained on, whatever the files were called and whenever they were written."""
+        return fingerprint_of(self.train.contents, [side.pieces for side in self.tokenizers])
+
 
 def prepare(
     folder: str | Path,
@@ -136,34 +171,92 @@ def prepare(
 ) -> Prepared:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are there already.
 
-    They count as there if configs, file sizes and modification times are those they were made from. `say` is told
-    what is being done.
+    They count as there if configs, file sizes and modification times are those they were made from. Standard input,
+    which can be read only once, is first copied into the folder. `say` is told what is being done.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
-    made_by = version("babel") if data.corpus else ""
-    inputs = fingerprint_of(asdict(data), [_state(path) for path in data.files()], made_by)
+    data = _keep_input(folder, data)
+    inputs = _inputs(data)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
-    made_from = fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
+    made_from = _made_from(inputs, filters, tokenizers)
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
-        train = _write(folder / "train.store", data.training(), tokenizers, filters, made_from)
+        rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
+        train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
     valid_pairs = [pair for pair in data.validation() if pair.source.strip() and pair.target.strip()]
     valid = open_store(folder / "valid.store", made_from)
     if valid is None:
         everything = FilterConfig(max_length=2**31, duplicates=False)
-        valid = _write(folder / "valid.store", valid_pairs, tokenizers, everything, made_from)
+        rows = ((pair, None) for pair in valid_pairs)
+        valid = _write(folder / "valid.store", rows, tokenizers, everything, made_from)
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
+
+
+def kept_input(folder: str | Path, data: DataConfig) -> DataConfig:
+    """The same data, with the file that standard input ("-") was copied to when this folder was prepared."""
+    key, path = _input_place(Path(folder), data)
+    return _with_file(data, key, path) if key and path.exists() else data
+
+
+def _keep_input(folder: Path, data: DataConfig) -> DataConfig:
+    """Copy standard input, if it is to be read, into the folder: the same data, with the file."""
+    key, path = _input_place(folder, data)
+    if not key:
+        return data
+    waiting = sys.stdin is not None and not sys.stdin.isatty()
+    text = sys.stdin.buffer.read() if waiting else b""
+    if not text:
+        raise DataError(f"data.{key} is standard input, but nothing comes from there; pipe text in, or name a file")
+    with atomic_write(path) as file:
+        file.write(text)
+    return _with_file(data, key, path)
+
+
+def _with_file(data: DataConfig, key: str, path: Path) -> DataConfig:
+    changed: dict[str, Any] = {key: str(path)}
+    return replace(data, **changed)
+
+
+def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
+    """Which setting is standard input, "" if none is; and where that is kept."""
+    key = next((field.name for field in fields(data) if getattr(data, field.name) == STDIN), "")
+    return key, folder / f"standard-input{'.tsv' if 'pairs' in key else '.txt'}"
+
+
+def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> bool:
+    """Whether `prepare` would write over what it made of other text or with other settings."""
+    inputs, path = _inputs(kept_input(folder, data)), Path(folder, "train.store")
+    tokenizers = _saved_tokenizers(Path(folder))
+    if tokenizers is None or not path.exists():
+        return False
+    same_vocabulary = tokenizers.source.fingerprint == fingerprint_of(inputs, asdict(tokenizer) | {"sampling": 0})
+    return not same_vocabulary or open_store(path, _made_from(inputs, filters, tokenizers)) is None
+
+
+def _inputs(data: DataConfig) -> str:
+    made_by = version("babel") if data.corpus else ""
+    saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
+    settings = {key: value for key, value in asdict(data).items() if key != "alignments" or value}
+    return fingerprint_of(settings, [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
+
+
+def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
+    return fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
+
+
+def _saved_tokenizers(folder: Path) -> Tokenizers | None:
+    try:
+        return Tokenizers.load(folder)
+    except DataError:
+        return None
 
 
 def _tokenizers(
     folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
 ) -> Tokenizers:
     fingerprint = fingerprint_of(inputs, asdict(config) | {"sampling": 0})
-    try:
-        found = Tokenizers.load(folder)
-    except DataError:
-        found = None
+    found = _saved_tokenizers(folder)
     if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
         return found
     say("learning the vocabulary")
@@ -182,21 +275,37 @@ class _Again:
         return self.start()
 
 
-def _write(path: Path, pairs: Iterable[Pair], tokenizers: Tokenizers, config: FilterConfig, fingerprint: str) -> Store:
+def _write(
+    path: Path,
+    pairs: Iterable[tuple[Pair, list[Link] | None]],
+    tokenizers: Tokenizers,
+    config: FilterConfig,
+    fingerprint: str,
+    *,
+    guided: bool = False,
+) -> Store:
+    """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
     rules = PairFilter(config)
     note: dict[str, Any] = {}
 
-    def rows() -> Iterator[tuple[list[int], list[int]]]:
-        for pair in pairs:
-            row = (tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target))
+    def rows() -> Iterator[list[list[int]]]:
+        for pair, links in pairs:
+            row = [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
             if rules.keeps(pair, len(row[0]) - 2, len(row[1]) - 2):
-                yield row
+                yield row if links is None else [*row, _flat(links, pair, tokenizers)]
         if not rules.report.kept:
             raise DataError(f"no pair is left to learn from: {rules.report}")
         note["filter"] = asdict(rules.report)
 
-    size = max(side.size for side in tokenizers)
-    return write_store(path, rows(), size=size, fingerprint=fingerprint, note=note)
+    size = max(*(side.size for side in tokenizers), WORDS if guided else 0)
+    return write_store(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
+
+
+def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:
+    """Numbers of spaced words of source and target in turn."""
+    source = spaced_words(pair.source, tokenizers.source.normaliser)
+    target = spaced_words(pair.target, tokenizers.target.normaliser)
+    return [number for link in spaced_links(links, source, target) if max(link) < WORDS for number in link]
 
 
 def _state(path: str) -> tuple[str, int, int]:

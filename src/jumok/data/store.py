@@ -40,6 +40,8 @@ class Store:
         self.fingerprint: str = footer["fingerprint"]
         self.note: dict[str, Any] = footer["note"]
         kind, start = np.dtype(footer["dtype"]), int(footer["offsets_at"])
+        self.contents = f"{self.rows} rows, {footer['tokens']} tokens, checks {footer['checks_crc']:08x}"
+        """Equal for stores that hold the same, whenever and from wherever they were written."""
         self._bytes: np.ndarray[Any, Any] = np.memmap(self.path, np.uint8, "r")
         self._checked = np.zeros(-(-footer["data_bytes"] // BLOCK), bool)
         checks = self._bytes[footer["data_bytes"] : footer["data_bytes"] + 4 * self._checked.size]

@@ -4,15 +4,13 @@ The file is an ordinary sentencepiece model. How texts were normalised travels i
 that sentencepiece itself passes over, so the one file is all that is needed to cut and join texts again.
 """
 
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
-import sentencepiece
-
+from jumok.data.subword_process import train_sentencepiece
 from jumok.errors import DataError
 
 PAD, BOS, EOS, UNK = range(4)
@@ -35,31 +33,28 @@ def train_model(
     """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
     if not any(sentences):
         raise DataError(f"the {text_name} text is empty, so there is nothing to train a tokenizer on")
-    model = io.BytesIO()
+    options = {
+        "model_type": kind,
+        "vocab_size": size,
+        "hard_vocab_limit": kind in ("unigram", "bpe"),  # characters and words: as many as there are, up to `size`
+        "character_coverage": coverage,
+        "byte_fallback": byte_fallback,
+        "split_digits": split_digits,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "max_sentence_length": 1 << 24,
+        "pad_id": PAD,
+        "bos_id": BOS,
+        "eos_id": EOS,
+        "unk_id": UNK,
+        "unk_surface": UNKNOWN,
+        "num_threads": THREADS,
+        "minloglevel": 5,
+    }
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_writer=model,
-            model_type=kind,
-            vocab_size=size,
-            hard_vocab_limit=kind in ("unigram", "bpe"),  # characters and words: as many as there are, up to `size`
-            character_coverage=coverage,
-            byte_fallback=byte_fallback,
-            split_digits=split_digits,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            max_sentence_length=1 << 24,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            unk_surface=UNKNOWN,
-            num_threads=THREADS,
-            minloglevel=5,
-        )
+        return train_sentencepiece(sentences, options)
     except RuntimeError as error:
         raise DataError(_explained(str(error), size, text_name)) from None
-    return model.getvalue()
 
 
 LONGEST = 4000

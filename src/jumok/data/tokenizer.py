@@ -3,14 +3,16 @@
 Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special tokens; batches only slice them off.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 import sentencepiece
+from jaxtyping import Int, Integer
 
 from jumok.data.files import atomic_write
 from jumok.data.normalise import Form, Normaliser, Spaces
@@ -122,6 +124,7 @@ class Tokenizer:
         self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(self.size) if self._processor.is_byte(id)}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
+        self._spaces = self._spaces_before()
 
     @classmethod
     def train(
@@ -175,13 +178,22 @@ class Tokenizer:
         hidden = _hidden(self.normaliser(text))
         if not hidden or not amount:
             return self.encode(text)
+        return [BOS, *self.cut(_marked(hidden), amount, draws), EOS]
+
+    def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
+        """The ids of one random cut of what some tokens spell, spaces written ▁."""
         if amount not in self._samplers:
             self._samplers[amount] = self._sampler(amount)
-        ids = [BOS]
-        for surface in self._samplers[amount].sample(_marked(hidden), draws):
-            found = self._ids_of(surface)
-            ids += found if found != [UNK] or ids[-1] != UNK else []  # a run of unknown letters is one token
-        return [*ids, EOS]
+        ids: list[int] = []
+        for piece in self._samplers[amount].sample(surface, draws):
+            found = self._ids_of(piece)
+            ids += found if found != [UNK] or ids[-1:] != [UNK] else []  # a run of unknown letters is one token
+        return ids
+
+    def surface(self, ids: Sequence[int]) -> str:
+        """What tokens that are not special spell, spaces written ▁; an unknown one is "⁇"."""
+        spelt = [UNKNOWN if id == UNK else self.pieces[id] for id in ids]
+        return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text the ids stand for, up to the first EOS; other special tokens say nothing, an unknown one "⁇"."""
@@ -208,6 +220,22 @@ class Tokenizer:
             found += [Piece(piece, start, end) for piece in self._names_of(surface)]
             at = last
         return found
+
+    def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "_"]) -> Int[np.ndarray, " ids"]:
+        """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
+
+        A space belongs to the word after it; BOS, EOS and PAD belong to no word: -1.
+        """
+        array = np.asarray(ids, np.int64)
+        words = np.maximum(np.cumsum(self._spaces[array]) - 1, 0)
+        return np.where((array == BOS) | (array == EOS) | (array == PAD), -1, words)
+
+    def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
+        """How many spaces each piece begins with; where pieces are words, one each."""
+        count = [len(piece) - len(piece.lstrip(SPACE)) for piece in self.pieces]
+        if self.kind == "word":
+            count = [int(id >= SPECIALS or id == UNK) for id in range(self.size)]
+        return np.array(count, np.int64)
 
     def _surfaces(self, text: str) -> list[str]:
         """Cut the text, its spaces written ▁; joined, the surfaces are the text again with one ▁ before it."""

@@ -57,6 +57,20 @@ def match(vectors: WordVectors, pieces: Sequence[str]) -> Float[Tensor, "pieces 
     return torch.from_numpy(matched)
 
 
+def vectors_of(path: str | Path, pieces: Sequence[str]) -> Float[Tensor, "pieces dim"]:
+    """The vectors of a vocabulary's pieces out of a file, as `match` gives them; the others are never kept."""
+    words = {piece.removeprefix("▁") for piece in pieces}
+    found = read_vectors(path, only=words | {word.lower() for word in words})
+    return match(found if found.words else WordVectors([], np.zeros((0, vector_width(path)), np.float32)), pieces)
+
+
+def vector_width(path: str | Path) -> int:
+    """How many numbers each vector of a file has, by its first line."""
+    with open_bytes(path) as file:
+        _, dim = _binary_header(file, path) if bare_suffix(path) == ".bin" else _text_header(file.readline(), path)
+    return dim
+
+
 def _row_of(word: str, rows: dict[str, int]) -> int | None:
     return rows.get(word, rows.get(word.lower()))
 
@@ -66,17 +80,23 @@ Row = tuple[str, Callable[[], np.ndarray]]  # numbers are parsed only for the wo
 
 def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
     first = file.readline()
-    header = first.split()
-    counted = len(header) == 2 and all(part.isdigit() for part in header)
-    wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
-    if dim < 1:
-        raise DataError(f"{name(path)}, line 1 is neither a header nor a word with its numbers: {first[:60]!r}")
-    number = 0
+    wanted, dim = _text_header(first, path)
+    counted, number = wanted is not None, 0
     for number, raw in enumerate(file if counted else _chain(first, file), start=1 + counted):
         yield _text_row(raw, dim, f"{name(path)}, line {number}")
     seen = number - 1 if counted else number
     if wanted is not None and max(seen, 0) != wanted:
         raise DataError(f"{name(path)} is cut short: its first line promises {wanted} words, but {max(seen, 0)} follow")
+
+
+def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
+    """How many words the first line promises, None if it is a word itself; and the width of the vectors."""
+    header = first.split()
+    counted = len(header) == 2 and all(part.isdigit() for part in header)
+    wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
+    if dim < 1:
+        raise DataError(f"{name(path)}, line 1 is neither a header nor a word with its numbers: {first[:60]!r}")
+    return wanted, dim
 
 
 def _text_row(raw: bytes, dim: int, where: str) -> Row:
@@ -95,19 +115,24 @@ def _text_row(raw: bytes, dim: int, where: str) -> Row:
 
 
 def _binary_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
-    first = file.readline(200)
-    if first.startswith(FASTTEXT_BINARY):
-        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
-    header = first.split()
-    if len(header) != 2 or not all(part.isdigit() for part in header):
-        raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
-    count, dim = int(header[0]), int(header[1])
+    count, dim = _binary_header(file, path)
     for number in range(1, count + 1):
         word = _word_before_space(file)
         data = file.read(4 * dim)
         if word is None or len(data) < 4 * dim:
             raise DataError(f"{name(path)} is cut short in word {number} of the {count} its first line promises")
         yield word.lstrip(b"\n").decode("utf-8", "replace"), lambda data=data: np.frombuffer(data, "<f4").copy()  # type: ignore[misc]
+
+
+def _binary_header(file: BufferedIOBase, path: str | Path) -> tuple[int, int]:
+    """How many words there are, and the width of their vectors."""
+    first = file.readline(200)
+    if first.startswith(FASTTEXT_BINARY):
+        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
+    header = first.split()
+    if len(header) != 2 or not all(part.isdigit() for part in header):
+        raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
+    return int(header[0]), int(header[1])
 
 
 def _word_before_space(file: BufferedIOBase) -> bytes | None:

@@ -4,6 +4,7 @@ A hypothesis is finished when it ends; it then waits in its sentence's pool of t
 is finished when nothing that still grows can overtake the worst of a full pool, and leaves the batch.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -31,6 +32,23 @@ class Specials(NamedTuple):
     eos: int
 
 
+class Survivors(NamedTuple):
+    """What one step of the search leaves: for each sentence the hypotheses that grow on, then those that end here."""
+
+    sentences: Int[Tensor, " sentence"]
+    """Which sentences of the batch these are."""
+    parents: Int[Tensor, "sentence kept"]
+    """The hypothesis of the step before that each extends, counted among those that grew on."""
+    tokens: Int[Tensor, "sentence kept"]
+    """What each appends; the end of the sentence for those that end."""
+    totals: Float[Tensor, "sentence kept"]
+    """Log-probability of each; -inf where there is none. Those that grow come best first."""
+
+
+Observer = Callable[[Survivors], None]
+"""Called after every step."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Search:
     """The sentences still being searched, each with `beam` hypotheses that grow and up to `beam` finished ones."""
@@ -55,16 +73,23 @@ class _Search:
 
 @torch.no_grad()
 def beam_search(
-    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig
+    decoder: Decoder,
+    encoding: Encoding,
+    specials: Specials,
+    config: DecodingConfig,
+    observe: Observer | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for every sentence of the batch, best first: up to `config.beam` of them, all different."""
+    """The best hypotheses for every sentence of the batch, best first: up to `config.beam` of them, all different.
+
+    `observe` is shown what every step leaves, for those who want to watch the search; it changes nothing.
+    """
     search = _begin(decoder, encoding, specials, config)
     found: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
     while len(search.sentences):
         log_probs, state = decoder.step(search.state, search.ids[:, :, -1])
         log_probs = _allowed(log_probs, search, length, specials, config)
-        search = _extend(replace(search, state=state), log_probs, length, specials, config)
+        search = _extend(replace(search, state=state), log_probs, length, specials, config, observe)
         length += 1
         done = _finished(search, length, config)
         if done.any():
@@ -108,7 +133,14 @@ def _allowed(
     return log_probs.masked_fill(forbidden, -torch.inf)
 
 
-def _extend(search: _Search, log_probs: Tensor, length: int, specials: Specials, config: DecodingConfig) -> _Search:
+def _extend(
+    search: _Search,
+    log_probs: Tensor,
+    length: int,
+    specials: Specials,
+    config: DecodingConfig,
+    observe: Observer | None,
+) -> _Search:
     """Every hypothesis by every token: the best that end go to the pool, the best that do not grow on."""
     vocabulary, beam = log_probs.shape[-1], config.beam
     candidates = (search.totals[:, :, None] + log_probs).flatten(1)
@@ -118,11 +150,15 @@ def _extend(search: _Search, log_probs: Tensor, length: int, specials: Specials,
     ids = torch.cat([_rows(search.ids, parents), tokens[:, :, None]], -1)
     ends = tokens == specials.eos
     growing, order = totals.masked_fill(ends, -torch.inf).topk(min(beam, totals.shape[1]), dim=1)
-    finished = totals[:, :beam].masked_fill(~ends[:, :beam], -torch.inf) / (length + 1) ** config.length_penalty
-    pool_ids, pool_scores = _pool(search, ids[:, :beam], finished)
+    ended = totals[:, :beam].masked_fill(~ends[:, :beam], -torch.inf)
+    pool_ids, pool_scores = _pool(search, ids[:, :beam], ended / (length + 1) ** config.length_penalty)
+    grown_from = parents.gather(1, order)
+    if observe is not None:
+        kept = ((grown_from, parents), (tokens.gather(1, order), tokens), (growing, ended))
+        observe(Survivors(search.sentences, *(torch.cat([grow, end[:, :beam]], 1) for grow, end in kept)))
     return replace(
         search,
-        state=search.state.reorder(parents.gather(1, order)),
+        state=search.state.reorder(grown_from),
         ids=_rows(ids, order),
         totals=growing,
         pool_ids=pool_ids,

@@ -46,6 +46,21 @@ class TokenEmbedding(nn.Module):
         self.project = None if table.shape[1] == width else nn.Linear(table.shape[1], width, bias=False)
         self.width, self.padding, self.factor = width, padding, width**0.5 if scale else 1.0
 
+    @torch.no_grad()
+    def begin_with(self, vectors: Float[Tensor, "vocabulary width"]) -> None:
+        """Put pretrained vectors, all of them times one number, into a table that is still random.
+
+        The number gives them the spread of the random rows, which stay where a row of `vectors` is NaN: cosines between
+        words are kept, and nothing that was made for a random table meets numbers ten times as large.
+        """
+        _check_vectors(vectors, len(self.table))
+        if vectors.shape != self.table.shape:
+            raise ArgumentError(f"vectors are {vectors.shape[1]} wide, but the table is {self.table.shape[1]} wide")
+        known = ~vectors.isnan().any(-1)
+        spread = vectors[known].std(correction=0)
+        factor = self.table.std(correction=0) / spread if known.any() and spread > 0 else 1.0
+        self.table[known] = (vectors[known] * factor).to(self.table)
+
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
         """Look up every id."""
         _check_ids(ids, len(self.table))

@@ -75,6 +75,8 @@ def build_model(
 def _shared_embedding(encoder: Encoder, config: DecoderConfig, shared_vocabulary: bool) -> TokenEmbedding:
     said = f'decoder.tied = "{config.tied}" shares the embeddings of source and target'
     instead = 'set decoder.tied = "output" or "none"'
+    if config.vectors:
+        raise ConfigError(f"{said}, so decoder.vectors would replace encoder.vectors; leave it out, or {instead}")
     embedding = getattr(encoder, "embedding", None)
     if not isinstance(embedding, TokenEmbedding):
         raise ConfigError(f"{said}, but the encoder has no tokens; {instead}")

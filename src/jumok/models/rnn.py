@@ -1,19 +1,17 @@
 """What the settings of recurrent encoders and decoders share."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Literal, get_args
 
-from jumok.errors import ArgumentError, ConfigError
-from jumok.layers import TokenEmbedding
+from jumok.errors import ConfigError
+from jumok.models.half import HalfConfig
 
 Cell = Literal["rnn", "gru", "lstm"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnConfig:
+class RnnConfig(HalfConfig):
     """The settings of one half, encoder or decoder; they need not be alike."""
-
-    section: ClassVar[str] = "model"
 
     kind: Literal["rnn"] = "rnn"
     """The family of models this half belongs to."""
@@ -29,6 +27,7 @@ class RnnConfig:
     """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("width", "layers", "embedding"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{self._said(name)}; wanted at least 1")
@@ -42,24 +41,6 @@ class RnnConfig:
         """Size of a token's vector, by the name it has in every family of models."""
         return self.embedding
 
-    def _one_of(self, name: str, known: tuple[str, ...]) -> None:
-        if getattr(self, name) not in known:
-            raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
-
-    def _said(self, name: str) -> str:
-        value = getattr(self, name)
-        if isinstance(value, bool):
-            return f"{self.section}.{name} = {str(value).lower()}"
-        return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
-
-
-def own_or_shared(embedding: TokenEmbedding | None, *, vocabulary: int, width: int) -> TokenEmbedding:
-    """A fresh table, or the one given if it fits."""
-    if embedding is None:
-        return TokenEmbedding(vocabulary=vocabulary, width=width)
-    if (len(embedding.table), embedding.width) != (vocabulary, width):
-        raise ArgumentError(
-            f"the embedding holds {len(embedding.table)} tokens, {embedding.width} wide; wanted {vocabulary} tokens, "
-            f"{width} wide"
-        )
-    return embedding
+    def width_for(self, token_width: int) -> str:
+        """The setting that makes a token's vector this wide."""
+        return f"{self.section}.embedding = {token_width}"

@@ -1,7 +1,8 @@
 """When a recurrent decoder looks at the source: never, before its step (Bahdanau) or after it (Luong).
 
 The three have one interface. `open` makes a source ready, once for each sentence; `step` is one step of every
-hypothesis, and where nothing of a step but the state goes into the next, `all_steps` is the whole target at once.
+hypothesis, and `all_steps` a whole known target: one step after another, or at once where nothing of a step but the
+state goes into the next.
 """
 
 from abc import ABC, abstractmethod
@@ -71,8 +72,6 @@ class Look(nn.Module, ABC):
 
     fed_width: int
     """Size of what goes into the cell beside the word."""
-    feeds_back: bool
-    """Whether more than the state of the cell goes from one step into the next."""
 
     @abstractmethod
     def open(self, encoding: Encoding, stepper: Stepper) -> Opened:
@@ -88,15 +87,18 @@ class Look(nn.Module, ABC):
     ) -> tuple[Seen, Carried]:
         """One step; `word_gates` [sentence, beam, gates] is what the cell gets from the words."""
 
-    @abstractmethod
     def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
-        """Every step at once, where nothing is fed back; `words` are [batch, target, embedding]."""
+        """Every step, one after another; `words` are [batch, target, embedding]."""
+        stepper = recurrence.stepper()
+        opened, steps = self.open(encoding, stepper), []
+        for place, gates in enumerate(stepper.input_gates(words)[:, :, None].unbind(1)):
+            seen, carried = self.step(stepper, opened, gates, carried, place)
+            steps.append(seen)
+        return Seen.joined(steps)
 
 
 class FixedContext(Look):
     """s(t) = f(s(t-1), y(t-1), c), c the same at every step (Sutskever et al. 2014, Cho et al. 2014)."""
-
-    feeds_back = False
 
     def __init__(self, *, encoder_width: int) -> None:
         super().__init__()
@@ -127,8 +129,6 @@ class BeforeStep(Look):
 
     α from s(t-1), c(t) = Σ αᵢ hᵢ, s(t) = f(s(t-1), y(t-1), c(t)).
     """
-
-    feeds_back = True
 
     def __init__(self, *, width: int, encoder_width: int, coverage: bool, coverage_weight: float) -> None:
         super().__init__()
@@ -165,10 +165,6 @@ class BeforeStep(Look):
         states = stepper.step(word_gates + stepper.fed_gates(context), carried.states)
         return Seen(states[-1][0], context, (weights,), penalty), Carried(states, coverage=coverage)
 
-    def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
-        """Never: each step is given what the one before looked for."""
-        raise NotImplementedError
-
 
 class AfterStep(Look):
     """Luong's: the state after the step looks, s̃ = tanh(W [c; s]) predicts the word (Luong et al. 2015).
@@ -179,7 +175,7 @@ class AfterStep(Look):
     def __init__(self, attention: LuongAttention, *, width: int, input_feeding: bool) -> None:
         super().__init__()
         self.attention = attention
-        self.feeds_back, self.fed_width = input_feeding, width if input_feeding else 0
+        self.input_feeding, self.fed_width = input_feeding, width if input_feeding else 0
 
     def open(self, encoding: Encoding, stepper: Stepper) -> Source | Memory:
         """The source states, projected where the score does that."""
@@ -187,7 +183,7 @@ class AfterStep(Look):
 
     def first(self, encoding: Encoding, states: States) -> Carried:
         """Zeros are fed to the first step."""
-        return Carried(states, fed=torch.zeros_like(states[-1][0]) if self.feeds_back else None)
+        return Carried(states, fed=torch.zeros_like(states[-1][0]) if self.input_feeding else None)
 
     def step(
         self, stepper: Stepper, opened: Opened, word_gates: Tensor, carried: Carried, place: int
@@ -197,10 +193,12 @@ class AfterStep(Look):
         gates = word_gates if carried.fed is None else word_gates + stepper.fed_gates(carried.fed)
         states = stepper.step(gates, carried.states)
         seen = self._look(states[-1][0], opened, start=place, together=True)
-        return seen, Carried(states, fed=seen.state if self.feeds_back else None)
+        return seen, Carried(states, fed=seen.state if self.input_feeding else None)
 
     def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
-        """One run of the recurrence, then one call of attention from all its states."""
+        """One run of the recurrence, then one call of attention from all its states, unless those are fed back."""
+        if self.input_feeding:
+            return super().all_steps(recurrence, encoding, words, carried)
         states = recurrence(words, _flat(carried))
         memory = self.attention.memory(encoding.states, encoding.visible[:, None])
         return self._look(states, memory, start=0, together=False)

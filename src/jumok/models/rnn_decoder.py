@@ -11,10 +11,11 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
 from jumok.models.copying import Copying, log_mixture
+from jumok.models.half import token_table
 from jumok.models.one_head import OneHead
-from jumok.models.rnn import RnnConfig, own_or_shared
+from jumok.models.rnn import RnnConfig
 from jumok.models.rnn_attention import AfterStep, BeforeStep, Carried, FixedContext, Look, Opened, Seen
-from jumok.models.seq2seq import Copied, Decoder, Encoding, Hidden, Prediction, State
+from jumok.models.seq2seq import BeamState, Copied, Decoder, Encoding, Hidden, Prediction, State
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location"]
 Reach = Literal["global", "local-m", "local-p"]
@@ -105,7 +106,7 @@ class RnnDecoderConfig(RnnConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class RnnState(State):
+class RnnState(BeamState):
     """The source once a sentence; recurrent states, and what else a step gives the next, for each hypothesis."""
 
     opened: Opened
@@ -113,19 +114,24 @@ class RnnState(State):
     carried: Carried
     place: int = 0
 
-    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "RnnState":
-        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
-        sentences = torch.arange(len(parents), device=parents.device)[:, None]
-        return replace(self, carried=self.carried.each(lambda part: part[sentences, parents]))
+    @property
+    def sentences(self) -> int:  # type: ignore[override]
+        """How many sentences are decoded."""
+        return self.carried.states[0][0].shape[0]
 
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "RnnState":
-        """Only these sentences go on; the others have finished."""
-        return replace(
-            self,
-            opened=self.opened.keep(sentences),
-            tokens=None if self.tokens is None else self.tokens[sentences],
-            carried=self.carried.each(lambda part: part[sentences]),
-        )
+    @property
+    def beam(self) -> int:  # type: ignore[override]
+        """How many hypotheses each of them has."""
+        return self.carried.states[0][0].shape[1]
+
+    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "RnnState":
+        """The same with these hypotheses."""
+        return replace(self, carried=self.carried.each(lambda part: part.flatten(0, 1)[numbers]))
+
+    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "RnnState":
+        """The same with the sources of these sentences only."""
+        tokens = None if self.tokens is None else self.tokens[sentences]
+        return replace(self, opened=self.opened.keep(sentences), tokens=tokens)
 
 
 class RnnDecoder(Decoder):
@@ -145,7 +151,7 @@ class RnnDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.embedding = own_or_shared(embedding, vocabulary=vocabulary, width=config.embedding)
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.look = _look(config, encoder_width)
         self.recurrence = Recurrence(
@@ -175,9 +181,7 @@ class RnnDecoder(Decoder):
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """Everything up to the output layer, for every place of a known target."""
         words = self.dropout(self.embedding(target_in))
-        carried = self._first(encoding)
-        run = self._one_by_one if self.look.feeds_back else self.look.all_steps
-        seen = run(self.recurrence, encoding, words, carried)
+        seen = self.look.all_steps(self.recurrence, encoding, words, self._first(encoding))
         return self._told(seen, words, encoding.tokens)
 
     def logits(
@@ -220,14 +224,6 @@ class RnnDecoder(Decoder):
         states = self.to_first(encoding.summary)[:, None].tanh().unflatten(-1, shape)
         layers: States = tuple(tuple(layer.unbind(2)) for layer in states.unbind(2))
         return self.look.first(encoding, layers)
-
-    def _one_by_one(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, carried: Carried) -> Seen:
-        stepper = recurrence.stepper()
-        opened, steps = self.look.open(encoding, stepper), []
-        for place, gates in enumerate(stepper.input_gates(words)[:, :, None].unbind(1)):
-            seen, carried = self.look.step(stepper, opened, gates, carried, place)
-            steps.append(seen)
-        return Seen.joined(steps)
 
     def _told(self, seen: Seen, words: Tensor, tokens: Tensor | None) -> Hidden:
         """t = tanh(W [s; y; c]), or Luong's s̃ as it is; and what else the output needs of a step."""
@@ -276,7 +272,7 @@ def _table(embedding: TokenEmbedding, config: RnnDecoderConfig) -> nn.Parameter:
 def _checked(state: State, tokens: Tensor) -> RnnState:
     if not isinstance(state, RnnState):
         raise ArgumentError(f"state must come from this decoder's start or step, but it is a {type(state).__name__}")
-    wanted = list(state.carried.states[0][0].shape[:2])
+    wanted = [state.sentences, state.beam]
     if list(tokens.shape) != wanted:
         raise ArgumentError(f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state")
     return state

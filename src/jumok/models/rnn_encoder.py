@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
-from jumok.models.rnn import RnnConfig, own_or_shared
+from jumok.models.half import token_table
+from jumok.models.rnn import RnnConfig
 from jumok.models.seq2seq import Encoder, Encoding
 
 
@@ -41,7 +42,7 @@ class RnnEncoder(Encoder):
     def __init__(self, config: RnnEncoderConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
         super().__init__()
         self.config, self.width, self.vocabulary = config, config.width, vocabulary
-        self.embedding = own_or_shared(embedding, vocabulary=vocabulary, width=config.embedding)
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.forwards = self._one_direction()
         self.backwards = self._one_direction() if config.bidirectional else None

@@ -4,8 +4,9 @@ Any encoder goes with any decoder, because all that passes between them is an `E
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -23,6 +24,7 @@ class Encoding(NamedTuple):
     """The source ids, for decoders that copy; None where the source is not text."""
 
 
+@runtime_checkable
 class HeadWeights(Protocol):
     """Attention weights [batch, head, target, source], built when called; as `jumok.attention.Weights`."""
 
@@ -88,6 +90,31 @@ class State(ABC):
     @abstractmethod
     def keep(self, sentences: Int[Tensor, " kept"]) -> "State":
         """Only these sentences go on; the others have finished."""
+
+
+class BeamState(State):
+    """A state that can pick sentences, and hypotheses by number: b of sentence n is n · beam + b."""
+
+    sentences: int
+    beam: int
+
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "BeamState":
+        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
+        firsts = torch.arange(self.sentences, device=parents.device)[:, None] * self.beam
+        return self.with_hypotheses(firsts + parents)
+
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "BeamState":
+        """Only these sentences go on; the others have finished."""
+        hypotheses = torch.arange(self.beam, device=sentences.device)
+        return self.with_hypotheses(sentences[:, None] * self.beam + hypotheses).with_sources(sentences)
+
+    @abstractmethod
+    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "BeamState":
+        """The same with these hypotheses."""
+
+    @abstractmethod
+    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "BeamState":
+        """The same with the sources of these sentences only."""
 
 
 class Decoder(nn.Module, ABC):

@@ -1,12 +1,12 @@
 """What the two halves of a Transformer share: their settings, tokens with positions, and how weights begin."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.layers import (
     AddedPositions,
     ConcatenatedPositions,
@@ -17,15 +17,14 @@ from jumok.layers import (
 )
 from jumok.layers.feed_forward import Activation
 from jumok.layers.transformer_layer import Norm
+from jumok.models.half import HalfConfig, token_table
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
+class TransformerConfig(HalfConfig):
     """The settings of one half, encoder or decoder; they need not be alike."""
-
-    section: ClassVar[str] = "model"
 
     kind: Literal["transformer"] = "transformer"
     """The family of models this half belongs to."""
@@ -57,6 +56,7 @@ class TransformerConfig:
     """Dropout inside the feed-forward networks."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("width", "heads", "hidden", "layers", "position_width", "longest"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{self._said(name)}; wanted at least 1")
@@ -78,6 +78,10 @@ class TransformerConfig:
     def token_width(self) -> int:
         """How much of `width` is the token itself."""
         return self.width - self.position_width if self.positions == "concatenated" else self.width
+
+    def width_for(self, token_width: int) -> str:
+        """The setting that makes the token itself this wide."""
+        return f"{self.section}.width = {token_width + self.width - self.token_width}"
 
     @property
     def limit(self) -> int | None:
@@ -102,25 +106,13 @@ class TransformerConfig:
             works = ", ".join(str(n) for n in range(1, self.heads + 1) if self.heads % n == 0)
             raise ConfigError(f"{self._said('key_heads')} does not divide {self._said('heads')}; what does: {works}")
 
-    def _one_of(self, name: str, known: tuple[str, ...]) -> None:
-        if getattr(self, name) not in known:
-            raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
-
-    def _said(self, name: str) -> str:
-        value = getattr(self, name)
-        return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
-
 
 class PlacedTokens(nn.Module):
     """Token ids to vectors that know where they stand: embeddings times √width, positions, dropout."""
 
     def __init__(self, config: TransformerConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
         super().__init__()
-        width = config.token_width
-        self.embedding = (
-            TokenEmbedding(vocabulary=vocabulary, width=width, scale=True) if embedding is None else embedding
-        )
-        _check_embedding(self.embedding, vocabulary, width)
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=True, embedding=embedding)
         self.positions = _positions(config)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -156,11 +148,3 @@ def _positions(config: TransformerConfig) -> nn.Module | None:
     if config.positions == "learned":
         return LearnedPositions(width=config.width, longest=config.longest)
     return None  # rotary positions turn queries and keys, in every layer
-
-
-def _check_embedding(embedding: TokenEmbedding, vocabulary: int, width: int) -> None:
-    tokens = len(embedding.table)
-    if (tokens, embedding.width) != (vocabulary, width):
-        raise ArgumentError(
-            f"the embedding holds {tokens} tokens, {embedding.width} wide; wanted {vocabulary} tokens, {width} wide"
-        )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer_layer import DecoderLayer
-from jumok.models.seq2seq import Decoder, Encoding, Hidden, Prediction, State
+from jumok.models.seq2seq import BeamState, Decoder, Encoding, Hidden, Prediction, State
 from jumok.models.transformer import PlacedTokens, TransformerConfig, initialise
 from jumok.models.transformer_encoder import keys_seen
 
@@ -48,7 +48,7 @@ class TransformerDecoderConfig(TransformerConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class TransformerState(State):
+class TransformerState(BeamState):
     """The source's keys and values once a sentence, the target's so far for each hypothesis.
 
     The caches are written in place: a state is used up by the step, reorder or keep that makes the next one of it.
@@ -65,28 +65,17 @@ class TransformerState(State):
         """How many steps were taken."""
         return self.caches[0].length
 
-    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "TransformerState":
-        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
-        firsts = torch.arange(self.sentences, device=parents.device)[:, None] * self.beam
-        self._select((firsts + parents).flatten())
-        return replace(self, beam=parents.shape[1])
-
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "TransformerState":
-        """Only these sentences go on; the others have finished."""
-        hypotheses = torch.arange(self.beam, device=sentences.device)
-        self._select((sentences[:, None] * self.beam + hypotheses).flatten())
-        return replace(
-            self,
-            memories=tuple(
-                KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories
-            ),
-            visible=None if self.visible is None else self.visible.index_select(0, sentences),
-            sentences=len(sentences),
-        )
-
-    def _select(self, rows: Int[Tensor, " rows"]) -> None:
+    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "TransformerState":
+        """The same with these hypotheses."""
         for cache in self.caches:
-            cache.select(rows)
+            cache.select(numbers.flatten())
+        return replace(self, sentences=numbers.shape[0], beam=numbers.shape[1])
+
+    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "TransformerState":
+        """The same with the sources of these sentences only."""
+        memories = tuple(KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories)
+        visible = None if self.visible is None else self.visible.index_select(0, sentences)
+        return replace(self, memories=memories, visible=visible)
 
 
 class TransformerDecoder(Decoder):
@@ -116,6 +105,11 @@ class TransformerDecoder(Decoder):
         initialise(self.output)
         if config.ties_output:
             self.output.weight = self._table()
+
+    @property
+    def embedding(self) -> TokenEmbedding:
+        """The table of the target tokens."""
+        return self.tokens.embedding
 
     def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
         """Predict every next token of a known target at once; padding stands after its tokens."""

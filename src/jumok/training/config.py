@@ -52,6 +52,14 @@ class TrainingConfig:
     """Checkpoints kept: the newest ones, beside the best."""
     average: int = 0
     """The final model is the mean of this many newest checkpoints, if no worse than the best one; 0 for the best."""
+    guided_alignment: float = 0.0
+    """How much the loss counts that teaches one layer's attention the word links of data.alignments; 0 for none."""
+    guided_layer: int | None = None
+    """The decoder layer that is taught, counted from 0; the last but one unless given."""
+    guided_head: int | None = None
+    """The head of that layer that is taught, counted from 0; the mean of its heads unless given."""
+    guided_shift: bool = True
+    """Teach where to look when a word has just been read, which aligns best; false: when it is about to be written."""
     log_every: int = 20
     """Steps between lines of metrics."""
     seed: int = 1
@@ -65,6 +73,7 @@ class TrainingConfig:
             self._at_least(name, 1)
         for name in ("minutes", "warmup", "weight_decay", "clip", "patience", "save_every", "average"):
             self._at_least(name, 0)
+        self._at_least("guided_alignment", 0)
         for name in ("label_smoothing", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{self._said(name)}; wanted at least 0 and below 1")

@@ -13,7 +13,7 @@ class Loss(NamedTuple):
     """Sums over tokens; a batch's mean is total / tokens."""
 
     total: Float[Tensor, ""]
-    """What is minimised: smoothed cross-entropy, and the model's own penalty where it has one."""
+    """What is minimised: smoothed cross-entropy, with the model's own penalty and what guides its attention, if any."""
     surprise: Float[Tensor, ""]
     """Cross-entropy alone, in nats: what perplexity is made of. No gradient."""
 

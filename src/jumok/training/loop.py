@@ -1,9 +1,9 @@
 """The training loop: step, validate, save, until done or interrupted; and the same again after a resume."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from jumok.training.recorder import Recorder
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.schedule import learning_rate
 from jumok.training.snapshot import MODEL, save_snapshot
-from jumok.training.state import TrainingState
+from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
 
@@ -50,20 +50,22 @@ def train(
     report: Report | None = None,
     resume: bool = False,
     data: str = "",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
 ) -> TrainingResult:
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and in the end model.safetensors.
 
     `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
     `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
-    the batches are made of; a resume with another is refused. `draw` is called with metrics.jsonl after validations.
+    the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
+    with metrics.jsonl after validations.
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
     with ExitStack() as stack:
         make_folder(Path(folder), resume=resume)
         stack.enter_context(only_here(Path(folder)))
-        trainer = Trainer(model, config, Path(folder), report, validate, data, resume=resume)
+        trainer = Trainer(model, config, Path(folder), report, validate, Origin(data, settings or {}), resume=resume)
         stack.callback(trainer.recorder.close)
         state = trainer.state
         position = Position(state.epoch, state.index)
@@ -89,15 +91,15 @@ class Trainer:
         folder: Path,
         report: Report,
         validate: Validator | None,
-        data: str,
+        origin: Origin,
         *,
         resume: bool,
     ) -> None:
-        self.model, self.config, self.folder, self.data = model, config, folder, data
+        self.model, self.config, self.folder, self.origin = model, config, folder, origin
         device = next(model.parameters()).device
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
-        self.state = begin(folder, model, self.optimiser, self.average, config, data, resume=resume, say=report.say)
+        self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
         self.recorder = Recorder(folder, self.state, device, report)
         self._validator = validate
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
@@ -184,7 +186,7 @@ class Trainer:
         """Write a checkpoint and remove those that are no longer wanted."""
         self.state.sums = self.recorder.sums()
         self.recorder.tick(self.state)
-        save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.data)
+        save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.origin)
         prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
         self._unsaved = False
 

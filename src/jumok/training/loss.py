@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from jumok.data import Batch
 from jumok.models.seq2seq import Copied, Hidden
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
+from jumok.training.guided import Guide
 
 
 @runtime_checkable
@@ -38,7 +39,9 @@ class Places(NamedTuple):
         return Places(*(part.to(device, non_blocking=True) for part in self))
 
 
-def batch_loss(model: nn.Module, batch: Batch, places: Places, *, smoothing: float = 0.0) -> Loss:
+def batch_loss(
+    model: nn.Module, batch: Batch, places: Places, *, smoothing: float = 0.0, guide: Guide | None = None
+) -> Loss:
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoder: Any = model.encoder
     decoder: Any = model.decoder
@@ -49,9 +52,11 @@ def batch_loss(model: nn.Module, batch: Batch, places: Places, *, smoothing: flo
     else:
         logits = decoder.logits(states, Copied(*(part.flatten(0, 1)[places.at] for part in hidden.copied)))
     loss = smoothed_cross_entropy(logits, places.target, smoothing=smoothing, gaps=hidden.copied is not None)
-    if hidden.penalty is None:
-        return loss
-    return loss._replace(total=loss.total + hidden.penalty.flatten()[places.at].sum())
+    if hidden.penalty is not None:
+        loss = loss._replace(total=loss.total + hidden.penalty.flatten()[places.at].sum())
+    if guide is not None:
+        loss = loss._replace(total=loss.total + guide.loss(hidden.attention, batch.links))
+    return loss
 
 
 @torch.no_grad()

@@ -39,11 +39,11 @@ class LineReport(Report):
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Take the time."""
         self._left = TimeLeft(step=step, steps=steps, minutes=minutes, seconds=seconds)
-        self._steps = steps
+        self._of = "" if minutes else f"/{steps}"  # which of the two limits ends training is not known before
 
     def record(self, record: Record) -> None:
         """Print the numbers that matter."""
-        place = f"step {record['step']}/{self._steps}"
+        place = f"step {record['step']}{self._of}"
         if "validation" in record:
             self.say(f"{place}  validation: {scores(record)}")
         else:
@@ -60,12 +60,11 @@ class BarReport(Report):
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Draw the bar."""
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._left = TimeLeft(step=step, steps=steps, minutes=minutes, seconds=seconds)
         self._bar = Progress(
-            TextColumn("step"),
-            MofNCompleteColumn(),
+            TextColumn("step {task.fields[place]}"),
             BarColumn(bar_width=12),
             TextColumn("{task.fields[numbers]}"),
             TextColumn("[dim]{task.fields[left]}"),
@@ -73,7 +72,8 @@ class BarReport(Report):
             console=Console(stderr=True),
             refresh_per_second=4,
         )
-        self._task = self._bar.add_task("training", total=steps, completed=step)
+        self._of = "" if minutes else f"/{steps}"
+        self._task = self._bar.add_task("training", total=1.0)
         self._show(step)
         self._bar.start()
 
@@ -101,7 +101,7 @@ class BarReport(Report):
     def _show(self, step: int) -> None:
         fields: dict[str, Any] = self._fields
         assert self._bar is not None
-        self._bar.update(self._task, completed=step, **fields)
+        self._bar.update(self._task, completed=self._left.done(step), place=f"{step}{self._of}", **fields)
 
     def end(self) -> None:
         """Leave the bar as it is."""
@@ -121,15 +121,24 @@ class TimeLeft:
     def __init__(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         self._first, self._steps = step, steps
         self._started = time.monotonic()
-        self._deadline = self._started + 60 * minutes - seconds if minutes else None
+        self._limit = 60 * minutes
+        self._deadline = self._started + self._limit - seconds if minutes else None
 
     def after(self, step: int) -> float | None:
         """Seconds left after `step`; None while there is nothing to tell it by."""
         now = time.monotonic()
-        if step <= self._first:
-            return None
-        left = (self._steps - step) * (now - self._started) / (step - self._first)
-        return left if self._deadline is None else max(min(left, self._deadline - now), 0.0)
+        left = (self._steps - step) * (now - self._started) / (step - self._first) if step > self._first else None
+        if self._deadline is None:
+            return left
+        by_clock = max(self._deadline - now, 0.0)
+        return by_clock if left is None else min(left, by_clock)
+
+    def done(self, step: int) -> float:
+        """The share of training that is done, by the limit that is nearer."""
+        by_steps = step / self._steps
+        if self._deadline is None:
+            return by_steps
+        return min(max(by_steps, 1 - (self._deadline - time.monotonic()) / self._limit), 1.0)
 
 
 def numbers(record: Record) -> str:

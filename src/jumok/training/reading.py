@@ -36,7 +36,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
             epoch, number = epoch + 1, 0
             continue
         batch = source.batch(epoch, number)
-        batches.append(Batch(*(part.pin_memory() for part in batch)) if pinned else batch)
+        batches.append(batch.each(lambda part: part.pin_memory()) if pinned else batch)
         number += 1
     return StepBatches(batches, Position(epoch, number))
 

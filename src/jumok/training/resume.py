@@ -1,19 +1,20 @@
 """Where a run begins: at nothing in an empty folder, or at the newest checkpoint that is whole."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from torch.optim import AdamW
 
 from jumok.errors import CheckpointError
-from jumok.training.checkpoint import checkpoints, set_aside, tidy
+from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
-from jumok.training.snapshot import Snapshot, read_snapshot, restore
-from jumok.training.state import TrainingState, check_same_run, made_by
+from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
+from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
@@ -25,7 +26,7 @@ def begin(
     optimiser: AdamW,
     average: MovingAverage | None,
     config: TrainingConfig,
-    data: str,
+    origin: Origin,
     *,
     resume: bool,
     say: Callable[[str], None],
@@ -41,7 +42,8 @@ def begin(
         if resume:
             say(f"there is no checkpoint in {folder} yet; starting at the first step")
         return TrainingState()
-    check_same_run(snapshot.rest, config, data, folder)
+    check_same_settings(snapshot.rest, config, origin, folder)
+    check_same_data(snapshot.rest, origin, folder)
     restore(snapshot, model, optimiser, average)
     before, now = snapshot.rest["made_by"], made_by()
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
@@ -50,14 +52,30 @@ def begin(
     return snapshot.state
 
 
+def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether there is a checkpoint to go on from; a ConfigError where it is one of a run with other settings."""
+    found, rest = checkpoints(folder / "checkpoints"), None
+    with suppress(OSError, ValueError, KeyError, TypeError):  # damage is dealt with where checkpoints are read
+        _, rest = from_json((found[-1] / STATE).read_bytes() if found else b"")
+    if rest is not None:
+        check_same_settings(rest, config, Origin(settings=settings), folder)
+    return bool(found)
+
+
 def check_folder(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder with a run in it that is not to be resumed."""
+    """Refuse a folder with a run in it that is not to be resumed; what a run left that saved nothing is no run."""
+    with only_here(folder):
+        pass
     there = [name for name in WRITTEN if (folder / name).exists()]
-    if there and not resume:
+    if not resume and ((folder / "model.safetensors").exists() or _has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
             f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
             "train into another folder, or delete this one"
         )
+
+
+def _has_checkpoints(folder: Path) -> bool:
+    return folder.is_dir() and any(not path.name.startswith((WRITING, REMOVING)) for path in folder.iterdir())
 
 
 def make_folder(folder: Path, *, resume: bool) -> None:
@@ -77,6 +95,9 @@ def only_here(folder: Path) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # not on Windows
+        yield
+        return
+    if not (folder / "checkpoints").is_dir():
         yield
         return
     handle = os.open(folder / "checkpoints", os.O_RDONLY)

@@ -13,7 +13,7 @@ from jumok.training.checkpoint import read_checkpoint, write_checkpoint
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
 from jumok.training.optimiser import load_moments, moments
-from jumok.training.state import TrainingState, from_json, to_json
+from jumok.training.state import Origin, TrainingState, from_json, to_json
 
 MODEL, MOMENTS, AVERAGE, STATE = "model.safetensors", "optimiser.safetensors", "average.safetensors", "state.json"
 
@@ -43,13 +43,13 @@ def save_snapshot(
     average: MovingAverage | None,
     state: TrainingState,
     config: TrainingConfig,
-    data: str,
+    origin: Origin,
 ) -> Path:
     """Write all that is needed to go on from here."""
     parts = {
         MODEL: lambda: to_bytes(weights_of(model)),
         MOMENTS: lambda: to_bytes(moments(model, optimiser)),
-        STATE: lambda: to_json(state, config, data),
+        STATE: lambda: to_json(state, config, origin),
     }
     if average is not None:
         parts[AVERAGE] = lambda: to_bytes(average.average)

@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -97,9 +98,18 @@ class Summary(NamedTuple):
     skipped_in_a_row: int
 
 
-def to_json(state: TrainingState, config: TrainingConfig, data: str) -> bytes:
+class Origin(NamedTuple):
+    """What a run is made of, beside how it is trained."""
+
+    data: str = ""
+    """A name for what the batches hold."""
+    settings: Mapping[str, Mapping[str, Any]] = {}
+    """The sections of the recipe that decide what any step does, such as those of the model."""
+
+
+def to_json(state: TrainingState, config: TrainingConfig, origin: Origin) -> bytes:
     """The state with what it was made by."""
-    content = {"state": asdict(state), "config": asdict(config), "data": data, "made_by": made_by()}
+    content = {"state": asdict(state), "config": asdict(config), **origin._asdict(), "made_by": made_by()}
     return json.dumps(content, indent=1).encode()
 
 
@@ -121,13 +131,28 @@ def from_json(content: bytes) -> tuple[TrainingState, dict[str, Any]]:
     return TrainingState(**{name: value for name, value in rest.pop("state").items() if name in known}), rest
 
 
-def check_same_run(saved: dict[str, Any], config: TrainingConfig, data: str, folder: object) -> None:
+def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> None:
+    """Whether a resumed run has the data of the one that was saved, or a ConfigError."""
+    if saved["data"] != origin.data:
+        raise ConfigError(f"the training data is not what this run began with; {_advice(folder)}")
+
+
+def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: Origin, folder: object) -> None:
     """Whether a resumed run is the one that was saved, or a ConfigError with the first setting that differs."""
-    now = json.loads(json.dumps(asdict(config)))
-    advice = f"a resumed run goes on as it was: put it back, or train into another folder than {folder}"
-    for name, before in saved["config"].items():
-        free = name in MAY_CHANGE and not (name == "steps" and config.schedule == "cosine")
-        if name in now and now[name] != before and not free:
-            raise ConfigError(f"training.{name} was {before} and is now {now[name]}; {advice}")
-    if saved["data"] != data:
-        raise ConfigError(f"the training data is not what this run began with; {advice}")
+    free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
+    trained = {name: value for name, value in asdict(config).items() if name not in free}
+    now = json.loads(json.dumps({"training": trained, **origin.settings}))
+    before = {"training": saved["config"], **saved.get("settings", {})}
+    for section, settings in now.items():
+        for name, value in settings.items():
+            was = before.get(section, {}).get(name, value)
+            if was != value:
+                raise ConfigError(f"{section}.{name} was {_shown(was)} and is now {_shown(value)}; {_advice(folder)}")
+
+
+def _advice(folder: object) -> str:
+    return f"a resumed run goes on as it was: put it back, or train into another folder than {folder}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

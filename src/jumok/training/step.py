@@ -13,6 +13,7 @@ from torch.optim import AdamW
 from jumok.data import Batch
 from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
+from jumok.training.guided import Guide
 from jumok.training.loss import Places, batch_loss
 from jumok.training.optimiser import update
 
@@ -84,12 +85,14 @@ def gradients(
     device = next(model.parameters()).device
     found = [Places.of(piece) for piece in pieces]
     tokens = max(sum(len(places.at) for places in found), 1)
-    surprise = torch.zeros((), device=device)
+    surprise, guide = torch.zeros((), device=device), Guide.of(config)
     for number, (piece, places) in enumerate(zip(pieces, found, strict=True)):
         draw_from(seed_of(config.seed, step, number), device)
         try:
             with autocast(config, device):
-                loss = batch_loss(model, piece.to(device), places.to(device), smoothing=config.label_smoothing)
+                loss = batch_loss(
+                    model, piece.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide
+                )
             (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if not _out_of_memory(error):
@@ -127,7 +130,7 @@ def halves(batch: Batch) -> list[Batch]:
 
 def cut(batch: Batch, start: int, end: int) -> Batch:
     """Some sentences of a batch, without the padding only the others needed."""
-    rows = Batch(*(part[start:end] for part in batch))
+    rows = batch.each(lambda part: part[start:end])
     source, target = _longest(rows.source_visible), _longest(rows.target_visible)
     return Batch(
         rows.source[:, :source],
@@ -135,6 +138,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
         rows.target_in[:, :target],
         rows.target_out[:, :target],
         rows.target_visible[:, :target],
+        None if rows.links is None else rows.links[:, :target, :source],
     )
 
 

@@ -1,0 +1,164 @@
+"""What attention is said to be better at, measured: the tables and pictures of docs/claims.md.
+
+    JUMOK_DATA=path/to/data python -m benchmarks.claims length MODELS      quality against source length
+    JUMOK_DATA=path/to/data python -m benchmarks.claims gradient MODELS    the gradient that reaches a source token
+    python -m benchmarks.claims speed [--device cuda]                      time of a step against length
+
+MODELS holds the folders fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml. The first
+two are `jumok compare` on Multi30k's test sets; speed needs neither data nor training, only the shapes of those models.
+The sentences are short, so that longer texts are made of consecutive ones, too.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import ROOT, Row, cpu, write
+from jumok.analysis.length_bands import joined
+from jumok.data import read_lines
+
+SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
+PICTURES = ROOT / "docs/pictures"
+JUMOK = [sys.executable, "-m", "jumok.cli"]
+TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "20,30,40,50,60"
+JOINED, JOINED_FROM = (2, 4, 6), 500  # how many sentences make a longer text, and of which they are made
+LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+VOCABULARY = 8000
+
+
+def files_of(test: str = TESTS[0]) -> list[str]:
+    """The options that name a test set."""
+    path = Path(os.environ.get("JUMOK_DATA", "../shared/data")) / "multi30k" / test
+    return ["--source", f"{path}.en.gz", "--reference", f"{path}.de.gz"]
+
+
+def compare(what: str, picture: str, *options: str) -> Any:
+    """What `jumok compare` finds; it draws the picture, too."""
+    command = [*JUMOK, "compare", what, *options, "--out", PICTURES / picture, "--json"]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def length(models: Path, work: Path, beam: int) -> None:
+    """As `jumok compare length MODELS`, but translations are kept in `work` and not made again."""
+    write_texts(work)
+    rows = []
+    for kind, bands in (("length", BANDS), ("joined", JOINED_BANDS)):
+        for folder in SYSTEMS:
+            translate(models / folder, work / f"{kind}.en", work / f"{kind}.{folder}-{beam}", beam)
+        outputs = [f"{name}={work / kind}.{folder}-{beam}" for folder, name in SYSTEMS.items()]
+        files = ["--source", f"{work / kind}.en", "--reference", f"{work / kind}.de", "--bands", bands]
+        found = compare("length", f"claims-{kind}.svg", *outputs, *files)
+        for name, curve in found["by_length"].items():
+            for band in curve:
+                value, said = round(band["score"]["value"], 2), length_conditions(kind, band, beam)
+                rows.append(Row(f"{kind}/{band['words']} words", name, value, "BLEU", said))
+    rows += [row for folder, name in SYSTEMS.items() for row in words_written(work, folder, name, beam)]
+    write("claims_length", rows, device=cpu(), packages=("torch", "sacrebleu"))
+
+
+def words_written(work: Path, folder: str, name: str, beam: int) -> Iterator[Row]:
+    """How many of the reference's words the outputs have where texts are joined."""
+    outputs, references = (list(read_lines(work / f"joined.{side}")) for side in (f"{folder}-{beam}", "de"))
+    start = 0
+    for size in JOINED:
+        end = start + JOINED_FROM // size
+        words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
+        said = f"words of {end - start} outputs over words of their references; beam {beam}"
+        yield Row(f"words/{size} sentences", name, round(words / wanted, 2), "share", said)
+        start = end
+
+
+def write_texts(work: Path) -> None:
+    """All sentences of the test sets, and longer texts of consecutive sentences of the first one."""
+    work.mkdir(parents=True, exist_ok=True)
+    for number, side in ((1, "en"), (3, "de")):
+        sentences = [line for test in TESTS for line in read_lines(files_of(test)[number])]
+        longer = joined(list(read_lines(files_of()[number]))[:JOINED_FROM], JOINED)
+        for kind, texts in (("length", sentences), ("joined", longer)):
+            (work / f"{kind}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def translate(model: Path, source: Path, out: Path, beam: int) -> None:
+    if not out.exists():
+        unfinished = out.with_name(f"{out.name}.unfinished")
+        with unfinished.open("wb") as file:
+            command = [*JUMOK, "translate", model, "--source", source, "--beam", str(beam)]
+            subprocess.run(command, stdout=file, check=True)
+        unfinished.rename(out)
+
+
+def length_conditions(kind: str, band: dict[str, Any], beam: int) -> str:
+    of = f"sentences of {', '.join(TESTS)}"
+    longer = f"texts of {' or '.join(map(str, JOINED))} consecutive sentences of {TESTS[0]}"
+    interval = f"95% interval {band['score']['low']:.2f} to {band['score']['high']:.2f}"
+    said = f"{band['sentences']} {of if kind == 'length' else longer}; beam {beam}; {interval}"
+    return f"{said}; {band['score']['signature']}"
+
+
+def gradient(models: Path) -> None:
+    rows, given = [], [f"{name}={models / folder}" for folder, name in SYSTEMS.items()]
+    for kind, options in (("gradient", []), ("gradient-fresh", ["--fresh"])):
+        options = [*given, *files_of(), "--joined", "1,2,4,6", "--sentences", "1000", *options]
+        found = compare("gradient", f"claims-{kind}.svg", *options)
+        for name, curve in found.items():
+            for reach in curve:
+                place = f"{kind}/{reach['nearest']}–{reach['farthest']} tokens"
+                interval = f"95% interval {reach['low']:.3g} to {reach['high']:.3g}"
+                said = (
+                    f"{reach['tokens']} tokens in texts of 1, 2, 4 or 6 sentences, 20 tokens or more each; {interval}"
+                )
+                rows.append(Row(place, name, float(f"{reach['share']:.4g}"), "share", said))
+    write("claims_gradient", rows, device=cpu())
+
+
+def speed(device: str, tokens: int) -> None:
+    import torch
+
+    from jumok.analysis.step_times import speed_chart, step_times
+    from jumok.config import read_recipe
+    from jumok.models.build import build_model
+
+    where = "gpu" if device.startswith("cuda") else "cpu"
+    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-2], 2)
+    times = {}
+    for folder, name in SYSTEMS.items():
+        recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
+        sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
+        model = build_model(recipe.encoder, recipe.decoder, **sizes).to(device)
+        times[name] = []
+        for one in step_times(model, lengths, tokens=tokens, repeats=repeats):
+            print(name, one, file=sys.stderr, flush=True)
+            times[name].append(one)
+    clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
+    said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
+    rows = [
+        Row(f"{kind}-{where}/{one.length} tokens", name, float(f"{1000 * getattr(one, part):.4g}"), "ms", said)
+        for kind, part in (("train", "training"), ("decode", "decoding"))
+        for name, found in times.items()
+        for one in found
+    ]
+    (PICTURES / f"claims-speed-{where}.svg").write_text(speed_chart(times, tokens=tokens, where=where.upper()), "utf-8")
+    write(f"claims_speed_{where}", rows, device=torch.cuda.get_device_name() if where == "gpu" else cpu())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["length", "gradient", "speed"])
+    parser.add_argument("models", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="keeps translations between runs")
+    parser.add_argument("--beam", type=int, default=1, help="of the translations; 1 is greedy search")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tokens", type=int, help="target tokens of a timed batch; 4096 on a GPU, 512 else")
+    asked = parser.parse_args()
+    if asked.what == "speed":
+        speed(asked.device, asked.tokens or (4096 if asked.device.startswith("cuda") else 512))
+    elif asked.what == "length":
+        length(asked.models, asked.work, asked.beam)
+    else:
+        gradient(asked.models)

@@ -1,0 +1,98 @@
+"""The server under 64 clients at once, with dynamic batches and without: ids serve-throughput and serve-latency.
+
+    python -m benchmarks.serve [MODEL]       without a folder, the model that comes with jumok
+
+Each client sends one text after another over a connection of its own, and the two servers take turns. Throughput is the
+median of the rounds, latency over all of their texts; the conditions say how far the rounds lay apart.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+
+from benchmarks.results import Row, cpu, write
+
+SYSTEMS = {"jumok": [], "jumok, batches of one": ["--batch-tokens", "1", "--window", "0"]}
+
+
+@contextmanager
+def server(model: str, *options: str) -> Iterator[int]:
+    command = [sys.executable, "-m", "jumok.cli", "serve", model, "--port", "0", "--device", "cpu", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = next(line for line in process.stderr if line.startswith("serving"))
+            found = re.search(r":(\d+) ", said)
+            assert found is not None
+            yield int(found[1])
+        finally:
+            process.terminate()
+
+
+def client(port: int, texts: list[str]) -> list[float]:
+    """The seconds each answer took."""
+    connection, taken = http.client.HTTPConnection("127.0.0.1", port), []
+    for text in texts:
+        started = time.perf_counter()
+        body = json.dumps({"text": text})
+        connection.request("POST", "/api/translate", body, {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        assert answer["translations"][0]["source"] == text
+        taken.append(time.perf_counter() - started)
+    connection.close()
+    return taken
+
+
+def load(port: int, clients: int, texts: list[str]) -> tuple[float, list[float]]:
+    """Texts a second, and the seconds of every one."""
+    started = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        shares = [texts[number::clients] for number in range(clients)]
+        taken = [one for found in pool.map(lambda share: client(port, share), shares) for one in found]
+    return len(texts) / (time.perf_counter() - started), taken
+
+
+def main() -> None:
+    from jumok.data import corpus_pairs
+    from jumok.model_folder import BUNDLED
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", nargs="?", default=str(BUNDLED))
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--texts", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    texts = [pair.source for pair in corpus_pairs("cldr", given.texts, split="test")]
+    rounds: dict[str, list[tuple[float, list[float]]]] = {system: [] for system in SYSTEMS}
+    for _ in range(given.rounds):
+        for system, options in SYSTEMS.items():
+            with server(given.model, *options) as port:
+                load(port, given.clients, texts[: given.clients])  # warm
+                rounds[system].append(load(port, given.clients, texts))
+                print(f"{system}: {rounds[system][-1][0]:.0f} texts/s", flush=True)
+    rows = []
+    for system, found in rounds.items():
+        speeds, taken = [speed for speed, _ in found], [one for _, waits in found for one in waits]
+        how = (
+            f"{Path(given.model).name}, {given.rounds} rounds of {given.texts} dates, times and lists, "
+            f"{os.cpu_count()} cores shared with other work: {min(speeds):.0f} to {max(speeds):.0f} texts/s"
+        )
+        rows.append(Row(f"serve-throughput/{given.clients} clients", system, round(median(speeds), 1), "texts/s", how))
+        for name, share in (("median", 50), ("95% within", 95)):
+            wait = 1000 * quantiles(taken, n=100)[share - 1]
+            rows.append(Row(f"serve-latency/{name}", system, round(wait, 1), "ms", how))
+    write("serve", rows, device=cpu(), packages=("torch", "fastapi", "uvicorn"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Word alignments from attention: which words of a source the words of its translation look at.
+
+links = extract(weights)                       of one pair, [target word, source word]
+aligner = Aligner(model, tokenizers, look)     of many pairs, with one layer and head
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from jumok.analysis.symmetrise import Method, symmetrise
+from jumok.analysis.word_attention import Look, word_weights
+from jumok.data import Pair, Tokenizers
+from jumok.data.links import Link
+from jumok.errors import ArgumentError
+from jumok.models.seq2seq import Seq2Seq
+
+Extraction = Literal["argmax", "mutual", "threshold"]
+
+
+def extract(
+    weights: Float[np.ndarray, "target source"], method: Extraction = "argmax", threshold: float = 0.2
+) -> set[Link]:
+    """Links (source word, target word) from where each target word looks.
+
+    argmax: every target word with the source word it looks at most. mutual: of those, the ones where that source word
+    is looked at most by this target word. threshold: all pairs with at least this weight.
+    """
+    if method not in get_args(Extraction):
+        raise ArgumentError(f"links = {method!r} is not one of {', '.join(get_args(Extraction))}")
+    if not weights.size:
+        return set()
+    if method == "threshold":
+        return {(int(source), int(target)) for target, source in np.argwhere(weights >= threshold)}
+    best, looks = weights.argmax(1), weights.any(1)
+    links = {(int(best[target]), int(target)) for target in np.flatnonzero(looks)}
+    if method == "mutual":
+        back = weights.argmax(0)
+        links = {(source, target) for source, target in links if back[source] == target}
+    return links
+
+
+class Aligner(NamedTuple):
+    """A model and the part of its attention that aligns best."""
+
+    model: Seq2Seq
+    tokenizers: Tokenizers
+    look: Look
+    method: Extraction = "argmax"
+    threshold: float = 0.2
+
+    def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
+        """The links of every pair; none for a pair with an empty side, or too long for the model."""
+        found: list[set[Link]] = [set() for _ in pairs]
+        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.look]):
+            found[number] = extract(weights[0], self.method, self.threshold)
+        return found
+
+
+class TwoWayAligner(NamedTuple):
+    """Models of both directions, and how their alignments become one; the second one's source is our target."""
+
+    forward: Aligner
+    backward: Aligner
+    method: Method = "grow-diag"
+
+    def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
+        """The links of every pair."""
+        there = self.forward.align(pairs)
+        back = [flipped(links) for links in self.backward.align([turned(pair) for pair in pairs])]
+        return [symmetrise(one, other, self.method) for one, other in zip(there, back, strict=True)]
+
+
+def aligned(aligner: Aligner | TwoWayAligner, pairs: Iterable[Pair], *, chunk: int = 8192) -> Iterator[set[Link]]:
+    """Like `align` for any number of pairs, a chunk at a time, in their order."""
+    pairs = iter(pairs)
+    while waiting := list(islice(pairs, chunk)):
+        yield from aligner.align(waiting)
+
+
+def turned(pair: Pair) -> Pair:
+    """The pair the other way round."""
+    return Pair(pair.target, pair.source)
+
+
+def flipped(links: Iterable[Link]) -> set[Link]:
+    """Links the other way round."""
+    return {(target, source) for source, target in links}

@@ -1,0 +1,231 @@
+"""Charts as SVG, light and dark: lines with their intervals, and bars. They stand alone and inside a page."""
+
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from jumok.analysis.heatmap_svg import FONT
+from jumok.analysis.width import cells, fitted
+
+WIDTH, HEIGHT = 720, 380
+LEFT, RIGHT, BOTTOM = 66, 26, 66
+LETTER = 6.9  # how wide a terminal cell of text is drawn
+
+# The deep blue of the attention maps first, then colours told apart by colour-blind eyes too; shapes differ as well.
+STYLE = """<style>
+.chart{--ink:#1f2933;--quiet:#5b6472;--line:#dde2ea;--paper:#fff;--s0:#084081;--s1:#d55e00;--s2:#00806a;--s3:#a3508b;
+--s4:#8a6d00;--s5:#3b8ec2;max-width:100%;height:auto}
+@media (prefers-color-scheme:dark){.chart{--ink:#e6eaf0;--quiet:#9aa5b4;--line:#2f3947;--paper:#161b22;--s0:#7fb2ea;
+--s1:#f0924f;--s2:#43c3a5;--s3:#d893c4;--s4:#d5b54a;--s5:#9fd4f5}}
+</style>"""
+COLOURS = 6
+
+
+class Point(NamedTuple):
+    """A value, and the interval it may lie in."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    hint: str = ""
+
+
+class Curve(NamedTuple):
+    """Points to be joined, from left to right."""
+
+    name: str
+    points: Sequence[Point]
+
+
+class Axis(NamedTuple):
+    """What is measured along one side. Ticks are (where, what it says); they are found where none are given."""
+
+    label: str
+    ticks: Sequence[tuple[float, str]] = ()
+    log: bool = False
+
+
+def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, title: str, width: int = WIDTH) -> str:
+    """One line for each curve, its interval shaded; y begins at 0 unless it is logarithmic."""
+    points = [point for curve in curves for point in curve.points]
+    legend = list(_legend([curve.name for curve in curves], width))
+    top = 58 + 22 * (legend[-1][1] if legend else 0)
+    across = _Scale.of([*(point.x for point in points), *(at for at, _ in x.ticks)], LEFT, width - RIGHT, x, pad=0.03)
+    heights = [*(point.y for point in points), *(end for point in points for end in point[2:4])]
+    up = _Scale.of(heights if y.log else [0.0, *heights], HEIGHT - BOTTOM, top + 8, y)
+    parts = [_head(title, width, HEIGHT), *_frame(x, y, across, up, width)]
+    parts += [_band(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
+    parts += [_line(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
+    parts += [_key(name, LEFT + at, 50 + 22 * row, number % COLOURS) for number, (at, row, name) in enumerate(legend)]
+    return "\n".join([*parts, "</svg>"])
+
+
+def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, width: int = WIDTH) -> str:
+    """A bar for each (name, value), from 0."""
+    height = 260
+    up = _Scale.of([0.0, *(value for _, value in bars)], height - BOTTOM, 52, Axis(y))
+    step = (width - LEFT - RIGHT) / max(len(bars), 1)
+    parts = [_head(title, width, height), *_sideways(up, width), _text(y, 16, 44, quiet=True)]
+    for number, (name, value) in enumerate(bars):
+        left, top = LEFT + step * number, up(value)
+        parts.append(
+            f'<rect x="{left + step * 0.1:.1f}" y="{top:.1f}" width="{step * 0.8:.1f}" rx="2" '
+            f'height="{height - BOTTOM - top:.1f}" fill="var(--s0)"><title>{escape(name)}: {value:g}</title></rect>'
+        )
+        parts.append(_text(name, left + step / 2, height - BOTTOM + 18, anchor="middle", quiet=True))
+    parts.append(_text(x, LEFT + (width - LEFT - RIGHT) / 2, height - 12, anchor="middle", quiet=True))
+    return "\n".join([*parts, "</svg>"])
+
+
+def stacked(charts: Sequence[str], *, width: int = WIDTH, height: int = HEIGHT) -> str:
+    """Several charts of one size as one picture, one below the other."""
+    whole = height * len(charts)
+    inner = [f'<svg y="{height * number}" {chart[5:]}' for number, chart in enumerate(charts)]
+    return "\n".join([_open(width, whole), *inner, "</svg>"])
+
+
+class _Scale(NamedTuple):
+    """From values to places on the paper."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool
+
+    @classmethod
+    def of(cls, values: Sequence[float], start: float, end: float, axis: Axis, pad: float = 0.0) -> "_Scale":
+        known = [value for value in values if math.isfinite(value) and (value > 0 or not axis.log)] or [0.1, 1.0]
+        low, high = min(known), max(known)
+        if axis.log:
+            low, high = math.log10(low), math.log10(high)
+        if axis.log and not axis.ticks:
+            low, high = max(one for one in LOGS if one <= low + 1e-9), min(one for one in LOGS if one >= high - 1e-9)
+        room = pad * (high - low) or (0.5 if low == high else 0.0)
+        return cls(low - room, high + (room or 0.04 * (high - low)), start, end, axis.log)
+
+    def __call__(self, value: float) -> float:
+        if self.log:
+            value = math.log10(value) if value > 0 else self.low
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        if self.log:
+            inside = [at for at in LOGS if self.low <= at + 1e-9 and at - 1e-9 <= self.high]
+            shown = inside if len(inside) <= 8 else [at for at in inside if at == round(at)]
+            return [(10**at, _power(at)) for at in shown]
+        step = _nice((self.high - self.low) / 5)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [(number * step, f"{number * step:.10g}") for number in range(first, last + 1)]
+
+
+LOGS = [power + math.log10(factor) for power in range(-30, 31) for factor in (1, 2, 5)]
+"""Where a logarithmic axis may have ticks: 1, 2, 5, 10 …"""
+
+
+def _power(at: float) -> str:
+    """A number given by its logarithm, as people write it."""
+    if -2 <= at < 5:
+        return f"{10**at:,.3g}" if at < 3 else f"{round(10**at):,}"
+    return f"{10 ** (at % 1):.0f}·10".removeprefix("1·") + str(math.floor(at)).translate(RAISED)
+
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _nice(step: float) -> float:
+    """A step near this one that people count in."""
+    power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * 0.7)
+
+
+def _open(width: int, height: int) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="13" fill="var(--ink)">{STYLE}'
+    )
+
+
+def _head(title: str, width: int, height: int) -> str:
+    opened = _open(width, height).replace(" class=", f' role="img" aria-label="{escape(title)}" class=', 1)
+    paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
+    return f'{opened}\n{paper}\n<text x="16" y="26" font-size="15" font-weight="600">{escape(title)}</text>'
+
+
+def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[str]:
+    yield from _sideways(up, width, y.ticks)
+    floor = HEIGHT - BOTTOM
+    for at, said in x.ticks or across.ticks():
+        for row, line in enumerate(said.split("\n")):
+            yield _text(line, across(at), floor + 19 + 16 * row, anchor="middle", quiet=True, small=row > 0)
+    yield _text(x.label, (LEFT + width - RIGHT) / 2, HEIGHT - 10, anchor="middle", quiet=True)
+    middle = (up.start + up.end) / 2
+    yield (
+        f'<text x="16" y="{middle:.0f}" transform="rotate(-90 16 {middle:.0f})" text-anchor="middle" '
+        f'fill="var(--quiet)">{escape(y.label)}</text>'
+    )
+
+
+def _sideways(up: _Scale, width: int, ticks: Sequence[tuple[float, str]] = ()) -> Iterator[str]:
+    for at, said in ticks or up.ticks():
+        height = up(at)
+        yield f'<path d="M{LEFT} {height:.1f}H{width - RIGHT}" stroke="var(--line)"/>'
+        yield _text(said, LEFT - 8, height + 4.5, anchor="end", quiet=True)
+
+
+def _band(curve: Curve, across: _Scale, up: _Scale, colour: int) -> str:
+    if len(curve.points) < 2:
+        return "".join(
+            f'<path d="M{across(point.x):.1f} {up(point.low):.1f}V{up(point.high):.1f}" stroke="var(--s{colour})"/>'
+            for point in curve.points
+        )
+    above = [f"{across(point.x):.1f},{up(point.high):.1f}" for point in curve.points]
+    below = [f"{across(point.x):.1f},{up(point.low):.1f}" for point in reversed(curve.points)]
+    return f'<polygon points="{" ".join(above + below)}" fill="var(--s{colour})" opacity="0.13"/>'
+
+
+def _line(curve: Curve, across: _Scale, up: _Scale, colour: int) -> str:
+    places = [(across(point.x), up(point.y)) for point in curve.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    drawn = [f'<polyline points="{path}" fill="none" stroke="var(--s{colour})" stroke-width="2.2"/>']
+    for (x, y), point in zip(places, curve.points, strict=True):
+        drawn.append(_marker(x, y, colour, f"{curve.name}: {point.hint or f'{point.y:.4g}'}"))
+    return "\n".join(drawn)
+
+
+def _marker(x: float, y: float, colour: int, hint: str) -> str:
+    shapes = (
+        f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+        f"M{x - 4:.1f} {y - 4:.1f}h8v8h-8z",
+        f"M{x:.1f} {y - 5:.1f}l5 9h-10z",
+        f"M{x:.1f} {y - 5.5:.1f}l5 5.5l-5 5.5l-5 -5.5z",
+    )
+    path = shapes[colour % len(shapes)]
+    outline = 'stroke="var(--paper)" stroke-width="1.2"'
+    return f'<path d="{path}" fill="var(--s{colour})" {outline}><title>{escape(hint)}</title></path>'
+
+
+def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]]:
+    """Where each name goes: how far along its row, and which row."""
+    at, row = 0.0, 0
+    for name in names:
+        shown = name if cells(name) <= 40 else fitted(name, 39).rstrip() + "…"
+        room = 46 + LETTER * cells(shown)
+        if at and at + room > width - LEFT - RIGHT:
+            at, row = 0.0, row + 1
+        yield at, row, shown
+        at += room
+
+
+def _key(name: str, x: float, y: float, colour: int) -> str:
+    line = f'<path d="M{x:.1f} {y - 4:.1f}h20" stroke="var(--s{colour})" stroke-width="2.2"/>'
+    return line + _marker(x + 10, y - 4, colour, name) + _text(name, x + 26, y)
+
+
+def _text(said: str, x: float, y: float, *, anchor: str = "start", quiet: bool = False, small: bool = False) -> str:
+    fill = ' fill="var(--quiet)"' if quiet else ""
+    size = ' font-size="11"' if small else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}{size}>{escape(said)}</text>'

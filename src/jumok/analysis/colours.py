@@ -1,0 +1,36 @@
+"""The colours of weights: one hue from paper to ink, ordered in lightness, so it reads in grey and to every eye."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+LIGHT = ("#f3f6fb", "#cfe1f3", "#82b4de", "#2f78bc", "#0a3a78")
+DARK = ("#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff")
+"""As in web/attention.js: on a light and on a dark ground."""
+
+
+def colour(weight: float, stops: Sequence[str] = LIGHT) -> str:
+    """From the first of the stops (0) to the last (1), as #rrggbb."""
+    return "#" + "".join(f"{part:02x}" for part in shades(np.array(float(weight)), stops).tolist())
+
+
+def shades(weights: Float[np.ndarray, "*place"], stops: Sequence[str] = LIGHT) -> np.ndarray:
+    """Red, green and blue of every weight, in bytes, along a new last axis."""
+    known = np.array([[int(stop[at : at + 2], 16) for at in (1, 3, 5)] for stop in stops], float)
+    places = np.linspace(0, 1, len(stops))
+    parts = [np.interp(weights.clip(0, 1), places, known[:, part]) for part in range(3)]
+    return np.stack(parts, -1).round().astype(np.uint8)
+
+
+def png_bytes(pixels: np.ndarray) -> bytes:
+    """A PNG file of red, green and blue bytes [height, width, 3]."""
+    height, width, _ = pixels.shape
+    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)  # 0: a row as it is
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+    )

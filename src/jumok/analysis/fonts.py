@@ -1,0 +1,122 @@
+"""Fonts that can draw a text: found by looking into their character maps, so that no letter becomes an empty box."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+from jumok.errors import FontError, MissingExtraError
+
+FIRST = "DejaVu Sans"  # comes with matplotlib
+PREFERRED = (
+    "Pretendard",
+    "Noto Sans KR",
+    "Noto Sans CJK KR",
+    "NanumGothic",
+    "NanumBarunGothic",
+    "Apple SD Gothic Neo",
+    "Malgun Gothic",
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans JP",
+    "Noto Sans SC",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "IPAexGothic",
+    "WenQuanYi Zen Hei",
+    "Noto Sans Arabic",
+    "Noto Naskh Arabic",
+    "Noto Sans",
+)
+"""Looked into before all others, as they are easy to read."""
+PACKAGES = {
+    "HANGUL": ("Hangul", "fonts-nanum"),
+    "CJK": ("Chinese characters", "fonts-noto-cjk"),
+    "HIRAGANA": ("Japanese kana", "fonts-noto-cjk"),
+    "KATAKANA": ("Japanese kana", "fonts-noto-cjk"),
+    "ARABIC": ("Arabic", "fonts-noto-core"),
+}
+
+
+def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
+    """Families that together draw every letter, in the order to try them; a FontError says what to install if none do.
+
+    One that draws everything looks better than several. `families` are those to choose from; all installed fonts unless
+    told.
+    """
+    wanted = {letter for text in texts for letter in text if _drawn(letter)}
+    installed = frozenset(families) or _installed()
+    readable = [family for family in (FIRST, *PREFERRED) if family in installed]
+    for family in readable:
+        if wanted <= letters_of(family):
+            return [family]
+    chosen: list[str] = []
+    for family in (*readable, *_others(installed - set(readable))):
+        drawn = wanted & letters_of(family)
+        if drawn or not chosen:
+            chosen.append(family)
+        wanted -= drawn
+        if not wanted:
+            return chosen
+    raise FontError(_what_to_install(wanted))
+
+
+def _others(families: Iterable[str]) -> list[str]:
+    """Those with the most letters first."""
+    return sorted(families, key=lambda family: (-len(letters_of(family)), family))
+
+
+@cache
+def letters_of(family: str) -> frozenset[str]:
+    """The letters a family of fonts has a picture of."""
+    from matplotlib import font_manager
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        path = font_manager.findfont(font_manager.FontProperties(family=family), fallback_to_default=False)
+        return frozenset(map(chr, FT2Font(path).get_charmap()))
+    except (ValueError, RuntimeError, OSError):  # a damaged file, or a bitmap font: nothing that can be drawn with
+        return frozenset()
+
+
+@cache
+def _installed() -> frozenset[str]:
+    """The names of all families, those of fonts installed since matplotlib last looked among them."""
+    manager = _manager()
+    from matplotlib import font_manager
+
+    known = {entry.fname for entry in manager.ttflist}
+    for path in font_manager.findSystemFonts():
+        if path not in known:
+            try:
+                manager.addfont(path)
+            except (RuntimeError, OSError, ValueError):
+                continue
+    return frozenset(entry.name for entry in manager.ttflist if not entry.name.startswith((".", "LastResort")))
+
+
+def _manager() -> Any:
+    try:
+        from matplotlib.font_manager import fontManager
+    except ImportError as missing:
+        raise MissingExtraError("matplotlib", "plot", "drawing") from missing
+    return fontManager
+
+
+def _drawn(letter: str) -> bool:
+    """Whether a letter leaves ink: not spaces, controls, joiners and the like."""
+    return unicodedata.category(letter) not in ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn")
+
+
+def _what_to_install(letters: set[str]) -> str:
+    some = " ".join(sorted(letters)[:5]) + (" ..." if len(letters) > 5 else "")
+    scripts = {unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0] for letter in letters}
+    known = {PACKAGES[script] for script in sorted(scripts) if script in PACKAGES} or {("", "fonts-noto-core")}
+    names = ", ".join(sorted({name for name, _ in known if name}))
+    packages = " ".join(sorted({package for _, package in known}))
+    return (
+        f"no installed font can draw {some}{f' ({names})' if names else ''}; install one, for example: "
+        f"apt install {packages}; or save as .svg or .html, whose letters the browser draws"
+    )

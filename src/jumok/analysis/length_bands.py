@@ -1,0 +1,81 @@
+"""Scores by the length of the source, as in figure 2 of Bahdanau et al. (2015)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from jumok.analysis.chart_svg import Axis, Curve, Point, line_chart
+from jumok.analysis.scores import RESAMPLES, Score, score_outputs
+from jumok.errors import ArgumentError
+
+EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
+"""The most words of each band; one more holds all that are longer."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The sentences whose sources are about as long, scored as a test set of their own."""
+
+    words: str
+    """How many words their sources have: "0", "6-10", "over 50"."""
+    sentences: int
+    score: Score
+
+
+def score_bands(
+    name: str,
+    sources: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[str],
+    *,
+    edges: Sequence[int] = EDGES,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    resamples: int = RESAMPLES,
+) -> list[Band]:
+    """The score called `name` for every band of source lengths that holds a sentence; words are what spaces divide."""
+    found = []
+    for words, inside in members(sources, edges):
+        here, wanted = ([texts[at] for at in inside] for texts in (outputs, references))
+        (score,) = score_outputs(here, wanted, [name], tokenize=tokenize, lowercase=lowercase, resamples=resamples)
+        found.append(Band(words, len(inside), score))
+    return found
+
+
+def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[str, list[int]]]:
+    """The name of each band, and the numbers of its sentences; no empty bands."""
+    if not edges or list(edges) != sorted(set(edges)) or edges[0] < 1:
+        raise ArgumentError(f"the edges of bands must be ascending lengths of at least 1, but they are {list(edges)}")
+    lengths = [len(source.split()) for source in sources]
+    limits = [("0", -1, 0.0), *((f"{low + 1}-{high}", low, float(high)) for low, high in pairwise((0, *edges)))]
+    limits.append((f"over {edges[-1]}", edges[-1], math.inf))
+    found = [(name, [at for at, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits]
+    return [(name, inside) for name, inside in found if inside]
+
+
+def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
+    """Longer texts from short ones: for each number n, every n consecutive texts as one, the rest left out."""
+    if not together or min(together) < 1:
+        raise ArgumentError(f"sentences are joined by 1 or more, but {list(together)} was asked for")
+    return [
+        " ".join(text.strip() for text in texts[start : start + size])
+        for size in together
+        for start in range(0, len(texts) - size + 1, size)
+    ]
+
+
+def length_chart(bands: dict[str, list[Band]], *, width: int = 720) -> str:
+    """A curve for each system over the same bands."""
+    first = next(iter(bands.values()))
+    ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
+    curves = [Curve(name, [_point(at, band) for at, band in enumerate(found)]) for name, found in bands.items()]
+    score = first[0].score.name
+    title = f"{score} by source length, with 95% intervals"
+    return line_chart(curves, x=Axis("words in the source", ticks), y=Axis(score), title=title, width=width)
+
+
+def _point(at: int, band: Band) -> Point:
+    score = band.score
+    said = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
+    return Point(at, score.value, max(score.low, 0.0), max(score.high, 0.0), said)

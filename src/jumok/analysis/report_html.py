@@ -1,0 +1,88 @@
+"""Small pieces of HTML. Whatever is not already `Html` is text from somewhere, and is escaped."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from html import escape
+from zlib import crc32
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.heatmap_svg import heatmap_svg
+from jumok.analysis.looks import LITTLE, MUCH, source_words
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def html(said: object) -> Html:
+    """HTML as it is, and anything else as text."""
+    return said if isinstance(said, Html) else Html(escape(str(said)))
+
+
+def join(parts: Iterable[object], between: str = "\n") -> Html:
+    """Pieces one after another."""
+    return Html(between.join(html(part) for part in parts))
+
+
+def tag(name: str, *inside: object, **attributes: object) -> Html:
+    """<name attributes>inside</name>; `class_` is written class, and `aria_label` aria-label."""
+    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return Html(f"<{name}{said}>{join(inside, '')}</{name}>")
+
+
+def table(heads: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str) -> Html:
+    """A table whose first column names its rows; the rest are numbers, to the right."""
+    head = tag("tr", *(tag("th", one, scope="col") for one in heads))
+    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", one) for one in row[1:])) for row in rows]
+    whole = tag("table", tag("thead", head), tag("tbody", *body), aria_label=caption)
+    return join([tag("p", caption, class_="caption", aria_hidden="true"), scrolling(whole, caption)])
+
+
+def scrolling(inside: Html, label: str) -> Html:
+    """Something wide: it scrolls by itself on a narrow screen, by keyboard too."""
+    return tag("div", inside, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def folded(summary: str, inside: Html, *, is_open: bool = False) -> Html:
+    """Shown when asked for."""
+    opened = Html(" open") if is_open else Html("")
+    return Html(f"<details{opened}>{tag('summary', summary)}{inside}</details>")
+
+
+def picture(svg: str) -> Html:
+    """A chart or map made by us, which has escaped its own texts."""
+    return tag("figure", Html(svg))
+
+
+def attention_picture(shown: AttentionMap, label: str) -> Html:
+    """The map of one sentence."""
+    svg = _own_ids(heatmap_svg(shown), f"map{crc32(label.encode()):08x}")
+    return tag("div", Html(svg), class_="scroll map", tabindex=0, role="region", aria_label=label)
+
+
+def _own_ids(svg: str, name: str) -> str:
+    """The picture with ids that no other on the page has; quotes are escaped in texts, so only markup is changed."""
+    return re.sub(r'(id="|="url\(#)', rf"\1{name}-", svg)
+
+
+def compared(output: str, reference: str) -> Html:
+    """The output, its words that are not where the reference has them marked."""
+    words, wanted = output.split(), reference.split()
+    shown: list[Html] = []
+    for kind, start, end, _, _ in SequenceMatcher(None, words, wanted, autojunk=False).get_opcodes():
+        said = " ".join(words[start:end])
+        if said:
+            shown.append(html(said) if kind == "equal" else tag("mark", said))
+    return join(shown, " ") if shown else tag("em", "nothing", class_="quiet")
+
+
+def covered_source(shown: AttentionMap) -> Html:
+    """The words of the source: dotted below where hardly looked at, doubly lined where looked at again and again."""
+    words = []
+    for word, value in source_words(shown):
+        kind = "little" if value < LITTLE else "much" if value > MUCH else "fair"
+        words.append(tag("span", word, class_=f"word {kind}", title=f"attention {value:.2f}"))
+    return join(words, " ")

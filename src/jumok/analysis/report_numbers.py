@@ -1,0 +1,152 @@
+"""Everything an evaluation report says, as plain values: scores, curves, habits, attention, sentences to look at."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.length_bands import Band, score_bands
+from jumok.analysis.looks import Looks, looks
+from jumok.analysis.outputs import Habits, habits
+from jumok.analysis.paired import Paired, paired_bootstrap, sentence_scores
+from jumok.analysis.scores import Score, score_outputs
+from jumok.errors import ArgumentError
+
+SHOWN = 5
+"""Sentences of each kind on the page."""
+MAPPED = 1000
+"""The most sentences whose attention is measured."""
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What is judged: outputs, and where it is a model with attention, its map of any sentence."""
+
+    name: str
+    outputs: Sequence[str]
+    attention: Callable[[int], AttentionMap | None] | None = None
+    """The map of sentence n, None for an empty one or one translated in parts; None for a system without attention."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What the systems were given, and how they are scored."""
+
+    sources: Sequence[str]
+    references: Sequence[str]
+    metrics: Sequence[str] = ("bleu", "chrf", "ter")
+    tokenize: str = "13a"
+    lowercase: bool = False
+    facts: dict[str, str] = field(default_factory=dict)
+    """What else the page should say: names of files, settings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One system with its numbers."""
+
+    system: System
+    scores: list[Score]
+    bands: list[list[Band]]
+    """By source length, for the first two scores."""
+    sentences: list[float]
+    """chrF of each sentence."""
+    habits: Habits
+    looks: Looks | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence that two systems translate differently well."""
+
+    at: int
+    first: float
+    other: float
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that the page shows; the first system is the one it is about."""
+
+    task: Task
+    systems: list[Measured]
+    paired: list[Paired]
+    worst: list[int]
+    """Numbers of the sentences the first system did worst on, the worst first."""
+    best: list[int]
+    differences: dict[str, tuple[list[Difference], list[Difference]]]
+    """For every other system by its name: where it does better than the first, and where worse; the most so first."""
+
+
+Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
+"""Passes items on and shows how far it is: given the items, what is being done, and how many there are."""
+
+
+def make_report(task: Task, systems: Sequence[System], *, watch: Watch = lambda items, _verb, _total: items) -> Report:
+    """Measure every system; the first is compared with each of the others."""
+    _check(task, systems)
+    measured = [_measure(task, system, watch) for system in systems]
+    paired = paired_bootstrap(
+        [(system.name, system.outputs) for system in systems],
+        task.references,
+        task.metrics,
+        tokenize=task.tokenize,
+        lowercase=task.lowercase,
+    )
+    ranked = sorted(range(len(task.sources)), key=lambda at: measured[0].sentences[at])
+    few = min(SHOWN, (len(ranked) + 1) // 2)
+    return Report(
+        task,
+        measured,
+        paired,
+        worst=ranked[:few],
+        best=[at for at in reversed(ranked[-few:]) if at not in ranked[:few]],
+        differences={
+            one.system.name: differences(measured[0].sentences, one.sentences, few=SHOWN) for one in measured[1:]
+        },
+    )
+
+
+def differences(
+    first: Sequence[float], other: Sequence[float], *, few: int
+) -> tuple[list[Difference], list[Difference]]:
+    """The sentences where `other` scores most above `first`, and those where it scores most below."""
+    found = [Difference(at, one, two) for at, (one, two) in enumerate(zip(first, other, strict=True)) if one != two]
+    better = sorted((one for one in found if one.other > one.first), key=lambda one: one.first - one.other)
+    worse = sorted((one for one in found if one.other < one.first), key=lambda one: one.other - one.first)
+    return better[:few], worse[:few]
+
+
+def _measure(task: Task, system: System, watch: Watch) -> Measured:
+    texts = task.sources, system.outputs, task.references
+    options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
+    return Measured(
+        system,
+        score_outputs(system.outputs, task.references, task.metrics, **options),
+        [score_bands(name, *texts, **options) for name in task.metrics[:2]],
+        sentence_scores(system.outputs, task.references, lowercase=task.lowercase),
+        habits(*texts),
+        _looks(system, len(task.sources), watch),
+    )
+
+
+def _looks(system: System, sentences: int, watch: Watch) -> Looks | None:
+    if system.attention is None:
+        return None
+    chosen = range(0, sentences, -(-sentences // MAPPED))  # evenly spread, where there are too many
+    maps = map(system.attention, watch(chosen, f"looking at the attention of {system.name}", len(chosen)))
+    return looks(shown for shown in maps if shown is not None)
+
+
+def _check(task: Task, systems: Sequence[System]) -> None:
+    if not task.sources:
+        raise ArgumentError("there is nothing to report on: no sentences")
+    names = [system.name for system in systems]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ArgumentError(f"two systems are called {twice.pop()!r}; give one another name: --compare NAME=PATH")
+    for system in systems:
+        if len(system.outputs) != len(task.sources):
+            raise ArgumentError(
+                f"{system.name} has {len(system.outputs)} outputs, but there are {len(task.sources)} source sentences"
+            )

@@ -1,0 +1,132 @@
+"""`jumok align`: which words of a text and its translation belong together, in Pharaoh format."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.output import print_json, progress, say
+
+if TYPE_CHECKING:
+    from jumok.analysis.alignment_score import Gold, Scores
+    from jumok.data import Pair
+
+
+def align(
+    model: Annotated[
+        Path | None, Argument(help="Folder written by `jumok train`; without one, links are learnt from the text.")
+    ] = None,
+    source: Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')] = "-",
+    target: Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")] = None,
+    reverse: Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")] = None,
+    symmetrise: Annotated[
+        str, Option(help="intersection, union, grow-diag, grow-diag-final or grow-diag-final-and, with --reverse.")
+    ] = "grow-diag",
+    links: Annotated[str, Option(help="argmax: one link a target word; mutual; threshold.")] = "argmax",
+    threshold: Annotated[
+        float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
+    ] = None,
+    layer: Annotated[int | None, Option(min=0, help="Decoder layer; chosen on the data unless given.")] = None,
+    head: Annotated[int | None, Option(min=0, help="Head of it; chosen on the data unless given.")] = None,
+    shift: Annotated[
+        bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
+    ] = None,
+    gold: Annotated[str | None, Option(help="Links made by hand: prints AER, precision, recall, and no links.")] = None,
+    dev_source: Annotated[str | None, Option(help="Texts to choose layer and head on; with --dev-gold.")] = None,
+    dev_target: Annotated[str | None, Option(help="Their translations.")] = None,
+    dev_gold: Annotated[str | None, Option(help="Their links, made by hand.")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
+    given = {"--reverse": reverse, "--layer": layer, "--head": head, "--shift": shift, "--dev-gold": dev_gold}
+    _check(model, [option for option, value in given.items() if value is not None])
+    pairs = _pairs(source, target)
+    if model is None:
+        found = _from_text(pairs, threshold)
+    else:
+        from jumok.analysis.alignment import aligned
+        from jumok.cli.aligners import Wanted, make_aligner
+
+        least = 0.2 if threshold is None else threshold
+        wanted = Wanted(links=links, threshold=least, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
+        dev = _dev(dev_source, dev_target, dev_gold)
+        aligner = make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say)
+        found = aligned(aligner, pairs)
+    found = progress(found, "aligning", "pairs", total=len(pairs))
+    if gold is not None:
+        _print_scores(list(found), _gold(gold, pairs), pairs, json)
+        return
+    for number, (pair, one) in enumerate(zip(pairs, found, strict=True), start=1):
+        _print(pair, one, json)
+        if model is not None and not one and pair.source.strip() and pair.target.strip():
+            say(f"line {number} has no links: it is too long for the model, or no two of its words found each other")
+
+
+def _check(model: Path | None, options: list[str]) -> None:
+    from jumok.errors import ArgumentError
+
+    if model is None and options:
+        raise ArgumentError(f"{options[0]} is about a model; name its folder first: jumok align MODEL {options[0]} …")
+
+
+def _from_text(pairs: "Sequence[Pair]", threshold: float | None) -> "Iterator[set[tuple[int, int]]]":
+    from jumok.analysis.text_alignment import ROUNDS, align_text
+
+    rounds = sum(ROUNDS)
+    least = 0.5 if threshold is None else threshold
+    yield from align_text(pairs, threshold=least, tell=lambda done: say(f"round {done} of {rounds}"))
+
+
+def _pairs(source: str, target: str | None) -> "list[Pair]":
+    from jumok.data import read_pairs
+
+    return list(read_pairs(source, target))
+
+
+def _gold(path: str, pairs: "Sequence[Pair]") -> "list[Gold]":
+    from jumok.analysis.alignment_score import read_gold
+    from jumok.errors import DataError
+
+    found = read_gold(path, pairs=len(pairs))
+    if len(found) != len(pairs):
+        raise DataError(f"{path} has links for {len(found)} pairs, but there are {len(pairs)} pairs")
+    return found
+
+
+def _dev(source: str | None, target: str | None, gold: str | None) -> "tuple[list[Pair], list[Gold]] | None":
+    from jumok.errors import ArgumentError
+
+    if source is None and target is None and gold is None:
+        return None
+    if source is None or gold is None:
+        raise ArgumentError("to choose layer and head on links made by hand, give --dev-source and --dev-gold together")
+    pairs = _pairs(source, target)
+    return pairs, _gold(gold, pairs)
+
+
+def _print(pair: "Pair", links: set[tuple[int, int]], json: bool) -> None:
+    from jumok.data.links import write_links
+
+    if json:
+        print_json({"source": pair.source, "target": pair.target, "links": sorted(links)})
+    else:
+        print(write_links(links))
+
+
+def _print_scores(found: list[Any], gold: "list[Gold]", pairs: "Sequence[Pair]", json: bool) -> None:
+    from jumok.analysis.alignment_score import alignment_scores
+    from jumok.cli.output import print_table
+
+    lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+    scores: Scores = alignment_scores(found, gold, lengths)
+    for message in scores.dropped[:5]:
+        say(message)
+    if len(scores.dropped) > 5:
+        say(f"and {len(scores.dropped) - 5} more gold links past the end of their pair, all left out")
+    rates = {"aer": scores.error, "precision": scores.precision, "recall": scores.recall}
+    if json:
+        print_json({**rates, "pairs": len(pairs), "links": scores.found, "dropped": len(scores.dropped)})
+        return
+    print_table(["score", "%"], [[name, f"{100 * value:.2f}"] for name, value in rates.items()])

@@ -1,0 +1,128 @@
+"""From what was asked of `jumok align` to an aligner: models are loaded, layers and heads looked up or chosen."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
+
+from jumok.analysis.alignment import Aligner, Extraction, TwoWayAligner, turned
+from jumok.analysis.alignment_choice import SAMPLE, choose_by_agreement, choose_look, links_of_looks
+from jumok.analysis.alignment_score import Gold
+from jumok.analysis.symmetrise import Method
+from jumok.analysis.word_attention import Look, all_looks
+from jumok.data import Pair
+from jumok.errors import ArgumentError
+from jumok.model_folder import Trained, load_model
+from jumok.training.guided import guided_layer
+from jumok.translator import find_device
+
+Dev = tuple[Sequence[Pair], Sequence[Gold]]
+
+
+class Wanted(NamedTuple):
+    """What was asked for on the command line; None is left to choose."""
+
+    links: str = "argmax"
+    threshold: float = 0.2
+    layer: int | None = None
+    head: int | None = None
+    shift: bool | None = None
+    symmetrise: str = "grow-diag"
+
+    def check(self) -> None:
+        """Say what is not known before anything is loaded."""
+        for option, known in (("links", Extraction), ("symmetrise", Method)):
+            if getattr(self, option) not in get_args(known):
+                raise ArgumentError(f"--{option} {getattr(self, option)!r} is not one of {', '.join(get_args(known))}")
+
+
+def make_aligner(
+    model: Path,
+    reverse: Path | None,
+    wanted: Wanted,
+    pairs: Sequence[Pair],
+    *,
+    dev: Dev | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda message: None,
+) -> Aligner | TwoWayAligner:
+    """The aligner for these pairs; what was not asked for is chosen on some of them, or on `dev`."""
+    wanted.check()
+    where = find_device(device)
+    there = load_model(model, where)
+    if reverse is None:
+        look = _choose(there, wanted, _sample(pairs), dev)
+        say(f"aligning with {look}")
+        return _aligner(there, look, wanted)
+    back = load_model(reverse, where)
+    looks = _choose_both(there, back, wanted, _sample(pairs), dev)
+    for folder, look in zip((model, reverse), looks, strict=True):
+        say(f"aligning with {look} of {folder}")
+    one, other = (_aligner(trained, look, wanted) for trained, look in zip((there, back), looks, strict=True))
+    return TwoWayAligner(one, other, cast(Method, wanted.symmetrise))
+
+
+def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
+    """The looks of a model that fit what was asked for; of a model with guided alignment, the one that was guided."""
+    every, training = all_looks(trained.model), trained.recipe.training
+    layer, head, shift = wanted.layer, wanted.head, wanted.shift
+    if training.guided_alignment and layer is None and head is None:
+        layers = max(look.layer for look in every) + 1
+        layer, head = guided_layer(training.guided_layer, layers), training.guided_head
+        shift = training.guided_shift if shift is None else shift
+        single = {look.head for look in every if look.layer == layer} == {0}
+        every = [look for look in every if look.head == (0 if single else head)]
+    found = [
+        look
+        for look in every
+        if layer in (None, look.layer) and head in (None, look.head) and shift in (None, look.shift)
+    ]
+    if not found:
+        layers, heads = (max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
+        raise ArgumentError(
+            f"--layer {layer} --head {head}: this model has layers 0 to {layers} with heads 0 to {heads}"
+        )
+    return found
+
+
+def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> Look:
+    sample, gold = (pairs, None) if dev is None else dev
+    return choose_look(
+        trained.model,
+        trained.tokenizers,
+        sample,
+        candidates(trained, wanted),
+        gold=gold,
+        method=cast(Extraction, wanted.links),
+        threshold=wanted.threshold,
+    )
+
+
+def _choose_both(
+    there: Trained, back: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None
+) -> tuple[Look, Look]:
+    if dev is not None:
+        return _choose(there, wanted, pairs, dev), _choose(back, wanted, pairs, _turned(dev))
+    looks, back_looks = candidates(there, wanted), candidates(back, wanted)
+    if len(looks) == len(back_looks) == 1:
+        return looks[0], back_looks[0]
+    method = cast(Extraction, wanted.links)
+    found = links_of_looks(there.model, there.tokenizers, pairs, looks, method, wanted.threshold)
+    other_way = [turned(pair) for pair in pairs]
+    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, method, wanted.threshold)
+    return choose_by_agreement(found, found_back)
+
+
+def _aligner(trained: Trained, look: Look, wanted: Wanted) -> Aligner:
+    return Aligner(trained.model, trained.tokenizers, look, cast(Extraction, wanted.links), wanted.threshold)
+
+
+def _sample(pairs: Sequence[Pair]) -> list[Pair]:
+    """Pairs with words on both sides, evenly from the whole text."""
+    full = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    return full[:: max(len(full) // SAMPLE, 1)][:SAMPLE]
+
+
+def _turned(dev: Dev) -> Dev:
+    pairs, gold = dev
+    back = [Gold(*(frozenset((j, i) for i, j in links) for links in row)) for row in gold]
+    return [turned(pair) for pair in pairs], back

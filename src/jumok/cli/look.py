@@ -1,0 +1,97 @@
+"""`jumok look`: translate one text and show where every word of the translation looked."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.bundled import HELP, named_or_bundled
+from jumok.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from jumok.analysis.attention_map import AttentionMap
+    from jumok.translator import Translator
+
+LONGEST_TITLE = 90
+
+
+def look(
+    model: Annotated[str | None, Argument(metavar="[MODEL]", help=HELP)] = None,
+    text: Annotated[str | None, Argument(help='Text to translate; "-" reads a line of standard input.')] = None,
+    target: Annotated[str | None, Option(help="Look at this translation instead of the model's own.")] = None,
+    out: Annotated[
+        list[Path] | None, Option(help="Also write the map: .png .svg .pdf .html .json; can be repeated.")
+    ] = None,
+    layer: Annotated[list[int] | None, Option(help="Only this layer, counted from 0; can be repeated.")] = None,
+    head: Annotated[list[int] | None, Option(help="Only this head, counted from 0; can be repeated.")] = None,
+    grid: Annotated[bool, Option(help="Draw every layer and head by itself in pictures, not their average.")] = False,
+    tokens: Annotated[bool, Option(help="Show the model's own tokens instead of words.")] = False,
+    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, Option("--json", help="The translation and all weights as JSON.")] = False,
+) -> None:
+    """Translate a text and show where each word looked, averaged over layers and heads unless some are chosen."""
+    from jumok.analysis.saving import check_kind
+    from jumok.translator import Translator
+
+    for path in out or ():
+        check_kind(path.suffix.lstrip(".").lower(), path)
+    folder, text = _model_and_text(model, text)
+    found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
+    shown = found.pop("attention").select(layer=layer or None, head=head or None)
+    if json:
+        print_json({**found, "attention": shown.as_plain()})
+    else:
+        _print(found["text"], shown)
+    title = f"{text} → {found['text']}"
+    for path in out or ():
+        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
+        say(f"wrote {path}")
+
+
+def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
+    """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
+    alone = model is not None and text is None
+    if alone and not Path(str(model)).is_dir():
+        model, text = None, model
+    folder = named_or_bundled(Path(model) if model is not None else None)
+    return folder, _first_line() if text in (None, "-") else str(text)
+
+
+def _translated(
+    translator: "Translator", text: str, target: str | None, beam: int | None, words: bool
+) -> dict[str, Any]:
+    """The translation, its score if it is the model's own, and its map."""
+    if target is not None:
+        return {"source": text, "text": target, "attention": translator.attention(text, target, words=words)}
+    settings: dict[str, Any] = {} if beam is None else {"beam": beam}
+    (found,) = translator.translate([text], split=False, **settings)
+    return {
+        "source": text,
+        "text": found.text,
+        "score": round(found.score, 4),
+        "attention": found.attention(words=words),
+    }
+
+
+def _print(translation: str, shown: "AttentionMap") -> None:
+    from rich.console import Console
+
+    from jumok.analysis.terminal import terminal_map
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    plain = console.color_system is None or console.no_color
+    console.print(translation, style=None if plain else "bold", soft_wrap=True)
+    console.print(terminal_map(shown, width=console.width, plain=plain), soft_wrap=True)
+
+
+def _first_line() -> str:
+    from jumok.data import read_lines
+    from jumok.errors import ArgumentError
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
+    for line in read_lines("-"):
+        return line
+    return ""

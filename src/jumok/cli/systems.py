@@ -1,0 +1,67 @@
+"""What a command is given to judge: a model folder, or a file of outputs, perhaps with a name of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jumok.cli.output import progress
+
+if TYPE_CHECKING:
+    from jumok.analysis.attention_map import AttentionMap
+    from jumok.analysis.report_numbers import System
+    from jumok.translator import Translation
+
+
+class Named(NamedTuple):
+    """A path, and what to call it."""
+
+    name: str
+    path: Path
+
+
+def named(given: str) -> Named:
+    """NAME=PATH, or a PATH that is called as its last part is; a path that exists may have an = in it."""
+    name, equals, path = given.partition("=")
+    if equals and name and path and not Path(given).exists():
+        return Named(name, Path(path))
+    return Named(Path(given).name or given, Path(given))
+
+
+def translations(model: Path, sources: Sequence[str], beam: int | None, device: str) -> list["Translation"]:
+    """Every source, translated; with progress."""
+    from jumok.translator import Translator
+
+    translator = Translator.load(model, device=device)
+    found = translator.stream(sources, chunk=256, **({} if beam is None else {"beam": beam}))
+    return list(progress(found, f"translating with {model}", "lines", total=len(sources)))
+
+
+def system_of(given: Named, sources: Sequence[str], beam: int | None, device: str) -> "System":
+    """The outputs of a model on the sources, or those of a file."""
+    from jumok.analysis.report_numbers import System
+    from jumok.data import read_lines
+
+    if given.path.is_file():
+        return System(given.name, list(read_lines(given.path)))
+    return of_translations(given.name, translations(given.path, sources, beam, device))
+
+
+def of_translations(name: str, found: Sequence["Translation"]) -> "System":
+    """What a model said, with the attention of each sentence where it has any."""
+    from jumok.analysis.report_numbers import System
+
+    def attention(at: int) -> "AttentionMap | None":
+        return _map(found[at])
+
+    whole = next((at for at, one in enumerate(found) if len(one.pieces) == 1), None)
+    attends = whole is not None and attention(whole) is not None
+    return System(name, [one.text for one in found], attention if attends else None)
+
+
+def _map(translation: "Translation") -> "AttentionMap | None":
+    from jumok.errors import ArgumentError
+
+    try:
+        return translation.attention()
+    except ArgumentError:  # an empty line, one translated in parts, or a model without attention
+        return None

@@ -1,0 +1,64 @@
+"""What the settings of every half of a model share, and the table of its tokens."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers import TokenEmbedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfConfig(ABC):
+    """The settings of an encoder or a decoder of tokens, whatever its family."""
+
+    section: ClassVar[str] = "model"
+
+    kind: str = ""
+    vectors: str = ""
+    """File of pretrained word vectors that the embeddings begin with: word2vec, GloVe or fastText (.vec)."""
+    freeze_vectors: bool = False
+    """Keep the embeddings as they begin, those of pieces without a vector too."""
+
+    def __post_init__(self) -> None:
+        if self.freeze_vectors and not self.vectors:
+            raise ConfigError(
+                f"{self._said('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
+                "random"
+            )
+
+    @property
+    @abstractmethod
+    def token_width(self) -> int:
+        """Size of a token's vector, by the name it has in every family of models."""
+
+    @abstractmethod
+    def width_for(self, token_width: int) -> str:
+        """The setting that makes a token's vector this wide."""
+
+    def _one_of(self, name: str, known: tuple[str, ...]) -> None:
+        if getattr(self, name) not in known:
+            raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
+
+    def _said(self, name: str) -> str:
+        value = getattr(self, name)
+        if isinstance(value, bool):
+            return f"{self.section}.{name} = {str(value).lower()}"
+        return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
+
+
+def token_table(
+    config: HalfConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
+) -> TokenEmbedding:
+    """A fresh table, or the one given if it fits; one that learns nothing where its vectors are to stay."""
+    width = config.token_width
+    if embedding is None:
+        embedding = TokenEmbedding(vocabulary=vocabulary, width=width, scale=scale)
+    elif (len(embedding.table), embedding.width) != (vocabulary, width):
+        raise ArgumentError(
+            f"the embedding holds {len(embedding.table)} tokens, {embedding.width} wide; wanted {vocabulary} tokens, "
+            f"{width} wide"
+        )
+    if config.freeze_vectors:
+        embedding.table.requires_grad_(False)
+    return embedding

@@ -1,0 +1,1 @@
+"""The web server: a page and a REST interface over trained models; parse, call, respond."""

@@ -1,0 +1,58 @@
+"""From what jumok found to what is sent."""
+
+from typing import Any
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, TranslationAnswer
+from jumok.serve.served import Served
+from jumok.translator import Translation
+
+
+def translation_answer(found: Translation) -> TranslationAnswer:
+    """A translation with its n-best list, which has at least the translation itself."""
+    best = found.n_best or (found,)
+    return TranslationAnswer(
+        source=found.source,
+        text=found.text,
+        score=round(found.score, 5),
+        parts=len(found.pieces),
+        n_best=[Hypothesis(text=one.text, score=round(one.score, 5), ids=_ids(one)) for one in best],
+    )
+
+
+def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str, Any]:
+    """The map as plain lists: it is large, and needs no checking."""
+    return {"model": model.name, **shown.as_plain(), "text": text}
+
+
+def align_answer(model: Served, shown: AttentionMap) -> AlignAnswer:
+    """Each target word with the source word it looked at most; none for those that looked at the end."""
+    best = shown.mean()[:-1].argmax(-1).tolist()
+    links = [[source, target] for target, source in enumerate(best) if source < len(shown.source) - 1]
+    return AlignAnswer(
+        model=model.name,
+        source=list(shown.source[:-1]),
+        target=list(shown.target[:-1]),
+        links=links,
+        pharaoh=" ".join(f"{source}-{target}" for source, target in sorted(links)),
+    )
+
+
+def model_answer(served: Served) -> ModelAnswer:
+    """What a visitor may want to know."""
+    source, target = served.languages
+    return ModelAnswer(
+        name=served.name,
+        parameters=served.parameters,
+        source_language=source,
+        target_language=target,
+        layers=served.layers,
+        heads=served.heads,
+        longest=served.translator.longest,
+        beam=served.translator.trained.recipe.decoding.beam,
+        examples=list(served.examples),
+    )
+
+
+def _ids(found: Translation) -> list[int]:
+    return list(found.pieces[0][1]) if len(found.pieces) == 1 else []

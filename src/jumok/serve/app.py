@@ -1,0 +1,82 @@
+"""The application: routes, what stands before them, and how it says that something is wrong."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
+
+import jumok
+from jumok.errors import JumokError
+from jumok.serve.description import describe
+from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
+from jumok.serve.page import page_routes
+from jumok.serve.problems import RequestError
+from jumok.serve.routes import api_routes, own_routes
+from jumok.serve.service import Service
+
+
+def create_app(service: Service, *, key: str | None = None, origins: Sequence[str] = ()) -> ASGIApp:
+    """An ASGI application over a service, which it closes at its end."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    # The usual pages about an API come from elsewhere; ours works without a network.
+    app = FastAPI(
+        title="jumok",
+        version=jumok.__version__,
+        description="Translate, and see where the model looked.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    for router in (api_routes(service), own_routes(service), page_routes()):
+        app.include_router(router)
+    _say_what_is_wrong(app)
+    limits = service.limits
+    guarded: ASGIApp = Guarded(app, key=key, most_bytes=limits.body_bytes, seconds=limits.seconds)
+    if origins:
+        guarded = CORSMiddleware(
+            guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY]
+        )
+    paths = describe(app, limits, key=KEY if key is not None else None)["paths"]
+    return Observed(guarded, service.metrics, ["/", "/openapi.json", *paths])
+
+
+def _say_what_is_wrong(app: FastAPI) -> None:
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, error: RequestError) -> JSONResponse:
+        return problem(error)
+
+    @app.exception_handler(JumokError)
+    async def wrong(_: Request, error: JumokError) -> JSONResponse:
+        return JSONResponse({"error": one_line(str(error))}, 422)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return JSONResponse({"error": one_line(_said(first))}, 400 if first["type"] == "json_invalid" else 422)
+
+    @app.exception_handler(HTTPException)
+    async def failed(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": one_line(str(error.detail))}, error.status_code, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": "something is wrong with the server; its log says more"}, 500)
+
+
+def _said(error: dict[str, Any]) -> str:
+    """What pydantic found first, and where."""
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']}"
+    place = [str(part) for part in error["loc"][1:] if part not in ("str", "list[str]", "int")]
+    return f"{'.'.join(place) or 'the body'}: {error['msg'][:200]}"

@@ -1,0 +1,41 @@
+"""What can go wrong with a request, each with the status that says so; the message is one line."""
+
+from jumok.errors import JumokError
+
+
+class RequestError(JumokError):
+    """A request that gets no answer but a status and a message."""
+
+    status = 422
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+class UnknownModelError(RequestError):
+    """A model that is not served here."""
+
+    status = 404
+
+
+class TooBigError(RequestError):
+    """More bytes than one request may have."""
+
+    status = 413
+
+
+class QueueFullError(RequestError):
+    """More waits than the server can do soon."""
+
+    status = 503
+    headers = {"Retry-After": "1"}  # noqa: RUF012
+
+
+class TooSlowError(RequestError):
+    """The time for one request is over."""
+
+    status = 504
+
+
+class ClientGoneError(RequestError):
+    """Whoever asked has hung up; nobody reads the answer."""
+
+    status = 499

@@ -1,0 +1,61 @@
+"""A server on a port, until it is told to end; then it finishes what it has accepted."""
+
+import logging
+import math
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from jumok.errors import ArgumentError
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at that address; port 0 takes any that is free."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ArgumentError(f"host = {host!r} is not an address of this machine: {error.strerror or error}") from None
+    listening = socket.socket(family, kind, protocol)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(1024)
+    except OSError as error:
+        listening.close()
+        raise ArgumentError(
+            f"cannot listen at {host}, port {port}: {(error.strerror or str(error)).lower()}; "
+            "choose another with --port, or end the program that has it"
+        ) from None
+    return listening
+
+
+def run(app: ASGIApp, listening: socket.socket, *, seconds: float, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM, then let every request that has begun come to its end."""
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    config = uvicorn.Config(
+        app,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=math.ceil(seconds) + 5,
+    )
+    server = _Server(config, ready)
+    # uvicorn raises the signal again once it has shut down; by then all is done, and it need not kill us.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    server.run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()

@@ -1,0 +1,117 @@
+"""The models a server has: loaded once, known by name."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from jumok.data import BOS, EOS
+from jumok.errors import ArgumentError
+from jumok.serve.problems import UnknownModelError
+from jumok.translator import Translator
+
+EXAMPLES = "examples.txt"
+"""A file of a model folder with texts to try, one a line."""
+MOST_EXAMPLES = 6
+NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
+
+
+class Served:
+    """A translator with a name, and what a visitor may want to know of it."""
+
+    def __init__(self, name: str, translator: Translator, examples: Sequence[str] = ()) -> None:
+        self.name, self.translator, self.examples = name, translator, tuple(examples)
+        self.layers, self.heads = _attention_shape(translator)
+
+    @classmethod
+    def load(cls, name: str, folder: str | Path, *, device: str = "auto") -> "Served":
+        """Load a model folder."""
+        translator = Translator.load(folder, device=device)
+        return cls(name, translator, _examples(Path(folder), translator))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it learnt."""
+        return sum(parameter.numel() for parameter in self.translator.trained.model.parameters())
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Of source and target, where the recipe tells: by its locales, or by file names such as train.ko."""
+        data = self.translator.trained.recipe.data
+        if data.corpus:
+            source, target = data.locales
+            return {"cldr": (source, target), "dates": (source, None)}.get(data.corpus, (None, None))
+        return _language(data.source), _language(data.target)
+
+    def count(self, text: str) -> int:
+        """The tokens of a source text."""
+        return len(self.translator.trained.tokenizers.source.encode(text)) - 2
+
+
+def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, Served]:
+    """All of them, the first one being the one that answers when none is named."""
+    return {name: Served.load(name, folder, device=device) for name, folder in folders.items()}
+
+
+def named_folders(models: Sequence[str]) -> dict[str, str]:
+    """Each of `models` is a folder, or name=folder; without a name it is called as its folder is."""
+    folders: dict[str, str] = {}
+    for model in models:
+        name, _, folder = model.rpartition("=")
+        name = name or Path(folder).resolve().name
+        if not folder:
+            raise ArgumentError(f"{model!r} names no folder; write name=folder")
+        if name in folders:
+            raise ArgumentError(f"two models are called {name!r}: {folders[name]} and {folder}; write name={folder}")
+        folders[name] = folder
+    return folders
+
+
+def find_model(models: Mapping[str, Served], name: str | None) -> Served:
+    """The model of that name; the first one for None."""
+    if name is None:
+        return next(iter(models.values()))
+    if name not in models:
+        raise UnknownModelError(f"there is no model {name[:80]!r}; there are: {', '.join(models)}")
+    return models[name]
+
+
+@torch.no_grad()
+def _attention_shape(translator: Translator) -> tuple[int, int]:
+    """Layers that look at the source and heads in each; zeros for a decoder with a fixed context."""
+    model = translator.trained.model
+    ids = torch.tensor([[EOS]], device=next(model.parameters()).device)
+    looked = model(ids, torch.ones_like(ids, dtype=torch.bool), torch.full_like(ids, BOS)).attention
+    return len(looked), looked[0]().shape[1] if looked else 0
+
+
+def _examples(folder: Path, translator: Translator) -> list[str]:
+    """From the folder's own file; else sources of the built-in corpus it learnt from, which it never saw."""
+    path = folder / EXAMPLES
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line.strip() for line in lines if line.strip()][:MOST_EXAMPLES]
+    data = translator.trained.recipe.data
+    if not data.corpus:
+        return []
+    from jumok.data import corpus_pairs
+
+    source, target = data.locales
+    pairs = corpus_pairs(data.corpus, 200, split="test", source=source, target=target, longest=data.longest)
+    return sorted(_varied(pair.source for pair in pairs), key=len, reverse=True)[:MOST_EXAMPLES]
+
+
+def _varied(texts: Iterable[str]) -> Iterator[str]:
+    """Those of another form than all before: words, numbers and signs in another order, lists all alike."""
+    seen: set[str] = set()
+    for text in texts:
+        form = LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
+        if form not in seen and len(text) < 50:
+            seen.add(form)
+            yield text
+
+
+def _language(path: str) -> str | None:
+    ending = Path(path.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
+    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else None

@@ -1,0 +1,28 @@
+/* The best translations: what differs from the first stands out, and a choice shows where that one looked. */
+
+import { make } from "./words.js";
+
+/** `onChoose(number)` when one is chosen. */
+export function showBest(list, found, chosen, onChoose) {
+  const top = found.length ? Math.exp(found[0].score) : 1;
+  list.replaceChildren(...found.map((one, number) => {
+    const button = make("button", { type: "button", "aria-pressed": String(number === chosen) });
+    const bar = make("span", { class: "bar", "aria-hidden": "true" });
+    const share = bar.appendChild(make("i"));
+    share.style.width = `${(100 * Math.exp(one.score)) / top}%`;
+    button.append(differing(one.text, found[0].text), make("span", { class: "score" }, one.score.toFixed(3).replace("-", "−")), bar);
+    button.addEventListener("click", () => onChoose(number));
+    const item = make("li");
+    item.append(button);
+    return item;
+  }));
+}
+
+/** The text with the words marked that the first one does not have. */
+function differing(text, first) {
+  const shown = make("span", { class: "text", dir: "auto" }), known = new Set(first.split(/\s+/));
+  for (const part of text.split(/(\s+)/)) {
+    shown.append(part.trim() && !known.has(part) ? make("mark", {}, part) : part);
+  }
+  return shown;
+}

@@ -1,0 +1,64 @@
+/* The translation, line by line; the words of the line that is looked at can be pointed at and walked through. */
+
+import { light, make, spell } from "./words.js";
+
+export class Output {
+  /** `onLine(number)` when a line is chosen, `onWord(number or null)` when a word is pointed at or focused. */
+  constructor(element, { onLine, onWord }) {
+    Object.assign(this, { element, onLine, onWord, spans: [] });
+    element.addEventListener("click", (event) => {
+      const line = event.target.closest(".line");
+      if (line && !line.classList.contains("active")) onLine([...element.children].indexOf(line));
+    });
+    for (const name of ["pointerover", "focusin"]) element.addEventListener(name, (event) => this.visit(event.target));
+    for (const name of ["pointerout", "focusout"]) {
+      element.addEventListener(name, (event) => {
+        if (name === "pointerout" && (event.pointerType === "touch" || event.target === document.activeElement)) return;
+        this.visit(document.activeElement);
+      });
+    }
+    element.addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  /** `lines` are {text, state}, state one of done, partial, old. */
+  show(lines, active) {
+    this.spans = [];
+    this.element.classList.toggle("many", lines.length > 1);
+    this.element.replaceChildren(
+      ...lines.map(({ text, state }, number) =>
+        make("div", { class: `line ${state}${number === active ? " active" : ""}`, dir: "auto" }, text)),
+    );
+  }
+
+  /** The words of the active line, ready to light up. */
+  words(line, text, words) {
+    const node = this.element.children[line];
+    if (!node) return;
+    const focused = this.spans.indexOf(document.activeElement);
+    node.replaceChildren();
+    this.spans = spell(node, text, words, (number) => ({
+      "data-target": number, role: "button", tabindex: number === Math.max(focused, 0) ? "0" : "-1",
+    }));
+    if (focused >= 0 && this.spans[focused]) this.spans[focused].focus({ preventScroll: true });
+  }
+
+  light(weights, top, chosen) {
+    light(this.spans, weights, top, chosen);
+  }
+
+  visit(node) {
+    const word = node && node.closest ? node.closest(".word[data-target]") : null;
+    this.onWord(word && this.element.contains(word) ? Number(word.dataset.target) : null);
+  }
+
+  walk(event) {
+    const spans = this.spans.filter(Boolean), at = spans.indexOf(event.target);
+    const to = { ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: spans.length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    if (!spans[to]) return;
+    spans[at].tabIndex = -1;
+    spans[to].tabIndex = 0;
+    spans[to].focus();
+  }
+}

@@ -1,0 +1,99 @@
+"""What the server's models do, each kind a function of a list: translate texts, and look where translations looked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.model_map import map_of_translation
+from jumok.decoding import Node
+from jumok.errors import ArgumentError
+from jumok.serve.served import Served
+from jumok.translator import Translation
+
+
+class Asked(NamedTuple):
+    """A text to translate, and who watches the search for it."""
+
+    text: str
+    watch: Callable[[int, list[Node]], None] | None = None
+    """Given the number of a part of the text and what a step of its search kept."""
+
+
+@dataclass(frozen=True)
+class Translate:
+    """Translate with these settings; texts of one batch share them."""
+
+    model: Served
+    beam: int
+    n_best: int = 1
+
+    def size(self, asked: Asked) -> int:
+        """Its tokens."""
+        return self.model.count(asked.text) + 1
+
+    def __call__(self, batch: list[Asked]) -> list[Translation]:
+        """The translation of every text."""
+
+        def watch(text: int, part: int, nodes: list[Node]) -> None:
+            watcher = batch[text].watch
+            if watcher is not None:
+                watcher(part, nodes)
+
+        return self.model.translator.translate(
+            [asked.text for asked in batch],
+            beam=self.beam,
+            n_best=self.n_best,
+            watch=watch if any(asked.watch for asked in batch) else None,
+        )
+
+
+class Pair(NamedTuple):
+    """A source, and the ids of what is said of it."""
+
+    source: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """The attention of a model while it says what it is told to say."""
+
+    model: Served
+    words: bool = True
+
+    def size(self, pair: Pair) -> int:
+        """The tokens of both."""
+        return self.model.count(pair.source) + len(pair.ids)
+
+    def __call__(self, batch: list[Pair]) -> list[AttentionMap]:
+        """The map of every pair."""
+        trained = self.model.translator.trained
+        return [
+            map_of_translation(trained.model, trained.tokenizers, pair.source, pair.ids, words=self.words)
+            for pair in batch
+        ]
+
+
+def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
+    """A pair that the model can be asked about, its target a text or the ids of its tokens."""
+    trained, longest = model.translator.trained, model.translator.longest
+    if not model.layers:
+        raise ArgumentError(f"the model {model.name} has no attention to show: its decoder sees only a fixed context")
+    if not model.count(source):
+        raise ArgumentError("there is no attention map of an empty text")
+    if model.count(source) > longest:
+        raise ArgumentError(
+            f"the text has {model.count(source)} tokens, more than the {longest} the model reads at once; "
+            "ask for a shorter part of it"
+        )
+    tokenizer = trained.tokenizers.target
+    ids = tokenizer.encode(target)[1:-1] if isinstance(target, str) else target
+    if any(not 0 <= id < tokenizer.size for id in ids):
+        raise ArgumentError(f"target_ids must lie between 0 and {tokenizer.size - 1}")
+    limit = trained.model.decoder.limit
+    longest = trained.recipe.decoding.max_length
+    most = longest if limit is None else min(longest, limit - 1)
+    if len(ids) > most:
+        raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
+    return Pair(source, tuple(ids))

@@ -1,0 +1,55 @@
+"""The head that aligns is found among heads that do not, with gold links and without."""
+
+from random import Random
+
+import pytest
+
+from jumok.analysis.alignment_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold
+from jumok.analysis.alignment_score import Gold
+from jumok.analysis.word_attention import Look
+from jumok.data import Pair
+
+RIGHT = Look(1, 2, True)
+
+
+def corpus(words: int = 12, pairs: int = 80, seed: int = 0):
+    """Random sentences translated word by word and reversed, with the links of several heads."""
+    draws = Random(seed)
+    texts, heads = [], {look: [] for look in (Look(0, 0, True), Look(0, 1, True), RIGHT, Look(1, 2, False))}
+    for _ in range(pairs):
+        source = [draws.randrange(words) for _ in range(draws.randint(2, 8))]
+        last = len(source) - 1
+        texts.append(Pair(" ".join(f"s{word}" for word in source), " ".join(f"t{word}" for word in source[::-1])))
+        positions = range(len(source))
+        heads[Look(0, 0, True)].append({(at, at) for at in positions})  # the same place
+        heads[Look(0, 1, True)].append({(last, at) for at in positions})  # the end
+        heads[RIGHT].append({(last - at if draws.random() < 0.8 else at, at) for at in positions})
+        heads[Look(1, 2, False)].append({(min(last - at + 1, last), at) for at in positions})  # one step late
+    return texts, heads
+
+
+def turned(heads):
+    return {look: [{(j, i) for i, j in links} for links in rows] for look, rows in heads.items()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_links_that_make_a_dictionary_are_chosen(seed):
+    texts, heads = corpus(seed=seed)
+    assert choose_by_dictionary(heads, texts) == RIGHT
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_of_both_directions_that_agree_are_chosen(seed):
+    _, forward = corpus(seed=seed)
+    _, backward = corpus(seed=seed)
+    backward = turned(backward)
+    for name in (Look(0, 0, True), Look(0, 1, True), Look(1, 2, False)):
+        # The wrong heads of the other direction see the target as their source, and end at its end.
+        backward[name] = forward[name] if name != Look(0, 0, True) else [set() for _ in forward[name]]
+    assert choose_by_agreement(forward, backward) == (RIGHT, RIGHT)
+
+
+def test_gold_links_choose_the_head_with_the_least_error():
+    texts, heads = corpus()
+    links = [{(len(one.source.split()) - 1 - at, at) for at in range(len(one.target.split()))} for one in texts]
+    assert choose_by_gold(heads, [Gold(frozenset(row), frozenset(row)) for row in links]) == RIGHT

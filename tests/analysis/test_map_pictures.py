@@ -1,0 +1,103 @@
+"""Pictures of maps: as they were, with the letters really drawn, at any size."""
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from jumok.analysis import fonts, heatmap_picture
+from jumok.analysis.attention_map import AttentionMap
+from jumok.errors import ArgumentError, FontError
+
+pytest.importorskip("matplotlib")
+from matplotlib import image
+
+STORED = Path(__file__).with_name("pictures")
+
+
+def example(layers: int = 2, heads: int = 2) -> AttentionMap:
+    source, target = ("the", "big", "red", "house", "</s>"), ("la", "grande", "maison", "rouge", "</s>")
+    places = torch.tensor([0, 1, 3, 2, 4])
+    scores = torch.nn.functional.one_hot(places, 5).float() * torch.linspace(0.5, 6, layers * heads)[:, None, None]
+    return AttentionMap(source, target, scores.softmax(-1).view(layers, heads, 5, 5))
+
+
+def pixels(content: bytes) -> np.ndarray:
+    return image.imread(BytesIO(content))[..., :3]
+
+
+@pytest.mark.parametrize("name", ["single", "grid"])
+def test_a_picture_is_as_it_was(name):
+    drawn = pixels(heatmap_picture.heatmap_picture(example(), "png", title="A title", grid=name == "grid"))
+    stored = image.imread(STORED / f"{name}.png")[..., :3]
+    assert drawn.shape == stored.shape
+    assert np.abs(drawn - stored).mean() < 0.01  # another version draws letters a little otherwise
+
+
+def test_the_comparison_sees_a_map_turned_round():
+    turned = example().select(layer=[1], head=[1])
+    turned = AttentionMap(turned.source, turned.target, turned.weights.flip(2))
+    one, other = (pixels(heatmap_picture.heatmap_picture(shown, "png")) for shown in (example(), turned))
+    assert np.abs(one - other).mean() > 0.02
+
+
+def labelled(word: str) -> np.ndarray:
+    return pixels(heatmap_picture.heatmap_picture(AttentionMap(("x",), (word,), torch.ones(1, 1, 1, 1)), "png"))
+
+
+@pytest.mark.parametrize("words", ["가나", "한글", "漢字", "かな", "بت"])
+def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
+    try:
+        fonts.fonts_for([words])
+    except FontError as error:
+        pytest.skip(str(error))
+    one, other = (labelled(word) for word in words)
+    monkeypatch.setattr(heatmap_picture, "fonts_for", lambda texts: ["DejaVu Sans Mono"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # matplotlib tells of the boxes it draws
+        box, other_box = (labelled(word) for word in words)
+    assert not np.array_equal(one, other)
+    if words in ("가나", "한글", "漢字", "かな"):  # DejaVu has Arabic, but none of these
+        assert np.array_equal(box, other_box)
+        assert not np.array_equal(one, box)
+
+
+def test_a_text_no_font_can_draw_is_refused_rather_than_drawn_in_boxes(tmp_path):
+    with pytest.raises(FontError, match="no installed font can draw"):
+        AttentionMap(("\U000f0000",), ("x",), torch.ones(1, 1, 1, 1)).save(tmp_path / "map.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_arabic_without_a_matplotlib_that_joins_letters_is_refused(monkeypatch):
+    from matplotlib import ft2font
+
+    monkeypatch.delattr(ft2font, "__libraqm_version__", raising=False)
+    with pytest.raises(FontError, match=r"cannot join Arabic letters .* save as \.svg or \.html"):
+        labelled("كتاب")
+
+
+def test_a_very_long_map_is_drawn_no_larger_than_a_wall(monkeypatch):
+    monkeypatch.setattr(heatmap_picture, "LONGEST_SIDE", 5.0)
+    words = tuple(map(str, range(200)))
+    drawn = pixels(heatmap_picture.heatmap_picture(AttentionMap(words, words, torch.eye(200)[None, None]), "png"))
+    assert max(drawn.shape) < 7 * heatmap_picture.DPI
+    assert np.abs(drawn[-200:, -200:] - 1).max() > 0.5  # the far corner of the diagonal is there, too
+
+
+def test_too_many_panels_are_refused_in_words():
+    shown = AttentionMap(tuple("ab" * 20), ("x",), torch.full((1, 100, 1, 40), 1 / 40))
+    with pytest.raises(ArgumentError, match=r"too large; choose fewer layers or heads, or save as \.html"):
+        heatmap_picture.heatmap_picture(shown, "png", grid=True)
+
+
+def test_signs_of_mathematics_are_letters_like_others():
+    labelled("$x_1$ \\frac")
+
+
+def test_a_pdf_is_a_pdf_and_the_same_every_time():
+    one, other = (heatmap_picture.heatmap_picture(example(), "pdf") for _ in range(2))
+    assert one.startswith(b"%PDF")
+    assert one == other

@@ -1,0 +1,209 @@
+"""The page of a map in a real browser, offline: no errors, words as text, and hovering lights up the right cells."""
+
+import shutil
+
+import pytest
+import torch
+
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.page import attention_page
+
+pytest.importorskip("playwright", reason="needs the package playwright")
+from playwright.sync_api import sync_playwright
+
+pytestmark = pytest.mark.slow
+
+SOURCE, TARGET = ("Friday,", "December", "23", "</s>"), ("12월", "23일", "금요일", "</s>", "끝")
+ORDER = [1, 2, 0, 3, 3]
+
+
+def example(layers=2, heads=2) -> AttentionMap:
+    scores = (
+        torch.nn.functional.one_hot(torch.tensor(ORDER), 4).float()
+        * torch.linspace(1, 4, layers * heads)[:, None, None]
+    )
+    return AttentionMap(SOURCE, TARGET, scores.softmax(-1).view(layers, heads, 5, 4))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("needs Chromium: apt install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def shown(browser, tmp_path):
+    """Open a map in a browser without a network; whatever it complains of or asks for fails the test."""
+    wrong, contexts = [], []
+
+    def open_page(attention: AttentionMap, **settings):
+        path = tmp_path / "map.html"
+        path.write_text(attention_page(attention), encoding="utf-8")
+        contexts.append(browser.new_context(offline=True, **{"viewport": {"width": 1000, "height": 800}} | settings))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
+        page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def lit(page) -> set[tuple[int, int]]:
+    """The cells that are lit, as (target, source)."""
+    return set(
+        map(
+            tuple,
+            page.eval_on_selector_all(
+                ".jumok-cell.jumok-on", "cells => cells.map(c => [+c.dataset.target, +c.dataset.source])"
+            ),
+        )
+    )
+
+
+def word(page, side: str, at: int):
+    return page.locator(f'.jumok-sentence[aria-label="{side}"] .jumok-word').nth(at)
+
+
+def test_hovering_a_target_word_lights_its_row_and_tells_where_it_looked(shown):
+    page = shown(example())
+    word(page, "target", 2).hover()
+    assert lit(page) == {(2, source) for source in range(4)}
+    assert page.locator(".jumok-read").inner_text().startswith("금요일 looked at Friday, ")
+    colours = [word(page, "source", at).evaluate("e => e.style.backgroundColor") for at in range(4)]
+    assert colours[0] not in colours[1:]
+    page.mouse.move(990, 790)
+    assert lit(page) == set()
+
+
+def test_hovering_a_source_word_lights_its_column(shown):
+    page = shown(example())
+    word(page, "source", 1).hover()
+    assert lit(page) == {(target, 1) for target in range(5)}
+    assert page.locator(".jumok-read").inner_text().startswith("December was looked at by 12월 ")
+
+
+def test_hovering_a_cell_lights_it_and_says_its_weight(shown):
+    attention = example()
+    page = shown(attention)
+    page.locator('.jumok-cell[data-target="2"][data-source="0"]').hover()
+    assert lit(page) == {(2, 0)}
+    percent = round(100 * float(attention.mean()[2, 0]))
+    assert f"금요일 looked at Friday, with {percent}%" in page.locator(".jumok-read").inner_text()
+
+
+def test_the_darkest_cells_are_where_each_word_looked(shown):
+    page = shown(example())
+    fills = page.eval_on_selector_all(
+        ".jumok-cell", "cells => cells.map(c => c.getAttribute('fill').match(/\\d+/g).map(Number))"
+    )
+    darkness = -torch.tensor(fills).sum(-1).view(5, 4)
+    assert darkness.argmax(-1).tolist() == ORDER
+
+
+def test_choosing_a_layer_and_head_shows_its_weights(shown):
+    attention = example()
+    page = shown(attention)
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("0")
+    page.locator('.jumok-cell[data-target="0"][data-source="1"]').hover()
+    percent = round(100 * float(attention.weights[1, 0, 0, 1]))
+    assert f"with {percent}%" in page.locator(".jumok-read").inner_text()
+    pressed = page.locator('.jumok-thumb[aria-pressed="true"]')
+    assert pressed.get_attribute("title") == "layer 1, head 0"
+    page.locator(".jumok-thumb").nth(1).click()
+    assert (
+        page.get_by_label("Layer", exact=True).input_value(),
+        page.get_by_label("Head", exact=True).input_value(),
+    ) == ("0", "1")
+
+
+def test_arrow_keys_move_from_cell_to_cell_and_from_word_to_word(shown):
+    page = shown(example(1, 1))
+    page.locator(".jumok-scroll").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert lit(page) == {(1, 1)}
+    page.keyboard.press("Escape")
+    assert lit(page) == set()
+    word(page, "target", 0).focus()
+    page.keyboard.press("ArrowRight")
+    assert lit(page) == {(1, source) for source in range(4)}
+
+
+def test_markup_in_words_is_shown_as_text(shown):
+    words = ("<script>alert(1)</script>", "</script>", "<img src=x onerror=alert(1)>", "<!--")
+    page = shown(AttentionMap(words, words, torch.eye(4)[None, None]))
+    assert word(page, "source", 0).inner_text() == words[0]
+    assert word(page, "target", 2).inner_text() == words[2]
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_a_thousand_by_a_thousand_words_are_seen_through_a_window(shown):
+    words = tuple(f"w{at}" for at in range(1000))
+    page = shown(AttentionMap(words, words, torch.eye(1000)[None, None]))
+    assert page.locator(".jumok-cell").count() < 5000
+    assert page.locator(".jumok-overview").is_visible()
+    word(page, "target", 900).hover()
+    page.locator('.jumok-cell[data-target="900"][data-source="900"].jumok-on').wait_for()
+
+
+def test_the_copied_picture_is_valid_svg_of_every_cell(shown):
+    import xml.etree.ElementTree as ET
+
+    page = shown(example())
+    root = ET.fromstring(page.evaluate("map.svg()"))
+    texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert set(SOURCE) | set(TARGET) <= texts
+    assert len([node for node in root.iter() if node.get("data-target") and node.get("data-source")]) == 20
+
+
+def test_light_and_dark_follow_the_system_and_the_button(shown):
+    page = shown(example(), color_scheme="dark")
+    ground = "e => getComputedStyle(e).backgroundColor"
+    dark = page.locator(".jumok-map").evaluate(ground)
+    page.get_by_label("Light or dark").click()
+    assert page.locator(".jumok-map").evaluate(ground) == "rgb(255, 255, 255)" != dark
+
+
+def test_a_telephone_shows_it_without_scrolling_the_page_sideways(shown):
+    words = tuple(f"fairlylongword{at}" for at in range(30))
+    page = shown(AttentionMap(words, words, torch.eye(30)[None, None]), viewport={"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_arabic_runs_from_right_to_left(shown):
+    page = shown(AttentionMap(("a", "b"), ("كتاب", "جديد", "</s>"), torch.full((1, 1, 3, 2), 0.5)))
+    first, second = (word(page, "target", at).bounding_box()["x"] for at in (0, 1))
+    assert first > second
+    assert page.locator('.jumok-sentence[aria-label="source"]').get_attribute("dir") == "ltr"
+
+
+def test_another_page_can_update_select_highlight_and_listen(shown):
+    page = shown(example())
+    page.evaluate(
+        """() => {
+        window.heard = [];
+        const place = document.body.appendChild(document.createElement("div"));
+        place.id = "other";
+        const map = {source: ["a"], target: ["x", "y"], weights: [[[[1], [1]]]]};
+        window.other = Jumok.attentionMap(place, map, {onHover: place => heard.push(place), sentences: false});
+        other.highlight({target: 1});
+        }"""
+    )
+    assert page.evaluate("heard") == [{"target": 1, "source": None}]
+    assert page.locator("#other .jumok-on.jumok-cell").count() == 1
+    page.evaluate("other.update({source: ['a', 'b'], target: ['z'], weights: [[[[0.5, 0.5]]]]})")
+    assert page.locator("#other .jumok-cell").count() == 2
+    page.evaluate("other.destroy()")
+    assert page.locator("#other *").count() == 0

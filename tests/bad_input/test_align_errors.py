@@ -1,0 +1,109 @@
+"""What `jumok align` and guided alignment say of wrong input: one line, the place, and what to do."""
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, jumok, well, write
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def text(tmp_path):
+    write(tmp_path / "one", "1 2\n3\n")
+    write(tmp_path / "two", "2 1\n3\n")
+    return tmp_path
+
+
+def said(*arguments):
+    done = jumok(*arguments)
+    assert done.code == 1, done
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    return done.err
+
+
+def files(text):
+    return [f"--source={text}/one", f"--target={text}/two"]
+
+
+def test_files_of_different_length(reverser, text):
+    write(text / "two", "2 1\n")
+    assert "has 2 lines but" in said("align", reverser, *files(text))
+
+
+def test_a_gold_file_of_another_length(reverser, text):
+    write(text / "gold", "0-0\n")
+    assert "has links for 1 pairs, but there are 2" in said("align", reverser, *files(text), f"--gold={text}/gold")
+
+
+@pytest.mark.parametrize("line", ["0-", "a-b", "0-1,1-0", "0 1", "-1-0"])
+def test_gold_that_is_not_links(reverser, text, line):
+    write(text / "gold", f"0-0\n{line}\n")
+    assert "gold, line 2" in said("align", reverser, *files(text), f"--gold={text}/gold")
+
+
+def test_no_such_file(reverser, text):
+    assert "there is no file" in said("align", reverser, f"--source={text}/won", f"--target={text}/two")
+
+
+def test_unknown_names_are_answered_with_the_known_ones(reverser, text):
+    assert "grow-diag-final-and" in said("align", reverser, *files(text), "--symmetrise=gdfa")
+    assert "argmax, mutual, threshold" in said("align", reverser, *files(text), "--links=best")
+
+
+def test_a_layer_that_is_not_there(transformer, text):
+    assert "layers 0 to 1 with heads 0 to 1" in said("align", transformer, *files(text), "--layer=5")
+    assert "--head 7" in said("align", transformer, *files(text), "--head=7")
+
+
+def test_half_a_development_set(reverser, text):
+    assert "--dev-source and --dev-gold together" in said("align", reverser, *files(text), f"--dev-source={text}/one")
+
+
+def test_a_model_without_attention(text):
+    recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
+    well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)
+    assert "no attention to align with" in said("align", text / "fixed", *files(text))
+    assert "no attention to align with" in said("align", text / "fixed", *files(text), "--reverse", text / "fixed")
+
+
+def recipe_of(text, **changes):
+    recipe = RECIPE.replace('corpus = "reverse"\nsize = 2000', f'source = "{text}/one"\ntarget = "{text}/two"')
+    recipe = recipe.replace("longest = 6\n", "").replace('kind = "char"', 'kind = "char"\nsize = 20')
+    path = write(text / "guided.toml", recipe)
+    settings = {"data.valid_source": text / "one", "data.valid_target": text / "two", **changes}
+    return ["train", path, "--out", text / "run", "--device=cpu", *(f"--set={key}={settings[key]}" for key in settings)]
+
+
+def test_guidance_and_links_belong_together(text):
+    assert "needs word links" in said(*recipe_of(text, **{"training.guided_alignment": 0.1}))
+    assert "makes no use of it" in said(*recipe_of(text, **{"data.alignments": text / "links"}))
+    assert "wanted at least 0" in said(*recipe_of(text, **{"training.guided_alignment": -1}))
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        ("0-1 1-0\n", "after 1 there are more pairs and no more lines"),
+        ("0-1\n0-0\n0-0\n", "after 2 there are no more pairs and more lines"),
+        ("0-1\n0:0\n", "links, line 2: '0:0' is not a link"),
+    ],
+)
+def test_links_that_do_not_fit_the_training_text(text, links, message):
+    write(text / "links", links)
+    changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1}
+    assert message in said(*recipe_of(text, **changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training.guided_layer": 3}, "training.guided_layer = 3, but the decoder's layers are 0 to 0"),
+        ({"training.guided_head": 2}, "training.guided_head = 2"),
+        ({"decoder.attention": "none"}, "needs a decoder with attention"),
+    ],
+)
+def test_guidance_of_what_is_not_there(text, change, message):
+    write(text / "links", "0-1 1-0\n0-0\n")
+    changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, **change}
+    assert message in said(*recipe_of(text, **changes))

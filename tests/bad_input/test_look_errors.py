@@ -1,0 +1,91 @@
+"""What is wrong with a map that was asked for is one line."""
+
+import pytest
+
+from commands import jumok
+from jumok.analysis.record import record
+from jumok.errors import ArgumentError
+from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.seq2seq import Seq2Seq
+from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
+
+SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4}
+
+
+def transformer() -> Seq2Seq:
+    encoder = TransformerEncoder(TransformerEncoderConfig(**SIZES), vocabulary=9)
+    return Seq2Seq(encoder, TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=9, encoder_width=16))
+
+
+def test_what_cannot_be_recorded_is_said():
+    model = transformer()
+    encoder = RnnEncoder(RnnEncoderConfig(width=8, embedding=6), vocabulary=9)
+    for arguments, message in (
+        ((encoder,), "no attention layers"),
+        ((model, [4]), "layers asks for number 4, but there are 4, counted from 0"),
+        ((model, None, ["self"]), "kinds asks for 'self'; this model has encoder, decoder, cross"),
+        ((model, None, "cross"), "kinds must be a list"),
+    ):
+        with pytest.raises(ArgumentError, match=message), record(*arguments):
+            pass
+    with record(model) as seen:
+        pass
+    for arguments, message in (
+        ((0,), "several kinds of attention were recorded; say which"),
+        ((0, "attention"), "kind = 'attention' was not recorded"),
+        ((9, "cross"), "layer = 9 of kind 'cross'; wanted one of those recorded: 0, 1, 2, 3"),
+        ((0, "cross"), r"nothing was recorded of decoder\.layers\.0\.cross"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            seen.weights(*arguments)
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory):
+    """A model without attention."""
+    from commands import BRIEFLY, RECIPE, well, write
+
+    folder = tmp_path_factory.mktemp("fixed")
+    recipe = RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n')
+    well("train", write(folder / "fixed.toml", recipe), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
+    return folder / "model"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["12", "--out", "map.gif"], "map.gif should end in one of .png, .svg, .pdf, .html, .json"),
+        ([""], "there is no attention map of an empty text"),
+        (["12", "--target", " "], "there is no attention map of an empty text"),
+        (["123456 654321"], "text 1 has 14 tokens, more than the 8 the model was trained on"),
+        (["12", "--head", "1"], "head = 1 was asked for, but there are 1, counted from 0"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(reverser, arguments, said):
+    done = jumok("look", reverser, *arguments)
+    assert done.code == 1
+    assert done.err.startswith(f"jumok: {said}")
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+
+
+def test_a_model_without_attention_says_so_in_one_line(forgetful):
+    done = jumok("look", forgetful, "12")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == "jumok: this model has no attention to show: its decoder sees only a fixed context\n"
+
+
+def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_install(reverser, tmp_path):
+    done = jumok("look", reverser, "12", "--target", "\U000f0000", "--out", tmp_path / "map.png")
+    assert done.code == 1
+    assert done.err.startswith("jumok: no installed font can draw")
+    assert "apt install" in done.err
+    assert "12" in done.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
+    done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
+    assert done.code == 1
+    assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"

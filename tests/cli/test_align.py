@@ -1,0 +1,108 @@
+"""`jumok align`: a line of links for every pair, from one model or two, scored where there is a gold standard."""
+
+import gzip
+import json
+
+import pytest
+
+from commands import jumok, well, write
+from jumok.data.links import parse_links
+
+SOURCE = ["1 2 3", "", "4 5", "6 7 8 9"]
+TARGET = ["3 2 1", "", "5 4", "9 8 7 6"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    write(tmp_path / "one", "".join(f"{line}\n" for line in SOURCE))
+    write(tmp_path / "two", "".join(f"{line}\n" for line in TARGET))
+    write(tmp_path / "pairs.tsv", "".join(f"{one}\t{two}\n" for one, two in zip(SOURCE, TARGET, strict=True)))
+    links = [" ".join(f"{at}-{len(one.split()) - 1 - at}" for at in range(len(one.split()))) for one in SOURCE]
+    write(tmp_path / "gold", "".join(f"{line}\n" for line in links))
+    return tmp_path
+
+
+def two_files(text):
+    return [f"--source={text}/one", f"--target={text}/two"]
+
+
+def test_a_line_of_links_for_every_pair_and_empty_lines_stay_empty(reverser, text):
+    lines = well("align", reverser, *two_files(text)).out.split("\n")
+    assert len(lines) == len(SOURCE) + 1
+    assert lines[1] == lines[-1] == ""
+    for line, source, target in zip(lines, SOURCE, TARGET, strict=False):
+        links = parse_links(line, "")
+        assert [target for _, target in sorted(links, key=lambda link: link[1])] == list(range(len(target.split())))
+        assert all(one < len(source.split()) for one, _ in links)
+
+
+def test_pairs_come_from_two_files_a_tsv_standard_input_or_compressed_files(reverser, text):
+    wanted = well("align", reverser, *two_files(text)).out
+    assert well("align", reverser, "--source", text / "pairs.tsv").out == wanted
+    assert well("align", reverser, stdin=(text / "pairs.tsv").read_bytes()).out == wanted
+    for name in ("one", "two"):
+        (text / f"{name}.gz").write_bytes(gzip.compress((text / name).read_bytes()))
+    assert well("align", reverser, f"--source={text}/one.gz", f"--target={text}/two.gz").out == wanted
+
+
+def test_the_look_can_be_given_or_is_chosen_and_told(transformer, text):
+    chosen = well("align", transformer, *two_files(text))
+    assert "aligning with layer" in chosen.err
+    given = well("align", transformer, *two_files(text), "--layer=1", "--head=0", "--no-shift")
+    assert "aligning with layer 1, head 0, not shifted" in given.err
+    dev = [f"--dev-source={text}/one", f"--dev-target={text}/two", f"--dev-gold={text}/gold"]
+    assert "aligning with layer" in well("align", transformer, *two_files(text), *dev).err
+
+
+def test_json_holds_the_texts_and_the_links(reverser, text):
+    rows = [json.loads(line) for line in well("align", reverser, *two_files(text), "--json").out.splitlines()]
+    plain = well("align", reverser, *two_files(text)).out.splitlines()
+    assert [row["source"] for row in rows] == SOURCE
+    assert [[tuple(link) for link in row["links"]] for row in rows] == [sorted(parse_links(line, "")) for line in plain]
+
+
+def test_two_directions_are_made_one(reverser, text):
+    both = [
+        well("align", reverser, *two_files(text), "--reverse", reverser, "--symmetrise", method).out.splitlines()
+        for method in ("intersection", "grow-diag", "union")
+    ]
+    for small, middle, large in zip(*both, strict=True):
+        assert set(small.split()) <= set(middle.split()) <= set(large.split())
+
+
+def test_a_gold_standard_gives_rates(reverser, text):
+    found = json.loads(well("align", reverser, *two_files(text), f"--gold={text}/gold", "--json").out)
+    assert found["pairs"] == 4
+    assert found["aer"] == pytest.approx(1 - found["recall"], abs=0.35)
+    shown = well("align", reverser, *two_files(text), f"--gold={text}/gold").out
+    assert "aer" in shown
+    assert f"{100 * found['aer']:.2f}" in shown
+
+
+def test_gold_links_past_the_end_are_told_and_dropped(reverser, text):
+    write(text / "gold", "0-0 9-9\n\n1-0 0-1\n\n")
+    done = well("align", reverser, *two_files(text), f"--gold={text}/gold", "--json")
+    assert json.loads(done.out)["dropped"] == 1
+    assert "line 1: the gold link 9-9" in done.err
+
+
+def test_threshold_and_mutual_links_are_subsets_or_more(reverser, text):
+    best = well("align", reverser, *two_files(text)).out.splitlines()
+    mutual = well("align", reverser, *two_files(text), "--links=mutual").out.splitlines()
+    every = well("align", reverser, *two_files(text), "--links=threshold", "--threshold=0").out.splitlines()
+    for one, few, all_ in zip(best, mutual, every, strict=True):
+        assert set(few.split()) <= set(one.split()) <= set(all_.split())
+
+
+def test_help_names_the_options():
+    assert "--symmetrise" in jumok("align", "--help").out
+
+
+def test_without_a_model_links_are_learnt_from_the_text(text):
+    lines = well("align", *two_files(text)).out.split("\n")
+    assert len(lines) == len(SOURCE) + 1
+    assert lines[1] == ""
+    assert json.loads(well("align", *two_files(text), f"--gold={text}/gold", "--json").out)["pairs"] == 4
+    done = jumok("align", *two_files(text), "--layer=1")
+    assert done.code == 1
+    assert "--layer is about a model" in done.err

@@ -1,0 +1,77 @@
+"""Ctrl-C, sent to the real program: whatever it is doing it stops soon, and what it has learnt is not lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from commands import RECIPE, well, write
+from runs import assert_same_run
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "jumok.cli", *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def interrupted(process, line, after=0.0):
+    """Press Ctrl-C once a line beginning like this has been seen; all that the program said, and its exit code."""
+    said = []
+    for text in process.stderr:
+        said.append(text)
+        if text.startswith(line):
+            break
+    else:
+        raise AssertionError("".join(said))
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    out, rest = process.communicate(timeout=60)
+    return process.returncode, out, "".join(said) + rest
+
+
+def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE.replace("dropout = 0.0", "dropout = 0.2"))
+    changes = ("training.steps=24", "training.log_every=2", "training.validate_every=12", "data.valid_size=8")
+    options = ["--device=cpu", *(f"--set={change}" for change in changes)]
+    well("train", recipe, "--out", tmp_path / "whole", *options)
+    broken = ["train", recipe, "--out", tmp_path / "broken", *options]
+    code, out, said = interrupted(start(*broken), "step 4/")
+    assert (code, out) == (0, "")
+    assert "finishing this step and saving; once more to quit at once" in said
+    assert f"all saved in {tmp_path / 'broken'}; go on with --resume" in said
+    assert "Traceback" not in said
+    assert len(well("translate", tmp_path / "broken", stdin="12\n").out.splitlines()) == 1
+    assert "going on after step" in well(*broken, "--resume").err
+    assert_same_run(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_learning_a_vocabulary_stops_at_once_and_leaves_nothing_half_done(tmp_path):
+    words = [f"{number * 2654435761 % 2**32:08x}" for number in range(100_000)]  # takes ten seconds to learn from
+    write(tmp_path / "a", "".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
+    recipe = write(
+        tmp_path / "r.toml",
+        f'[data]\nsource = "{tmp_path}/a"\ntarget = "{tmp_path}/a"\n[tokenizer]\nsplit_digits = false\n',
+    )
+    process = start("train", recipe, "--out", tmp_path / "run")
+    code, out, said = interrupted(process, "learning the vocabulary", after=1)
+    assert (code, out) == (130, "")
+    assert said == "learning the vocabulary\njumok: interrupted\n"
+    assert not (tmp_path / "run").exists()
+    assert not running(process.pid)  # nor is the process that was learning left behind
+
+
+def running(group):
+    """The processes of a group, where the system tells; a process that has ended but whose end nobody saw is none."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            state, _, of, *_ = path.read_text().rpartition(")")[2].split()
+            found += [path] if int(of) == group and state != "Z" else []
+    return found

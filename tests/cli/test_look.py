@@ -1,0 +1,74 @@
+"""`jumok look`: the translation, and where each of its words looked."""
+
+import json
+from unittest import mock
+
+import pytest
+import torch
+
+from commands import jumok, well
+from jumok.analysis.attention_map import AttentionMap
+from jumok.translator import Translator
+
+
+def test_the_map_is_shown_below_the_translation(reverser):
+    translation, heads, *rows = well("look", reverser, "12 34").out.splitlines()
+    assert translation == well("translate", reverser, stdin="12 34\n").out.strip()
+    assert heads.split() == ["12", "34", "</s>"]
+    assert [row.split()[0] for row in rows] == [*translation.split(), "</s>"]
+    assert "\x1b" not in "".join(rows)
+
+
+def test_json_holds_the_weights_of_the_translator(transformer):
+    found = json.loads(well("look", transformer, "27 18", "--json").out)
+    (wanted,) = Translator.load(transformer, device="cpu").translate(["27 18"])
+    assert (found["source"], found["text"]) == ("27 18", wanted.text)
+    shown = AttentionMap.from_json(json.dumps(found["attention"]))
+    torch.testing.assert_close(shown.weights, wanted.attention().weights, atol=1e-5, rtol=0)
+
+
+def test_layers_and_heads_are_chosen(transformer):
+    every = json.loads(well("look", transformer, "27", "--json").out)["attention"]
+    one = json.loads(well("look", transformer, "27", "--json", "--layer", 1, "--head", -1).out)["attention"]
+    assert one["weights"] == [[every["weights"][1][1]]]
+    assert one["names"] == {"layers": ["1"], "heads": ["1"]}
+    assert jumok("look", transformer, "27", "--layer", 2).err == (
+        "jumok: layer = 2 was asked for, but there are 2, counted from 0\n"
+    )
+
+
+def test_a_translation_can_be_given(reverser):
+    found = json.loads(well("look", reverser, "12", "--target", "9 87", "--json").out)
+    assert found["attention"]["target"] == ["9", "87", "</s>"]
+    assert "score" not in found
+
+
+def test_tokens_are_shown_instead_of_words(reverser):
+    found = json.loads(well("look", reverser, "12 34", "--tokens", "--json").out)
+    assert found["attention"]["source"] == ["▁", "1", "2", "▁", "3", "4", "</s>"]
+
+
+def test_the_map_is_written_in_every_form_asked_for(reverser, tmp_path):
+    paths = [tmp_path / f"map.{kind}" for kind in ("svg", "html", "json", "png")]
+    done = well("look", reverser, "12 34", *(part for path in paths for part in ("--out", path)))
+    assert done.err == "".join(f"wrote {path}\n" for path in paths)
+    assert AttentionMap.from_json(paths[2].read_text(encoding="utf-8")).source == ("12", "34", "</s>")
+
+
+def test_the_text_may_come_from_standard_input(reverser):
+    assert well("look", reverser, stdin="12 34\nmore\n").out == well("look", reverser, "12 34").out
+
+
+@pytest.mark.parametrize(
+    ("settings", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["colour", "no-color", "dumb"],
+)
+def test_a_terminal_gets_colours_unless_it_cannot_or_nobody_wants_them(reverser, settings, coloured, monkeypatch):
+    given = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "NO_COLOR": "", "FORCE_COLOR": ""} | settings
+    for name, value in given.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    with mock.patch("rich.console.Console.is_terminal", True):
+        out = well("look", reverser, "12 34").out
+    assert ("\x1b[" in out and "48;2;" in out) == coloured
+    assert ("█" in out) != coloured

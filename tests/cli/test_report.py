@@ -1,0 +1,131 @@
+"""`jumok evaluate --report`: a page of its own, from models with and without attention and from outputs."""
+
+import json
+
+import pytest
+
+from browser import Opened, chromium
+from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.data import corpus_pairs
+
+NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def test_set(tmp_path_factory):
+    folder, pairs = tmp_path_factory.mktemp("digits"), list(corpus_pairs("reverse", 12, split="test", longest=6))
+    write(folder / "src", "".join(f"{pair.source}\n" for pair in pairs))
+    write(folder / "ref", "".join(f"{pair.target}\n" for pair in pairs))
+    write(folder / "out", "".join(f"{pair.source}\n" for pair in pairs))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory):
+    """A model without attention."""
+    folder = tmp_path_factory.mktemp("fixed")
+    recipe = write(folder / "fixed.toml", RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n'))
+    well("train", recipe, "--out", folder / "fixed", "--device", "cpu", *BRIEFLY)
+    return folder / "fixed"
+
+
+@pytest.fixture(scope="module")
+def command(reverser, test_set):
+    return ["evaluate", reverser, "--source", test_set / "src", "--reference", test_set / "ref"]
+
+
+@pytest.fixture(scope="module")
+def nasty_report(command, fixed, test_set, tmp_path_factory):
+    """A report on three systems, with markup wherever a user can write."""
+    folder = tmp_path_factory.mktemp("nasty")
+    for name in ("src", "ref", "out"):
+        write(folder / name, (test_set / name).read_text() + f"{NASTY}\n1 2\n")
+    texts = ["--source", folder / "src", "--reference", folder / "ref"]
+    others = ["--compare", f"{NASTY}={fixed}", "--compare", f"outputs {NASTY}={folder / 'out'}"]
+    well(*command[:2], *texts, "--report", folder / "report.html", *others)
+    return folder / "report.html"
+
+
+def test_a_report_is_one_page_and_standard_output_stays_as_it_was(command, tmp_path):
+    plain, reported = well(*command, "--json"), well(*command, "--json", "--report", tmp_path / "pages/report.html")
+    assert json.loads(reported.out) == json.loads(plain.out)
+    assert "wrote" in reported.err
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["report.html"]
+    text = (tmp_path / "pages/report.html").read_text()
+    assert "attention entropy" in text
+    assert 'aria-label="Attention of' in text
+
+
+def test_a_model_without_attention_is_reported_on(fixed, command, tmp_path):
+    well("evaluate", fixed, *command[2:], "--report", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "<strong>fixed</strong> has no attention to show" in text
+    assert "Worst" in text
+
+
+def test_outputs_alone_are_reported_on(command, test_set, tmp_path):
+    given = ["evaluate", "--output", test_set / "out", *command[2:], "--metrics", "exact_match,wer"]
+    well(*given, "--report", tmp_path / "report.html", "--compare", f"right={test_set / 'ref'}")
+    text = (tmp_path / "report.html").read_text()
+    assert "right is better" in text
+    assert "Is the difference real?" not in text  # sacrebleu has no paired test of these scores
+
+
+def test_the_page_runs_nothing_asks_for_nothing_and_fits_a_phone(nasty_report):
+    with chromium() as browser:
+        for width, scheme in ((1000, "light"), (1000, "dark"), (360, "light")):
+            opened = Opened(browser, nasty_report, width=width, scheme=scheme)
+            assert opened.said == []
+            assert opened.asked == [nasty_report.as_uri()]
+            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert opened.page.evaluate("document.querySelectorAll('script').length") == 0
+            assert opened.page.locator("svg").count() > 4
+            assert NASTY in opened.page.locator("nav ~ main").inner_text()
+
+
+def test_dark_and_light_pages_differ(nasty_report):
+    with chromium() as browser:
+        light, dark = (Opened(browser, nasty_report, scheme=scheme).page for scheme in ("light", "dark"))
+        ground = "getComputedStyle(document.body).backgroundColor"
+        assert light.evaluate(ground) != dark.evaluate(ground)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--output", "out", "--reference", "ref", "--report", "r.html"], "--source is needed"),
+        (["--output", "out", "--source", "src", "--reference", "ref", "--compare", "out"], "--compare is for a report"),
+        (
+            ["--output", "out", "--source", "short", "--reference", "ref", "--report", "r.html"],
+            "--source has 1 lines but",
+        ),
+        (["--output", "none", "--source", "none", "--reference", "none", "--report", "r.html"], "no outputs"),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "b=short"],
+            "b has 1 outputs, but there are 12 source sentences",
+        ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "out"],
+            "two systems are called 'out'; give one another name: --compare NAME=PATH",
+        ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "missing"],
+            "there is no model folder missing",
+        ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.pdf"],
+            "--report r.pdf should end in .html",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_and_no_page_is_written(test_set, monkeypatch, tmp_path, given, said):
+    for name in ("src", "ref", "out"):
+        write(tmp_path / name, (test_set / name).read_text())
+    write(tmp_path / "short", "a\n")
+    write(tmp_path / "none", "")
+    monkeypatch.chdir(tmp_path)
+    done = jumok("evaluate", *given)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("jumok: ")
+    assert said in done.err
+    assert not (tmp_path / "r.html").exists()

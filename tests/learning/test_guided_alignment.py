@@ -1,0 +1,84 @@
+"""Does guided alignment teach attention? Sentences of made-up words, translated word by word and reordered."""
+
+from random import Random
+
+import pytest
+
+from commands import well, write
+from jumok.analysis.alignment_score import alignment_scores, read_gold
+from jumok.data.links import parse_links
+
+RECIPE = """
+[data]
+source = "train.one"
+target = "train.two"
+alignments = "train.links"
+valid_source = "test.one"
+valid_target = "test.two"
+
+[tokenizer]
+kind = "bpe"
+size = 60
+
+[encoder]
+kind = "transformer"
+width = 48
+heads = 2
+hidden = 64
+layers = 2
+dropout = 0.0
+
+[decoder]
+kind = "transformer"
+width = 48
+heads = 2
+hidden = 64
+layers = 2
+dropout = 0.0
+
+[batch]
+tokens = 350
+
+[training]
+steps = 110
+learning_rate = 0.006
+warmup = 20
+validate_every = 110
+metric = "loss"
+guided_alignment = 1.0
+"""
+
+ONE = ("bado", "kelu", "mira", "sote", "puni", "gafe")
+TWO = ("rok", "zant", "ubel", "diwe", "fosk", "hama")
+WORDS = dict(zip(ONE, TWO, strict=True))
+
+
+def corpus(folder, name, count, seed):
+    """Sentences whose translation swaps neighbours, now and then says a word twice, and ends in a word of its own."""
+    draws, rows = Random(seed), []
+    for _ in range(count):
+        source = draws.sample(ONE, draws.randint(2, 6))
+        order = [at ^ 1 if at ^ 1 < len(source) else at for at in range(len(source))]
+        twice = draws.randrange(len(order))
+        order = [*order[: twice + 1], order[twice], *order[twice + 1 :]]
+        links = " ".join(f"{one}-{two}" for two, one in enumerate(order))
+        rows.append((" ".join(source), " ".join(WORDS[source[at]] for at in order) + " da", links))
+    for part, suffix in enumerate(("one", "two", "links")):
+        write(folder / f"{name}.{suffix}", "".join(f"{row[part]}\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("guided")
+    corpus(folder, "train", 900, seed=1)
+    corpus(folder, "test", 60, seed=2)
+    text = RECIPE.replace('"train.', f'"{folder}/train.').replace('"test.', f'"{folder}/test.')
+    well("train", write(folder / "guided.toml", text), "--out", folder / "model", "--device", "cpu")
+    return folder
+
+
+def test_a_guided_transformer_aligns_reordered_and_repeated_words(guided):
+    test = [f"--{side}={guided}/test.{end}" for side, end in (("source", "one"), ("target", "two"))]
+    lines = well("align", guided / "model", *test).out.splitlines()
+    found = [[link for link in parse_links(line, "") if link[1] < line.count("-") - 1] for line in lines]
+    assert alignment_scores(found, read_gold(guided / "test.links", first=0)).error < 0.03

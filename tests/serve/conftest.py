@@ -1,0 +1,41 @@
+"""One server for the tests that only ask it."""
+
+import re
+
+import pytest
+
+from commands import RECIPE, well, write
+from serving import serving
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory):
+    """The folder of a Transformer of two layers with two heads each that puts two words in the other order."""
+    folder = tmp_path_factory.mktemp("words")
+    pairs = [
+        f"the {size} {thing}\t{thing} {size}\n"
+        for thing in ("house", "tree", "dog", "boat")
+        for size in ("old", "new", "red")
+    ]
+    write(folder / "pairs.tsv", 30 * "".join(pairs))
+    half = 'kind = "transformer"\nwidth = 16\nheads = 2\nhidden = 16\nlayers = 2\n'
+    text = RECIPE.replace('kind = "rnn"\nwidth = 64\nembedding = 32\n', half)
+    text = re.sub(r"\[data\][^[]*", f'[data]\npairs = "{folder / "pairs.tsv"}"\nvalid_size = 4\n\n', text)
+    text = text.replace('kind = "char"', 'kind = "word"').replace("[filter]", "[filter]\nduplicates = false")
+    well(
+        "train",
+        write(folder / "words.toml", text),
+        "--out",
+        folder / "model",
+        "--device",
+        "cpu",
+        "--set",
+        "training.steps=60",
+    )
+    return folder / "model"
+
+
+@pytest.fixture(scope="session")
+def live(reverser, words):
+    with serving({"reverser": reverser, "words": words}) as running:
+        yield running

@@ -1,0 +1,220 @@
+"""The REST interface says what the translator says."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+
+from jumok.analysis import page as map_page
+from jumok.translator import Translator
+from serving import serving
+
+TEXTS = ["12", "", "the old", "12 34"]
+
+
+@pytest.fixture(scope="module")
+def translators(live):
+    return {name: served.translator for name, served in live.service.models.items()}
+
+
+@pytest.mark.parametrize("model", ["reverser", "words"])
+def test_translations_are_those_of_the_translator(live, translators, model):
+    answer = live.post("/api/translate", {"text": TEXTS, "model": model, "beam": 3, "n_best": 2}).json
+    expected = translators[model].translate(TEXTS, beam=3, n_best=2)
+    assert answer["model"] == model
+    assert [one["source"] for one in answer["translations"]] == TEXTS
+    for given, wanted in zip(answer["translations"], expected, strict=True):
+        best = [(one["text"], one["ids"]) for one in given["n_best"]]
+        ids = [list(one.pieces[0][1]) if one.pieces else [] for one in wanted.n_best or (wanted,)]
+        assert given["text"] == wanted.text
+        assert given["score"] == pytest.approx(wanted.score, abs=1e-4)
+        assert best == [(one.text, one_ids) for one, one_ids in zip(wanted.n_best or (wanted,), ids, strict=True)]
+
+
+def test_the_first_model_answers_one_text_when_nothing_else_is_said(live):
+    answer = live.post("/api/translate", {"text": "12345"}).json
+    assert answer["model"] == "reverser"
+    assert [one["text"] for one in answer["translations"]] == ["54321"]
+
+
+def test_a_text_too_long_for_the_model_comes_in_parts(live):
+    (found,) = live.post("/api/translate", {"text": "1 2 3 4 5 6 7 8 9"}).json["translations"]
+    assert found["parts"] > 1
+    assert found["n_best"][0]["ids"] == []
+    assert live.post("/api/beam", {"text": "1 2 3 4 5 6 7 8 9"}).status == 422
+
+
+def test_attention_is_that_of_the_translation(live, translators):
+    for model, translator in translators.items():
+        answer = live.post("/api/attention", {"text": "12 34", "model": model}).json
+        (found,) = translator.translate(["12 34"])
+        shown = found.attention()
+        assert (answer["source"], answer["target"]) == (list(shown.source), list(shown.target))
+        torch.testing.assert_close(torch.tensor(answer["weights"]), shown.weights, atol=1e-5, rtol=0)
+        assert answer["text"] == found.text
+
+
+def test_a_given_target_is_said_by_force(live):
+    asked = {"text": "the old", "target": "dog dog dog", "model": "words"}
+    answer = live.post("/api/attention", asked).json
+    assert answer["target"] == ["dog", "dog", "dog", "</s>"]
+    assert answer["text"] == "dog dog dog"
+    weights = torch.tensor(answer["weights"])
+    assert weights.shape == (2, 2, 4, 3)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 2, 4), atol=1e-4, rtol=0)
+    tokens = live.post("/api/attention", {"text": "12 34", "words": False}).json
+    assert tokens["source"] == ["▁", "1", "2", "▁", "3", "4", "</s>"]
+
+
+def test_the_ids_of_a_hypothesis_give_its_own_map(live):
+    (found,) = live.post("/api/translate", {"text": "123", "n_best": 3, "beam": 3}).json["translations"]
+    for one in found["n_best"]:
+        shown = live.post("/api/attention", {"text": "123", "target_ids": one["ids"]}).json
+        assert shown["text"] == one["text"]
+
+
+def test_the_page_of_a_map_is_the_one_the_library_writes(live, translators):
+    answer = live.post("/api/page", {"text": "12 34"})
+    (found,) = translators["reverser"].translate(["12 34"])
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.text.splitlines()[:3] == map_page.attention_page(found.attention()).splitlines()[:3]
+    assert '"source":["12","34",' in answer.text
+
+
+def test_alignment_links_what_a_reversing_model_turns_round(live):
+    answer = live.post("/api/align", {"source": "12 34", "target": "43 21"}).json
+    shown = live.post("/api/attention", {"text": "12 34", "target": "43 21"}).json
+    best = torch.tensor(shown["weights"]).mean((0, 1))[:-1].argmax(-1).tolist()
+    assert answer["links"] == [[source, target] for target, source in enumerate(best) if source < 2]
+    assert answer["source"] == ["12", "34"]
+    assert answer["pharaoh"].split() == [f"{source}-{target}" for source, target in sorted(answer["links"])]
+
+
+@pytest.mark.parametrize("model", ["reverser", "words"])
+def test_the_beam_is_a_tree_that_leads_to_what_was_found(live, model):
+    asked = {"text": "4321", "model": model, "beam": 3, "n_best": 3}
+    tree = live.post("/api/beam", asked).json
+    (found,) = live.post("/api/translate", asked).json["translations"]
+    steps = tree["steps"]
+    for before, step in pairwise(steps):
+        for node in step:
+            parent = before[node["parent"]]
+            assert not parent["ended"]
+            assert node["log_prob"] <= parent["log_prob"] + 1e-4
+            assert node["text"].startswith(parent["text"].rstrip())
+    ends = {node["rank"]: node for step in steps for node in step if node["rank"] is not None}
+    assert all(node["ended"] for node in ends.values())
+    assert [ends[rank]["text"] for rank in range(len(found["n_best"]))] == [one["text"] for one in found["n_best"]]
+    for rank, one in enumerate(found["n_best"]):
+        assert ends[rank]["score"] == pytest.approx(one["score"], abs=1e-4)
+
+
+def events(text):
+    for block in text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        yield name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
+
+
+def test_a_stream_grows_and_ends_in_the_translation(live):
+    answer = live.post("/api/stream", {"text": "4321"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *partial, (last, done) = events(answer.text)
+    assert [name for name, _ in partial] == ["partial"] * len(partial)
+    assert [data["text"] for _, data in partial][:4] == ["1", "12", "123", "1234"]
+    assert last == "done"
+    (found,) = live.post("/api/translate", {"text": "4321"}).json["translations"]
+    assert done == {"model": "reverser", **found}
+
+
+def test_a_stream_of_nothing_is_done_at_once(live):
+    assert [name for name, _ in events(live.post("/api/stream", {"text": "\u0000 \u0007"}).text)] == ["done"]
+
+
+def test_models_say_what_they_are(live):
+    known = live.get("/api/models").json
+    first, second = known["models"]
+    assert (first["name"], first["layers"], first["heads"]) == ("reverser", 1, 1)
+    assert (second["name"], second["layers"], second["heads"]) == ("words", 2, 2)
+    assert first["parameters"] == sum(
+        p.numel() for p in live.service.models["reverser"].translator.trained.model.parameters()
+    )
+    assert first["longest"] == 8
+    assert first["examples"]
+    assert all(text.isdecimal() for text in first["examples"])
+    assert known["limits"]["texts"] == 64
+
+
+def test_health_answers(live):
+    assert live.get("/health").json["status"] == "ok"
+
+
+def test_metrics_count_requests_errors_batches_latency_and_tokens(reverser):
+    with serving({"reverser": reverser}) as live:
+        live.post("/api/translate", {"text": ["123", "45"]})
+        live.post("/api/translate", {"text": 5})
+        live.get("/nowhere/at/all")
+        text = live.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    found = {
+        (one.name, *sorted(one.labels.values())): one.value for family in families.values() for one in family.samples
+    }
+    assert found["jumok_requests_total", "/api/translate", "200"] == 1
+    assert found["jumok_requests_total", "/api/translate", "422"] == 1
+    assert found["jumok_requests_total", "404", "other"] == 1
+    assert found["jumok_errors_total", "/api/translate"] == 1
+    assert found["jumok_queue_depth",] == 0
+    assert found["jumok_batch_items_sum",] == 2
+    assert found["jumok_request_seconds_count", "/api/translate"] == 2
+    tokenizer = Translator.load(reverser, device="cpu").trained.tokenizers.source
+    read = sum(len(tokenizer.encode(text)) - 2 for text in ("123", "45"))
+    assert found["jumok_tokens_total", "reverser", "source"] == read
+    assert found["jumok_tokens_total", "reverser", "target"] > 0
+
+
+def test_examples_of_a_folder_come_from_its_own_file(reverser, tmp_path):
+    import shutil
+
+    from jumok.serve.served import Served
+
+    folder = shutil.copytree(reverser, tmp_path / "model")
+    (folder / "examples.txt").write_text("12\n\n  34 \n", encoding="utf-8")
+    assert Served.load("one", folder, device="cpu").examples == ("12", "34")
+
+
+def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
+    page = live.get("/")
+    assert page.status == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.headers["x-content-type-options"] == "nosniff"
+    for name in ("app.js", "page.css", "attention.js", "attention.css", "icon.svg"):
+        assert live.get(f"/web/{name}").status == 200
+    assert live.get("/web/app.js", **{"If-None-Match": live.get("/web/app.js").headers["etag"]}).status == 304
+    for path in ("/web/../app.py", "/web/..%2fapp.py", "/web/%2e%2e/app.py", "/web/", "/web//etc/passwd"):
+        assert live.get(path).status == 404
+
+
+def test_a_key_is_asked_for_where_models_are_used(reverser):
+    with serving({"reverser": reverser}, key="sésame") as live:
+        assert live.get("/").status == live.get("/health").status == 200
+        for wrong in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}):
+            answer = live.post("/api/translate", {"text": "12"}, **wrong)
+            assert answer.status == 401
+            assert "X-API-Key" in answer.json["error"]
+        assert live.get("/metrics").status == live.get("/api/models").status == 401
+        assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
+    with serving({"reverser": reverser}, key="sesame") as live:
+        assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
+
+
+def test_other_sites_may_call_only_where_allowed(live, reverser):
+    asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in live.ask("OPTIONS", "/api/translate", headers=asked).headers
+    with serving({"reverser": reverser}, key="k", origins=("https://example.org",)) as open_to_one:
+        allowed = open_to_one.ask("OPTIONS", "/api/translate", headers=asked)
+        assert allowed.headers["access-control-allow-origin"] == "https://example.org"
+        other = open_to_one.ask("OPTIONS", "/api/translate", headers={**asked, "Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in other.headers

@@ -1,0 +1,107 @@
+"""Many at once, too many at once, too slow, and the end: every answer belongs to its question, and none is lost."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from serving import JSON, Live, busy, serving, until
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+def test_of_64_clients_every_one_gets_the_answer_to_its_own_question(live):
+    questions = [f"{n * 7919 % 100000}" for n in range(64)]
+
+    def client(number):
+        asked = {"text": [questions[number], str(number)], "beam": 1 + number % 3}
+        return live.post("/api/translate", asked).json["translations"]
+
+    with ThreadPoolExecutor(64) as clients:
+        answers = list(clients.map(client, range(64)))
+    translator = live.service.models["reverser"].translator
+    for beam in (1, 2, 3):
+        mine = [number for number in range(64) if 1 + number % 3 == beam]
+        expected = translator.translate([questions[number] for number in mine], beam=beam)
+        assert [answers[number][0]["source"] for number in mine] == [questions[number] for number in mine]
+        assert [answers[number][0]["text"] for number in mine] == [one.text for one in expected]
+        assert [answers[number][1]["source"] for number in mine] == [str(number) for number in mine]
+
+
+def test_what_waits_is_translated_as_one_batch(reverser):
+    with serving({"reverser": reverser}) as live:
+        with busy(live) as blocker, ThreadPoolExecutor(20) as clients:
+            asked = [clients.submit(live.post, "/api/translate", {"text": str(n)}) for n in range(20)]
+            until(lambda: live.service.batcher.depth == 20)
+            blocker.go_on.set()
+            assert all(one.result().status == 200 for one in asked)
+        text = live.get("/metrics").text
+    assert "jumok_batch_items_count 2.0" in text  # what kept it busy, and all twenty together
+    assert "jumok_batch_items_sum 21.0" in text
+
+
+def test_a_full_queue_turns_requests_away_and_recovers(reverser):
+    with serving({"reverser": reverser}, queue=4, texts=4) as live, busy(live) as blocker:
+        with ThreadPoolExecutor(4) as clients:
+            waiting = [clients.submit(live.post, "/api/translate", {"text": str(n)}) for n in range(4)]
+            until(lambda: live.service.batcher.depth == 4)
+            for path in ("/api/translate", "/api/stream", "/api/beam", "/api/attention"):
+                refused = live.post(path, {"text": "12"})
+                assert refused.status == 503
+                assert int(refused.headers["retry-after"]) >= 1
+                assert "waiting" in refused.json["error"]
+            assert live.get("/health").status == 200
+            blocker.go_on.set()
+            assert [one.result().json["translations"][0]["source"] for one in waiting] == ["0", "1", "2", "3"]
+        assert live.post("/api/translate", {"text": "12"}).json["translations"][0]["text"] == "21"
+
+
+@pytest.mark.parametrize("path", ["/api/translate", "/api/stream", "/api/beam"])
+def test_a_request_that_takes_too_long_is_given_up_and_leaves_the_queue(reverser, path):
+    with serving({"reverser": reverser}, seconds=0.2) as live, busy(live):
+        late = live.post(path, {"text": "12"})
+        assert late.status == 504
+        assert "0.2 seconds" in late.json["error"]
+        until(lambda: live.service.batcher.depth == 0)
+
+
+@pytest.mark.parametrize("path", ["/api/translate", "/api/stream"])
+def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
+    with serving({"reverser": reverser}) as live, busy(live):
+        connection = http.client.HTTPConnection("127.0.0.1", live.port)
+        connection.request("POST", path, json.dumps({"text": "12"}), JSON)
+        until(lambda: live.service.batcher.depth == 1)
+        connection.close()
+        until(lambda: live.service.batcher.depth == 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, number):
+    # Beams too wide to be quick, in batches of one: the queue is not empty when the signal comes.
+    command = [sys.executable, "-m", "jumok.cli", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "JUMOK_API_KEY": ""}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            greeting = process.stderr.readline()
+            live = Live(int(re.search(r":(\d+) ", greeting)[1]), None)
+            with ThreadPoolExecutor(12) as clients:
+                asked = [clients.submit(live.post, "/api/translate", {"text": str(n), "beam": 32}) for n in range(12)]
+                until(lambda: waiting(live) + sum(one.done() for one in asked) >= 11)  # and one is being done
+                process.send_signal(number)
+                answers = [one.result() for one in asked]
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert greeting.startswith("serving one at http://127.0.0.1:")
+    assert [one.json["translations"][0]["source"] for one in answers] == [str(n) for n in range(12)]
+
+
+def waiting(live):
+    return int(re.search(r"jumok_queue_depth (\d+)", live.get("/metrics").text)[1])

@@ -1,0 +1,56 @@
+"""Every answer to whatever a machine makes up conforms to the OpenAPI description, and none is a crash."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
+checks = pytest.importorskip("schemathesis.specs.openapi.checks")
+GenerationMode = schemathesis.GenerationMode
+
+OVERLOADED = (503, 504)
+POSTED = ["translate", "stream", "beam", "attention", "page", "align"]
+OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
+    ("GET", path) for path in ("/api/models", "/health", "/metrics")
+]
+
+
+@pytest.fixture(scope="module")
+def description(live):
+    return schemathesis.openapi.from_url(f"{live.url}/openapi.json")
+
+
+# The server runs in this process, and what it draws meanwhile is no strategy's doing.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@pytest.mark.parametrize(
+    ("method", "path", "mode"),
+    [(*operation, GenerationMode.POSITIVE) for operation in OPERATIONS]
+    + [(*operation, GenerationMode.NEGATIVE) for operation in OPERATIONS[: len(POSTED)]],
+    ids=lambda value: getattr(value, "value", value),
+)
+def test_answers_conform_to_the_description(description, method, path, mode):
+    @given(description[path][method].as_strategy(mode))
+    @settings(max_examples=15, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    def ask(case):
+        answer = case.call()
+        assert answer.status_code < 500 or answer.status_code in OVERLOADED
+        if mode is GenerationMode.NEGATIVE:
+            assert 400 <= answer.status_code < 500, case.body
+        # That n_best is at most beam, or that an empty text has no map, is more than a schema can say.
+        case.validate_response(answer, excluded_checks=[checks.positive_data_acceptance])
+
+    ask()
+
+
+def test_every_path_says_what_can_go_wrong(live):
+    described = live.get("/openapi.json").json
+    assert {(method.upper(), path) for path, methods in described["paths"].items() for method in methods} == set(
+        OPERATIONS
+    )
+    for path, methods in described["paths"].items():
+        if "post" in methods:
+            assert {"200", "400", "404", "413", "415", "422", "503", "504"} <= methods["post"]["responses"].keys(), path
+    described_text = described["components"]["schemas"]["TextRequest"]["properties"]["text"]
+    assert described_text["maxLength"] == live.service.limits.characters
+    assert "HTTPValidationError" not in json.dumps(described["paths"])

@@ -1,0 +1,303 @@
+"""The page in a real browser: what is typed is translated, what is pointed at lights up as much as the API says."""
+
+import re
+
+import pytest
+import torch
+
+from browser import chromium
+from serving import busy, serving, until
+
+expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def visit(browser, live):
+    """Open the page; at the end, nothing must have gone wrong in it and nothing been asked of anyone else."""
+    contexts, wrong, elsewhere = [], [], []
+
+    def route(request):
+        if request.request.url.startswith((live.url, "blob:", "data:")):
+            return request.continue_()
+        elsewhere.append(request.request.url)
+        return request.abort()
+
+    def open_page(width=1200, height=900, model="reverser", **options):
+        context = browser.new_context(**{"viewport": {"width": width, "height": height}, "locale": "en-US", **options})
+        contexts.append(context)
+        context.route("**/*", route)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.set_default_timeout(20_000)
+        page.goto(live.url)
+        page.wait_for_selector("#examples button")
+        page.select_option("#model", model)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert elsewhere == []
+
+
+HOUSE = "the old house"
+
+
+def looked(live):
+    """What the API says of the old house: the map, and its weights averaged over layers and heads."""
+    api = live.post("/api/attention", {"text": HOUSE, "model": "words"}).json
+    return api, torch.tensor(api["weights"]).mean((0, 1)).tolist()
+
+
+def asked(live):
+    """The texts that wait."""
+    return [ticket.item.text for ticket in live.service.batcher._waiting]
+
+
+def typed(page, text):
+    """Type a text and wait until its map is there."""
+    page.fill("#text", text)
+    page.wait_for_function(
+        """([text]) => document.querySelectorAll("#output .word").length > 0
+            && document.querySelector("#mirror").textContent.startsWith(text)
+            && document.querySelectorAll("#mirror .word").length > 0
+            && document.querySelectorAll(".jumok-cell").length > 0""",
+        arg=[text],
+    )
+
+
+def shares(page, side):
+    """The weights that the words of a side are lit up with."""
+    return page.eval_on_selector_all(f"{side} .word.lit", "words => words.map(word => Number(word.dataset.weight))")
+
+
+def colours(page):
+    """How strongly each word of the source is painted: the opacity of its background."""
+    found = page.eval_on_selector_all(
+        "#mirror .word", "words => words.map(word => getComputedStyle(word).backgroundColor)"
+    )
+    return [
+        float(re.search(r"[\d.]+(?=\)$)", colour)[0]) if "rgba" in colour or "/" in colour else 1.0 for colour in found
+    ]
+
+
+def test_what_is_typed_is_translated_and_announced(visit, live):
+    page = visit()
+    page.focus("#text")
+    page.keyboard.type("12345", delay=15)
+    expect(page.locator("#output .line")).to_have_text("54321")
+    expect(page.locator("#live")).to_have_text("Translation: 54321")
+    assert page.locator("#live").get_attribute("aria-live") == "polite"
+    page.keyboard.press("End")
+    page.keyboard.type("\n21", delay=15)
+    expect(page.locator("#output .line").nth(1)).to_have_text("12")
+    expect(page.locator("#output .line").first).to_have_text("54321")
+
+
+def test_pointing_at_a_word_lights_up_what_it_looked_at_as_much_as_the_api_says(visit, live):
+    page = visit(model="words")
+    typed(page, HOUSE)
+    api, weights = looked(live)
+    for target, word in enumerate(api["target"][:-1]):
+        page.hover(f'#output .word[data-target="{target}"]')
+        expect(page.locator(f'#output .word[data-target="{target}"]')).to_have_class(re.compile("chosen"))
+        assert page.locator(f'#output .word[data-target="{target}"]').text_content() == word
+        assert shares(page, "#mirror") == pytest.approx(weights[target][:-1], abs=1e-4)
+        page.wait_for_timeout(150)  # colours fade in
+        top = max(map(max, weights))
+        assert colours(page) == pytest.approx([0.85 * weight / top for weight in weights[target][:-1]], abs=0.02)
+        lit = page.locator(f'.jumok-cell.jumok-on[data-target="{target}"]')
+        assert lit.count() == len(api["source"])
+
+
+def test_pointing_at_a_word_of_the_source_lights_up_who_looked_at_it(visit, live):
+    page = visit(model="words")
+    typed(page, HOUSE)
+    _, weights = looked(live)
+    for source in range(3):
+        box = page.locator(f'#mirror .word[data-source="{source}"]').bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        expect(page.locator(f'#mirror .word[data-source="{source}"]')).to_have_class(re.compile("chosen"))
+        wanted = [row[source] for row in weights[:-1]]
+        assert shares(page, "#output") == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_keyboard_does_all_of_it(visit):
+    page = visit(model="words")
+    typed(page, HOUSE)
+    page.focus('#output .word[data-target="0"]')
+    assert shares(page, "#mirror")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.target") == "1"
+    expect(page.locator('#output .word[data-target="1"]')).to_have_class(re.compile("chosen"))
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    page.focus("#text")
+    page.keyboard.press("Home")  # the caret, too, points at a word
+    expect(page.locator('#mirror .word[data-source="0"]')).to_have_class(re.compile("chosen"))
+    page.focus(".tree .node")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.place").startswith("1.")
+
+
+def test_heads_and_layers_can_be_chosen(visit, live):
+    page = visit(model="words")
+    typed(page, HOUSE)
+    weights = live.post("/api/attention", {"text": HOUSE, "model": "words"}).json["weights"]
+    layers, heads = page.locator(".jumok-bar select").all()
+    layers.select_option("1")
+    heads.select_option("0")
+    page.hover('#output .word[data-target="0"]')
+    assert shares(page, "#mirror") == pytest.approx(weights[1][0][0][:-1], abs=1e-4)
+    page.mouse.move(0, 0)
+    page.locator(".jumok-thumb").first.click()  # layer 0, head 0
+    page.hover('#output .word[data-target="0"]')
+    assert shares(page, "#mirror") == pytest.approx(weights[0][0][0][:-1], abs=1e-4)
+
+
+def test_another_model_translates_anew(visit, live):
+    page = visit()
+    typed(page, "12 34")
+    page.select_option("#model", "words")
+    (found,) = live.post("/api/translate", {"text": "12 34", "model": "words"}).json["translations"]
+    expect(page.locator("#output .line")).to_have_text(found["text"])
+
+
+def test_an_example_a_hypothesis_and_the_tree(visit, live):
+    page = visit()
+    page.locator("#examples button").first.click()
+    text = page.locator("#examples button").first.text_content()
+    expect(page.locator("#text")).to_have_value(text)
+    (found,) = live.post("/api/translate", {"text": text, "beam": 5, "n_best": 5}).json["translations"]
+    best = page.locator("#best button")
+    expect(best).to_have_count(len(found["n_best"]))
+    second = found["n_best"][1]["text"]
+    best.nth(1).click()
+    expect(page.locator("#output .line")).to_have_text(second)
+    expect(page.locator("#best button").nth(1)).to_have_attribute("aria-pressed", "true")
+    page.locator("#beam").scroll_into_view_if_needed()
+    expect(page.locator(".node.end.best")).to_have_count(1)
+    steps = live.post("/api/beam", {"text": text, "beam": 5, "n_best": 5}).json["steps"]
+    last = max(at for at, step in enumerate(steps) if any(node["rank"] is not None for node in step))
+    expect(page.locator(".node")).to_have_count(sum(map(len, steps[: last + 1])))
+    page.locator(".node.end.best").hover()
+    expect(page.locator("#tree-said b")).to_have_text(found["text"])
+
+
+def test_maps_and_trees_can_be_saved(visit):
+    page = visit()
+    typed(page, "12 34")
+    for button, ending, inside in (("#map-svg", "svg", "<svg"), ("#map-html", "html", "<!doctype html>")):
+        with page.expect_download() as download:
+            page.click(button)
+        assert download.value.suggested_filename == f"12-34.{ending}"
+        assert inside in download.value.path().read_text(encoding="utf-8")
+
+
+def test_markup_in_a_text_is_only_text(visit):
+    page = visit(model="words")
+    evil = "<img src=x onerror=console.error(1)><b>"
+    typed(page, evil)
+    expect(page.locator("#mirror")).to_contain_text(evil)
+    expect(page.locator(".jumok-label").first).to_have_text("<img")
+    assert page.locator("main img, main b:not(#tree-said b)").count() == 0
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(visit):
+    page = visit(width=375, height=740, has_touch=True, is_mobile=True, model="words")
+    typed(page, "the old house dog boat tree")
+    page.locator("#beam").scroll_into_view_if_needed()
+    page.wait_for_selector(".tree svg")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.tap('#output .word[data-target="0"]')
+    assert shares(page, "#mirror")
+
+
+def test_it_speaks_korean_to_a_korean_browser_and_when_asked(visit):
+    page = visit(locale="ko-KR")
+    assert page.evaluate("document.documentElement.lang") == "ko"
+    expect(page.locator("#clear")).to_have_text("지우기")
+    typed(page, "12 34")
+    expect(page.locator("#look-title")).to_have_text("어디를 보았나")
+    expect(page.locator(".jumok-read")).to_contain_text("단어를 가리키거나")
+    page.click('[data-lang="en"]')
+    expect(page.locator("#look-title")).to_have_text("Where it looked")
+    page.reload()
+    expect(page.locator("#clear")).to_have_text("Clear")
+
+
+def test_dark_and_light_follow_the_system_and_the_button(visit):
+    page = visit(color_scheme="dark")
+    back = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(back)
+    page.click("#theme")
+    light = page.evaluate(back)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(back) == light
+
+
+def test_an_answer_to_what_is_no_longer_asked_is_dropped(visit, live):
+    page = visit()
+    with busy(live) as blocker:
+        for text in ("123", "45"):
+            page.fill("#text", text)
+            # The first one leaves the queue when the second is typed.
+            until(lambda text=text: asked(live) == [text], wait=lambda: page.wait_for_timeout(20))
+        blocker.go_on.set()
+    expect(page.locator("#output .line")).to_have_text("54")
+
+
+def test_a_link_shows_the_same_text(visit, live):
+    page = visit()
+    typed(page, "987")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    expect(page.locator("#text")).to_have_value("987")
+    expect(page.locator("#output .line")).to_have_text("789")
+
+
+def test_what_goes_wrong_is_said_kindly_and_mended(browser, live):
+    # Failed requests are errors in a browser's console, so this page is not held to an empty one.
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, locale="en-US")
+    page = context.new_page()
+    page.goto(live.url)
+    page.wait_for_selector("#examples button")
+    full = {"status": 503, "headers": {"Retry-After": "1"}, "json": {"error": "many are waiting"}}
+    page.route("**/api/stream", lambda route: route.fulfill(**full))
+    page.fill("#text", "123")
+    expect(page.locator("#notice")).to_contain_text("Many ask at once")
+    page.unroute("**/api/stream")
+    expect(page.locator("#output .line")).to_have_text("321")
+    expect(page.locator("#notice")).to_be_hidden()
+    page.route("**/api/stream", lambda route: route.abort())
+    page.fill("#text", "456")
+    expect(page.locator("#notice")).to_contain_text("does not answer")
+    page.unroute("**/api/stream")
+    expect(page.locator("#output .line")).to_have_text("654")
+    late = {"status": 504, "json": {"error": "no answer within 30 seconds"}}
+    page.route("**/api/stream", lambda route: route.fulfill(**late))
+    page.fill("#text", "789")
+    expect(page.locator("#notice")).to_contain_text("took too long")
+    context.close()
+
+
+def test_a_key_is_asked_for_once(browser, reverser):
+    with serving({"reverser": reverser}, key="sesame") as locked:
+        context = browser.new_context(locale="en-US")
+        page = context.new_page()
+        page.goto(locked.url)
+        page.fill("#key", "sesame")
+        page.click("#key-form button")
+        page.fill("#text", "123")
+        expect(page.locator("#output .line")).to_have_text("321")
+        context.close()

@@ -1,0 +1,45 @@
+"""The tiny model that comes with the package."""
+
+from commands import well
+from jumok.config import read_recipe
+from jumok.data import corpus_pairs
+from jumok.model_folder import BUNDLED
+from jumok.translator import Translator
+
+
+def test_the_bundled_model_is_small_enough_to_ship():
+    assert sum(path.stat().st_size for path in BUNDLED.iterdir()) <= 1.5e6
+
+
+def test_the_bundled_model_was_trained_by_the_committed_recipe():
+    assert read_recipe(BUNDLED / "recipe.toml") == read_recipe("recipes/bundled-en-ko.toml")
+
+
+def test_the_bundled_model_translates_values_it_never_saw():
+    pairs = list(corpus_pairs("cldr", 200, split="test"))
+    found = Translator.load(BUNDLED, device="cpu").translate([pair.source for pair in pairs])
+    right = sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True))
+    assert right >= 0.95 * len(pairs)
+
+
+def test_its_attention_crosses_as_dates_do():
+    shown = Translator.load(BUNDLED, device="cpu").translate(["Friday, December 23, 1988"])[0].attention()
+    weights = shown.weights[-1].mean(0)
+    looked = {target: shown.source[int(row.argmax())] for target, row in zip(shown.target, weights, strict=True)}
+    assert looked["1988년"] == "1988"
+    assert looked["23일"] == "23,"
+    assert looked["금요일"] == "Friday,"
+
+
+def test_translate_and_look_use_it_when_no_model_is_named():
+    found = well("translate", stdin="Friday, December 23, 1988\n")
+    assert found.out == "1988년 12월 23일 금요일\n"
+    assert "comes with jumok" in found.err
+    shown = well("look", "3 hours, 25 minutes")
+    assert shown.out.startswith("3시간 25분\n")
+    assert "25분" in shown.out.splitlines()[3]
+
+
+def test_look_reads_its_text_from_standard_input_with_and_without_a_model():
+    for model in ([], [str(BUNDLED)]):
+        assert well("look", *model, stdin="March 3, 2001\n").out.startswith("2001년 3월 3일\n")

@@ -1,0 +1,86 @@
+"""Guided alignment: the loss is the cross-entropy it says, resumes exactly, and is not there when off."""
+
+import math
+
+import pytest
+import torch
+
+from commands import RECIPE, well, write
+from jumok.config import make_recipe
+from jumok.data import Batch
+from jumok.models.one_head import OneHead
+from jumok.training.guided import Guide, guided_layer
+from jumok.training.step import halves
+from runs import assert_same_run
+
+
+def layers(*weights):
+    """Attention of [batch, target, source] weights, one layer each."""
+    return tuple(OneHead((one,)) for one in weights)
+
+
+def test_the_loss_is_the_cross_entropy_from_links_to_weights():
+    torch.manual_seed(0)
+    weights = torch.rand(2, 4, 3).softmax(-1)
+    links = torch.rand(2, 4, 3) > 0.5
+    links[0, 1] = False
+    wanted = 0.0
+    for b in range(2):
+        for t in range(4):
+            linked = [s for s in range(3) if links[b, t, s]]
+            wanted -= sum(math.log(weights[b, t, s]) for s in linked) / max(len(linked), 1)
+    guide = Guide(weight=0.3, layer=0, head=0, shift=False)
+    assert float(guide.loss(layers(weights), links)) == pytest.approx(0.3 * wanted, rel=1e-5)
+
+
+def test_shifted_the_row_that_reads_a_token_is_taught_its_links():
+    weights = torch.full((1, 3, 2), 0.5)
+    weights[0, 1] = torch.tensor([1.0, 0.0])
+    links = torch.zeros(1, 3, 2, dtype=torch.bool)
+    links[0, 0, 0] = True  # row 0 writes the token that row 1 reads
+    assert float(Guide(weight=1, layer=0, head=0, shift=True).loss(layers(weights), links)) == 0
+    assert float(Guide(weight=1, layer=0, head=0, shift=False).loss(layers(weights), links)) > 0.6
+
+
+def test_a_weight_of_zero_on_a_link_gives_a_finite_loss():
+    weights = torch.tensor([[[0.0, 1.0]]], requires_grad=True)
+    loss = Guide(weight=1, layer=0, head=None, shift=False).loss(layers(weights), torch.tensor([[[True, False]]]))
+    loss.backward()
+    assert loss.isfinite()
+    assert weights.grad.isfinite().all()
+
+
+def test_the_last_layer_but_one_is_taught_unless_told():
+    assert [guided_layer(None, count) for count in (1, 2, 6)] == [0, 0, 4]
+    assert guided_layer(3, 6) == 3
+
+
+def test_a_batch_that_is_split_splits_its_links():
+    visible = torch.tensor([[True, True, False], [True, True, True]])
+    ids, links = visible.long(), torch.arange(18).view(2, 3, 3) % 2 == 0
+    one, other = halves(Batch(ids, visible, ids, ids, visible, links))
+    assert torch.equal(one.links, links[:1, :2, :2])
+    assert torch.equal(other.links, links[1:])
+
+
+def test_a_recipe_without_guidance_has_no_guide():
+    assert Guide.of(make_recipe({"data": {"corpus": "reverse"}}).training) is None
+
+
+def test_a_guided_run_resumes_bit_for_bit(tmp_path):
+    texts = [str(number * 7919 % 10_000) for number in range(150)]
+    spaced = [" ".join(text) for text in texts]
+    write(tmp_path / "one", "".join(f"{text}\n" for text in spaced))
+    write(tmp_path / "two", "".join(f"{text[::-1]}\n" for text in spaced))
+    links = [" ".join(f"{at}-{len(text) - 1 - at}" for at in range(len(text))) for text in texts]
+    write(tmp_path / "links", "".join(f"{line}\n" for line in links))
+    recipe = RECIPE.replace('corpus = "reverse"\nsize = 2000', f'source = "{tmp_path}/one"\ntarget = "{tmp_path}/two"')
+    recipe = recipe.replace("longest = 6", f'alignments = "{tmp_path}/links"').replace('"char"', '"unigram"')
+    path = write(tmp_path / "guided.toml", recipe)
+    changes = ["tokenizer.size=15", "tokenizer.sampling=3", "filter.max_length=12", "training.metric=loss"]
+    changes += ["training.validate_every=2", "training.guided_alignment=0.5", "encoder.width=16", "decoder.width=16"]
+    settings = ["--device=cpu", *(f"--set={change}" for change in changes)]
+    well("train", path, "--out", tmp_path / "whole", *settings, "--set=training.steps=4")
+    well("train", path, "--out", tmp_path / "parts", *settings, "--set=training.steps=2")
+    well("train", path, "--out", tmp_path / "parts", *settings, "--set=training.steps=4", "--resume")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
