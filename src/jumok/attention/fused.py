@@ -57,7 +57,7 @@ def twin(score: Score, query: Tensor) -> Score:
 
 
 def run(lookup: Lookup) -> Tensor:
-    """Σ softmax(v · tanh(q + k)) value in one kernel; neither tanh(q + k) nor the weights are ever built."""
+    """Σ softmax(v · tanh(q + k)) value; tanh(q + k) is never built, and weights only of some rows at a time."""
     from jumok.attention.kernels.additive_ops import attention, flat, flat_vector
 
     assert isinstance(lookup.score, Additive)
