@@ -94,7 +94,7 @@ def _why(chosen: str, lookup: Lookup) -> str:
     if chosen == "sdpa":
         return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
     if chosen == "fused":
-        return "Triton kernels make scores from shared exponentials, some rows at a time; weights are rebuilt when asked for"
+        return "Triton kernels make scores from shared exponentials; weights are rebuilt when asked for"
     if chosen == "direct":
         return "it is computed as the equation is written, all rows at once"
     if additive_cpu.why_not(lookup.score, lookup.query) is None:
