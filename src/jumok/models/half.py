@@ -36,6 +36,11 @@ class HalfConfig(ABC):
     def width_for(self, token_width: int) -> str:
         """The setting that makes a token's vector this wide."""
 
+    @property
+    def limit(self) -> int | None:
+        """The longest sequence there can be; None where there is no such limit."""
+        return None
+
     def _one_of(self, name: str, known: tuple[str, ...]) -> None:
         if getattr(self, name) not in known:
             raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")

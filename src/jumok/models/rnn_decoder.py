@@ -81,6 +81,11 @@ class RnnDecoderConfig(RnnConfig):
         """Whether the target embedding is the source embedding."""
         return self.tied in ("embeddings", "all")
 
+    @property
+    def limit(self) -> int | None:
+        """The longest source there can be; None where there is no such limit."""
+        return self.longest if self.attention == "location" else None
+
     def _check_attention(self) -> None:
         if self.reach != "global" and not self.luong:
             raise self._not_with("reach", "attention", "a window is for dot, general, concat and location")
