@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
+
+Tied = Literal["none", "output", "embeddings", "all"]
+"""Which tables of a model are one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,22 @@ class HalfConfig(ABC):
         if isinstance(value, bool):
             return f"{self.section}.{name} = {str(value).lower()}"
         return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
+
+
+class Tying:
+    """What the `tied` of a decoder's settings means."""
+
+    tied: Tied
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the output is the target embedding."""
+        return self.tied in ("output", "all")
+
+    @property
+    def ties_source(self) -> bool:
+        """Whether the target embedding is the source embedding."""
+        return self.tied in ("embeddings", "all")
 
 
 def token_table(
