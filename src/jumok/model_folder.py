@@ -115,9 +115,18 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     trained = load_model(folders[0])
+    for folder in folders[1:]:
+        _check_same_words(folder, folders[0], trained.tokenizers)
     files = [Path(model) / WEIGHTS if Path(model).is_dir() else Path(model) for model in models]
     load_weights(trained.model, average_tensors(files), files[0])
     save_model(out, trained, scores={"averaged over": f"{len(files)} models"})
+
+
+def _check_same_words(folder: Path, first: Path, wanted: Tokenizers) -> None:
+    """Raise a ModelError unless the folder is whole and its weights stand for the same words."""
+    found = load_model(folder).tokenizers
+    if [side.pieces for side in found] != [side.pieces for side in wanted]:
+        raise ModelError(f"{folder} has another vocabulary than {first}, so their weights have no mean")
 
 
 def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:

@@ -207,6 +207,7 @@ class Trainer:
 
     def finish(self, stopped: Reason) -> Path:
         """Say why training is over, and write the final model."""
+        self.recorder.last_words(self.state)
         self.recorder.report.say(self._why(stopped))
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
