@@ -1,6 +1,7 @@
 """The tables of the documentation are the benchmarks' own numbers."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,18 @@ def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: P
     assert with_tables(page) == (
         "before\n<!-- table: race swim/ -->\n| s | jumok |\n|---|---|\n| far | 3 |\n<!-- end -->\nafter\n"
     )
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
+def test_the_readme_shows_a_demo_that_was_run(page: str):
+    """Its table by length is that of results/built_in.json, line by line."""
+    rows = json.loads((FOLDER / "built_in.json").read_text(encoding="utf-8"))["rows"]
+    measured = {(row["id"], row["system"]): row["value"] for row in rows}
+    line = re.compile(r"^ +(\d+-\d+|over \d+|all) +\d+ +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
+    shown = line.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert len(shown) > 3
+    for band, fixed, attention in shown:
+        assert float(fixed) == measured[f"demo/{band}", "jumok, fixed context"]
+        assert float(attention) == measured[f"demo/{band}", "jumok"]
+    assert measured["demo/all", "jumok"] >= 95
+    assert measured["recipe/dates", "jumok"] >= 99

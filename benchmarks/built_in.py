@@ -1,0 +1,58 @@
+"""The built-in corpora, from the program's own recipes on a CPU: the demo's two translators, dates and reversed digits.
+
+    python -m benchmarks.built_in runs/built-in      # about five minutes on two cores
+
+Every model is scored on 1,000 values that are in neither its training nor its validation text.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.results import Row, cpu, write
+from jumok.cli.training_run import run_recipe
+from jumok.config import read_recipe
+from jumok.data.corpora import corpus_pairs
+
+UNSEEN = 1000
+SYSTEMS = {"attention": "jumok", "fixed": "jumok, fixed context"}
+
+
+def measure(folder: Path) -> None:
+    rows = [*demo(folder / "demo"), *(recipe(name, folder / name) for name in ("dates", "reverse"))]
+    write("built_in", rows, device=f"{cpu()}, {torch.get_num_threads()} threads")
+
+
+def demo(folder: Path) -> list[Row]:
+    """As `jumok demo` does it."""
+    command = [sys.executable, "-m", "jumok.cli", "demo", "--json", "--out", str(folder)]
+    found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    every = {"tokens": "all", "sentences": UNSEEN, **found["exact_match"]}
+    return [
+        Row(f"demo/{band['tokens']}", system, round(band[name], 1), "% exact", f"{band['sentences']} values")
+        for band in [*found["by_length"], every]
+        for name, system in SYSTEMS.items()
+    ]
+
+
+def recipe(name: str, folder: Path) -> Row:
+    """A recipe as it stands."""
+    wanted, started = read_recipe(f"recipes/{name}.toml"), time.monotonic()
+    translator = run_recipe(wanted, folder, device="cpu", draw=False).translator
+    seconds = time.monotonic() - started
+    pairs = list(corpus_pairs(name, UNSEEN, split="test", longest=wanted.data.longest))
+    found = translator.translate([pair.source for pair in pairs])
+    right = sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True))
+    conditions = f"{UNSEEN:,} unseen values; recipes/{name}.toml, {seconds:.0f} s with its text prepared and validated"
+    return Row(f"recipe/{name}", "jumok", round(100 * right / UNSEEN, 1), "% exact", conditions)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    measure(parser.parse_args().folder)
