@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
-EVERYTHING = FOLDERS | {"config", "model_folder", "translator", "sections"}
+EVERYTHING = FOLDERS | {"config", "model_folder", "translator", "taught", "sections"}
 
 MAY_IMPORT = {
     "attention": set(),
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "config": {"models", "data", "training", "decoding", "sections"},
     "model_folder": {"config", "models", "data", "training"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
+    "taught": {"model_folder", "analysis", "training"},
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
     "__main__": {"cli"},

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 import jumok
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.page import attention_page
+from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.serve.answers import align_answer, attention_answer, model_answer, translation_answer
 from jumok.serve.messages import (
@@ -30,7 +31,7 @@ from jumok.serve.served import Served
 from jumok.serve.service import Service
 from jumok.serve.stream import first_event, stream_events
 from jumok.serve.tree import Watched
-from jumok.serve.work import Asked, Look, checked_pair
+from jumok.serve.work import Align, Asked, Look, checked_pair
 
 PROBLEMS = {
     400: "the body is not JSON",
@@ -102,8 +103,10 @@ def api_routes(service: Service) -> APIRouter:
         """Which word of a translation belongs to which word of its source, by where the model looked."""
         model = service.model(asked.model)
         service.check_texts([asked.source, asked.target])
-        (shown,) = await service.results(request, Look(model), [checked_pair(model, asked.source, asked.target)])
-        return align_answer(model, shown)
+        checked_pair(model, asked.source, asked.target)
+        pair = Pair(asked.source, asked.target)
+        (links,) = await service.results(request, Align(model), [pair])
+        return align_answer(model, pair, links)
 
     return router
 

@@ -1,4 +1,4 @@
-"""What the server's models do, each kind a function of a list: translate texts, and look where translations looked."""
+"""What the server's models do, each a function of a list: translate texts, look where translations looked, align."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import map_of_translation
+from jumok.data import Pair
+from jumok.data.links import Link
 from jumok.decoding import Node
 from jumok.errors import ArgumentError
 from jumok.serve.served import Served
@@ -48,7 +50,7 @@ class Translate:
         )
 
 
-class Pair(NamedTuple):
+class Forced(NamedTuple):
     """A source, and the ids of what is said of it."""
 
     source: str
@@ -62,11 +64,11 @@ class Look:
     model: Served
     words: bool = True
 
-    def size(self, pair: Pair) -> int:
+    def size(self, pair: Forced) -> int:
         """The tokens of both."""
         return self.model.count(pair.source) + len(pair.ids)
 
-    def __call__(self, batch: list[Pair]) -> list[AttentionMap]:
+    def __call__(self, batch: list[Forced]) -> list[AttentionMap]:
         """The map of every pair."""
         trained = self.model.translator.trained
         return [
@@ -75,7 +77,23 @@ class Look:
         ]
 
 
-def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
+@dataclass(frozen=True)
+class Align:
+    """The links between the words of texts and their translations."""
+
+    model: Served
+
+    def size(self, pair: Pair) -> int:
+        """The tokens of both."""
+        target = self.model.translator.trained.tokenizers.target
+        return self.model.count(pair.source) + len(target.encode(pair.target))
+
+    def __call__(self, pairs: list[Pair]) -> list[set[Link]]:
+        """The links of every pair."""
+        return self.model.aligner.align(pairs)
+
+
+def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
     """A pair that the model can be asked about, its target a text or the ids of its tokens."""
     trained, longest = model.translator.trained, model.translator.longest
     if not model.layers:
@@ -96,4 +114,4 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
     most = longest if limit is None else min(longest, limit - 1)
     if len(ids) > most:
         raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
-    return Pair(source, tuple(ids))
+    return Forced(source, tuple(ids))
