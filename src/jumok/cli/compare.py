@@ -211,5 +211,5 @@ def _draw(out: Path | None, picture: Callable[[], str]) -> None:
 
     if out is not None:
         with atomic_write(out) as file:
-            file.write(picture().encode())
+            file.write(picture().encode(errors="replace"))
         say(f"wrote {out}")
