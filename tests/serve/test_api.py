@@ -1,6 +1,5 @@
 """The REST interface says what the translator says."""
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,7 +15,7 @@ from jumok.data import Pair, corpus_pairs
 from jumok.model_folder import BUNDLED, load_model
 from jumok.serve.served import Served
 from jumok.translator import Translator
-from serving import serving
+from serving import events, serving
 
 TEXTS = ["12", "", "the old", "12 34"]
 
@@ -147,12 +146,6 @@ def test_the_beam_is_a_tree_that_leads_to_what_was_found(live, model):
         assert ends[rank]["score"] == pytest.approx(one["score"], abs=1e-4)
 
 
-def events(text):
-    for block in text.strip().split("\n\n"):
-        name, data = block.split("\n")
-        yield name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
-
-
 def test_a_stream_grows_and_ends_in_the_translation(live):
     answer = live.post("/api/stream", {"text": "4321"})
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -234,15 +227,14 @@ def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
 
 
 def test_a_key_is_asked_for_where_models_are_used(reverser):
-    with serving({"reverser": reverser}, key="sésame") as live:
+    with serving({"reverser": reverser}, key="sesame") as live:
         assert live.get("/").status == live.get("/health").status == 200
-        for wrong in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}):
+        for wrong in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}, {"X-API-Key": "s\xe9same"}):
             answer = live.post("/api/translate", {"text": "12"}, **wrong)
             assert answer.status == 401
             assert "X-API-Key" in answer.json["error"]
         assert live.get("/metrics").status == live.get("/api/models").status == 401
         assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
-    with serving({"reverser": reverser}, key="sesame") as live:
         assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
 
 

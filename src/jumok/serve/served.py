@@ -12,7 +12,6 @@ from jumok.analysis.alignment_choice import choose_look, usual_look
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.data import BOS, EOS, Pair
 from jumok.data.pairs import Split
-from jumok.errors import ArgumentError
 from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
 from jumok.taught import taught_look
@@ -67,20 +66,6 @@ class Served:
 def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, Served]:
     """All of them, the first one being the one that answers when none is named."""
     return {name: Served.load(name, folder, device=device) for name, folder in folders.items()}
-
-
-def named_folders(models: Sequence[str]) -> dict[str, str]:
-    """Each of `models` is a folder, or name=folder; without a name it is called as its folder is."""
-    folders: dict[str, str] = {}
-    for model in models:
-        name, _, folder = model.rpartition("=")
-        name = name or Path(folder).resolve().name
-        if not folder:
-            raise ArgumentError(f"{model!r} names no folder; write name=folder")
-        if name in folders:
-            raise ArgumentError(f"two models are called {name!r}: {folders[name]} and {folder}; write name={folder}")
-        folders[name] = folder
-    return folders
 
 
 def find_model(models: Mapping[str, Served], name: str | None) -> Served:

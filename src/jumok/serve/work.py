@@ -1,6 +1,5 @@
 """What the server's models do, each a function of a list: translate texts, look where translations looked, align."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from jumok.data.links import Link
 from jumok.decoding import Node
 from jumok.errors import ArgumentError
 from jumok.serve.served import Served
+from jumok.serve.tree import Watched
 from jumok.translator import Translation
 
 
@@ -18,8 +18,7 @@ class Asked(NamedTuple):
     """A text to translate, and who watches the search for it."""
 
     text: str
-    watch: Callable[[int, list[Node]], None] | None = None
-    """Given the number of a part of the text and what a step of its search kept."""
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,19 @@ class Translate:
     def __call__(self, batch: list[Asked]) -> list[Translation]:
         """The translation of every text."""
 
+        watched = {number: asked.watched for number, asked in enumerate(batch) if asked.watched is not None}
+        for one in watched.values():
+            one.begin()
+
         def watch(text: int, part: int, nodes: list[Node]) -> None:
-            watcher = batch[text].watch
-            if watcher is not None:
-                watcher(part, nodes)
+            if text in watched:
+                watched[text].grow(part, nodes)
 
         return self.model.translator.translate(
             [asked.text for asked in batch],
             beam=self.beam,
             n_best=self.n_best,
-            watch=watch if any(asked.watch for asked in batch) else None,
+            watch=watch if watched else None,
         )
 
 
