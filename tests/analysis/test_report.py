@@ -102,6 +102,10 @@ def test_words_that_differ_from_the_reference_are_marked():
     assert "nothing" in compared("", "the cat")
 
 
+def test_a_megabyte_of_one_word_is_shown_without_comparing_all_with_all():
+    assert compared("<b> " * 250_000, "<b> " * 250_000 + "c") == "&lt;b&gt; " * 250_000
+
+
 class Page(HTMLParser):
     """The tags, attributes and texts of a page."""
 
