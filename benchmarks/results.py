@@ -86,6 +86,8 @@ def _cell(row: dict[str, Any] | None) -> str:
     value = row["value"]
     if row["unit"] == "BLEU":
         return f"{value:.2f}"
+    if row["unit"] == "%":
+        return f"{value:.1f}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

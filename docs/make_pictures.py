@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from docs.drawing import layers, mechanism, scores, visible
+from docs.drawing import layers, mechanism, scores, speed, visible
 from docs.drawing.style import styled
 
-PICTURES = {**mechanism.PICTURES, **scores.PICTURES, **visible.PICTURES, **layers.PICTURES}
+PICTURES = {**mechanism.PICTURES, **scores.PICTURES, **visible.PICTURES, **layers.PICTURES, **speed.PICTURES}
 
 
 def make_pictures(folder: Path, ending: str = "svg") -> None:

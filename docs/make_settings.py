@@ -1,4 +1,4 @@
-"""Writes the tables of settings into docs/train.md from the dataclasses themselves: `python -m docs.make_settings`."""
+"""Writes the tables of settings into pages of docs/ from the dataclasses themselves: `python -m docs.make_settings`."""
 
 import ast
 import inspect
@@ -11,16 +11,17 @@ from textwrap import dedent
 from typing import Any
 
 from jumok.config import BY_KIND, PLAIN
+from jumok.graph_model import SECTIONS
 from jumok.sections import _toml
 
-PAGE = Path(__file__).with_name("train.md")
+PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def sections() -> dict[str, type]:
     """Every section, and every kind of those that have kinds, by the name it has on the page."""
     kinds = {f"{name}, kind = {kind}": cls for name, of_kind in BY_KIND.items() for kind, cls in of_kind.items()}
-    return {**PLAIN, **kinds}
+    return {**PLAIN, **SECTIONS, **kinds}
 
 
 def with_settings(page: str) -> str:
@@ -51,4 +52,5 @@ def docstrings(cls: type) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_settings(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(with_settings(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -83,6 +83,13 @@ def test_a_text_longer_than_the_model_has_seen_is_translated_in_parts(learned):
         found.attention()
 
 
+def test_spaces_around_a_word_that_is_too_long_are_not_translated(learned):
+    for spaces in (" ", "  ", "\u3000"):
+        (found,) = learned.translate([f"{spaces}123456123456"])
+        assert [part for part, _ in found.pieces] == ["123456", "123456"]
+        assert found.text == learned.translate(["123456123456"])[0].text
+
+
 def test_a_text_that_is_too_long_is_refused_if_it_must_not_be_split(learned):
     with pytest.raises(ArgumentError, match="text 2 has 14 tokens, more than the 8 the model was trained on"):
         learned.translate(["12", "123456 654321"], split=False)

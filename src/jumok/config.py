@@ -3,10 +3,10 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jumok.data.batches import BatchConfig
 from jumok.data.filters import FilterConfig
@@ -32,6 +32,11 @@ BY_KIND: dict[str, dict[str, type]] = {
     "encoder": {kind: family.config for kind, family in ENCODERS.items()},
     "decoder": {kind: family.config for kind, family in DECODERS.items()},
 }
+
+GRAPH_SECTIONS = frozenset({"graph", "network"})
+"""Sections that only the recipe of a graph network has."""
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +69,27 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
 
     $NAME in a path stands for a variable of the environment, unless `variables` is False: then it is what it says.
     """
+    return read_file(path, changes, lambda tables: _made(tables, variables))
+
+
+def read_file(path: str | Path, changes: Sequence[str], make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """What `make` makes of the tables of a TOML file with changes; its errors name the file, or the change at fault."""
+    tables = _changed(read_tables(path), changes)
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return make(tables)
+    except ConfigError as error:
+        raise ConfigError(f"{_blamed(str(error), changes) or path}: {error}") from None
+
+
+def is_graph_recipe(path: str | Path) -> bool:
+    """Whether a recipe is that of a graph network; it has other sections, see jumok.graph_model."""
+    return not GRAPH_SECTIONS.isdisjoint(read_tables(path))
+
+
+def read_tables(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}") from None
     except IsADirectoryError:
@@ -76,11 +100,6 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror or error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
-    tables = _changed(tables, changes)
-    try:
-        return _made(tables, variables)
-    except ConfigError as error:
-        raise ConfigError(f"{_blamed(str(error), changes) or path}: {error}") from None
 
 
 def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
@@ -92,6 +111,8 @@ def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variab
 
 
 def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
+    if not GRAPH_SECTIONS.isdisjoint(tables):
+        raise ConfigError("this is the recipe of a graph network, which has no texts")
     names = [field.name for field in fields(Recipe)]
     for name, table in tables.items():
         if name not in names and not isinstance(table, Mapping):
@@ -103,6 +124,8 @@ def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
     sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
     for name, kinds in BY_KIND.items():
         sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
+    if sections["training"].metric == "accuracy":
+        raise ConfigError('training.metric = "accuracy" is for graphs; for texts there is "exact_match"')
     return Recipe(**sections)
 
 
@@ -116,7 +139,7 @@ def _blamed(message: str, changes: Sequence[str]) -> str:
     return ""
 
 
-def write_recipe(recipe: Recipe) -> str:
+def write_recipe(recipe: Any) -> str:
     """The whole recipe as TOML, defaults included, so that a later version with other defaults reads it alike."""
     return "\n".join(write_section(getattr(recipe, field.name), field.name) for field in fields(recipe))
 
@@ -136,12 +159,14 @@ def _with_variables(table: Any, name: str) -> Any:
         return table
     paths = table.keys() if name == "data" else {"vectors"}
     return {
-        key: _expanded(value, f"{name}.{key}") if isinstance(value, str) and key in paths else value
+        key: expanded(value, f"{name}.{key}") if isinstance(value, str) and key in paths else value
         for key, value in table.items()
     }
 
 
-def _expanded(text: str, place: str) -> str:
+def expanded(text: str, place: str) -> str:
+    """A text with $NAME and ${NAME} as the environment has them."""
+
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
         if name not in os.environ:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import Recipe, read_recipe, write_recipe
+from jumok.config import Recipe, is_graph_recipe, read_recipe, write_recipe
 from jumok.data import Tokenizers
 from jumok.data.files import atomic_write, check_place
 from jumok.errors import ModelError
@@ -52,7 +52,7 @@ def save_model(
     folder, weights = Path(folder), weights_of(trained.model)
     if half:
         weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
-    _write(folder / WEIGHTS, to_bytes(weights))
+    write_file(folder / WEIGHTS, to_bytes(weights))
     describe_model(folder, trained, scores=scores)
 
 
@@ -60,27 +60,50 @@ def describe_model(folder: str | Path, trained: Trained, *, scores: Mapping[str,
     """Write everything but the weights, which are there already, and the checksums of all that must not change."""
     folder = Path(folder)
     trained.tokenizers.save(folder)
-    _write(folder / RECIPE, write_recipe(trained.recipe).encode())
-    _write(folder / README, _readme(trained, scores or {}).encode())
-    checksums = {path.name: _digest(path.read_bytes()) for path in _sealed(folder)}
-    _write(folder / CHECKSUMS, json.dumps(checksums, indent=1).encode())
+    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
+    seal(folder, _readme(trained, scores or {}))
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a folder, checked and ready to use."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
-    _existing(folder / RECIPE)
-    checksums = _checksums(folder)
-    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *checksums])
-    contents = {name: _verified(folder / name, checksums) for name in names}
+    if is_graph_model(folder):
+        raise ModelError(
+            f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
+            f"jumok look {folder} --node 0"
+        )
+    contents = read_sealed(folder)
     recipe = read_recipe(folder / RECIPE, variables=False)
     tokenizers = Tokenizers.load(folder)
     model = new_model(recipe, tokenizers)
     path = folder / WEIGHTS
     load_weights(model, from_bytes(contents[WEIGHTS], path), path)
     return Trained(model.to(device).eval(), recipe, tokenizers)
+
+
+def is_graph_model(folder: str | Path) -> bool:
+    """Whether a folder holds a graph network; jumok.graph_model loads it."""
+    try:
+        return is_graph_recipe(Path(folder) / RECIPE)
+    except ValueError:  # none, damaged, or no path at all: said where the folder is read
+        return False
+
+
+def seal(folder: Path, readme: str) -> None:
+    """Write the README, and the checksums of all files that must not change."""
+    write_file(folder / README, readme.encode())
+    checksums = {path.name: _digest(path.read_bytes()) for path in _sealed(folder)}
+    write_file(folder / CHECKSUMS, json.dumps(checksums, indent=1).encode())
+
+
+def read_sealed(folder: Path) -> dict[str, bytes]:
+    """The files of a model that must not change, by name, each found to be as it was written."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
+    _existing(folder / RECIPE)
+    checksums = _checksums(folder)
+    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *checksums])
+    return {name: _verified(folder / name, checksums) for name in names}
 
 
 def average_models(models: Sequence[str | Path], out: str | Path) -> None:
@@ -92,9 +115,18 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     trained = load_model(folders[0])
+    for folder in folders[1:]:
+        _check_same_words(folder, folders[0], trained.tokenizers)
     files = [Path(model) / WEIGHTS if Path(model).is_dir() else Path(model) for model in models]
     load_weights(trained.model, average_tensors(files), files[0])
     save_model(out, trained, scores={"averaged over": f"{len(files)} models"})
+
+
+def _check_same_words(folder: Path, first: Path, wanted: Tokenizers) -> None:
+    """Raise a ModelError unless the folder is whole and its weights stand for the same words."""
+    found = load_model(folder).tokenizers
+    if [side.pieces for side in found] != [side.pieces for side in wanted]:
+        raise ModelError(f"{folder} has another vocabulary than {first}, so their weights have no mean")
 
 
 def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
@@ -119,7 +151,8 @@ def _sealed(folder: Path) -> list[Path]:
     return [folder / WEIGHTS, folder / RECIPE, *sorted(folder.glob("tokenizer*.model"))]
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
     with atomic_write(path) as file:
         file.write(content)
 

@@ -148,20 +148,23 @@ class Translator:
         return config
 
     def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
-        encode = self.trained.tokenizers.source.encode
-        if (
-            not text.strip() or len(encode(text)) == 2
-        ):  # no more than where it begins and ends: spaces, control characters
-            return
-        parts = split_text(text, self.longest, lambda part: len(encode(part)) - 2)
+        parts = self._parts(text)
         if len(parts) > 1 and not split:
-            length = len(encode(text)) - 2
             raise ArgumentError(
-                f"text {number + first} has {length} tokens, more than the {self.longest} the model was trained on: "
-                f"{text[:40]!r}…; shorten it, or allow it to be split"
+                f"text {number + first} has {self._tokens(text)} tokens, more than the {self.longest} the model was "
+                f"trained on: {text[:40]!r}…; shorten it, or allow it to be split"
             )
         for at, part in enumerate(parts):
-            yield Job(number, at, part, encode(part)[1:])
+            yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
+
+    def _parts(self, text: str) -> list[str]:
+        """What of the text is to be translated: no parts of nothing but spaces, of which a model would make words."""
+        if not text.strip():
+            return []
+        return [part for part in split_text(text, self.longest, self._tokens) if part.strip() and self._tokens(part)]
+
+    def _tokens(self, text: str) -> int:
+        return len(self.trained.tokenizers.source.encode(text)) - 2  # without where it begins and ends
 
     def _batches(self, jobs: Sequence[Job], beam: int) -> Iterator[list[int]]:
         """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""

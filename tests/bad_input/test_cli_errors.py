@@ -88,6 +88,25 @@ def test_a_corpus_of_one_line_says_what_is_needed():
         )
 
 
+def test_validation_text_of_nothing_but_empty_lines():
+    recipe = two_files(b"a b\nb a\n", b"b a\na b\n")
+    write(Path("empty"), "\n\n")
+    said = train(recipe, "--set=data.valid_source=empty", "--set=data.valid_target=empty")
+    assert said == "no pair is left to validate on: kept 0 of 2 pairs (dropped: 2 empty)"
+
+
+@pytest.mark.parametrize(("half", "kind"), [("encoder", "transformer"), ("decoder", "transformer"), ("decoder", "rnn")])
+def test_fewer_positions_than_tokens(half, kind):
+    recipe = two_files(b"a b\nb a\n", b"b a\na b\n")
+    setting = "positions=learned" if kind == "transformer" else "attention=location"
+    said = train(recipe, f"--set={half}.kind={kind}", f"--set={half}.{setting}", f"--set={half}.longest=256")
+    assert said == (
+        f"{half}.longest = 256 positions are too few for filter.max_length = 256 tokens and their end; "
+        f"set {half}.longest = 257 or filter.max_length = 255"
+    )
+    assert not os.path.exists("run")
+
+
 def test_a_file_that_is_not_there():
     write_recipe("")
     said = train('[data]\nsource = "recipe.tmol"\ntarget = "x"\n')
@@ -306,6 +325,24 @@ def test_a_model_that_lacks_its_tokenizer_in_the_checksums(model):
     (model / "checksums.json").write_text(json.dumps(digests))
     damage(model / "tokenizer.model", "tampered")
     assert "tokenizer.model" in refused("translate", model)
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_an_average_with_a_tampered_model(model, reverser, name):
+    damage(model / name, "tampered")
+    assert name in refused("average", reverser, model, "--out", "mean")
+    assert not os.path.exists("mean")
+
+
+def test_an_average_of_models_with_other_words(reverser):
+    write(
+        Path("letters.tsv"), "".join(f"{one}{other}\t{other}{one}\n" for one in "abcdefghij" for other in "abcdefghij")
+    )
+    data = "--set=data.corpus=", "--set=data.pairs=letters.tsv"
+    well("train", write_recipe(RECIPE), "--out", "letters", "--device", "cpu", *BRIEFLY, *data)
+    assert refused("average", reverser, "letters", "--out", "mean") == (
+        f"letters has another vocabulary than {reverser}, so their weights have no mean"
+    )
 
 
 def test_an_average_of_no_model_folder(model):

@@ -278,6 +278,15 @@ def test_training_that_only_ever_skips_gives_up_and_says_what_to_change(tmp_path
     assert [record["loss"] for record in read_metrics(tmp_path / "run/metrics.jsonl")] == [None, None]
 
 
+def test_steps_skipped_after_the_last_line_of_metrics_are_said_in_the_end(tmp_path):
+    model, report = TinyModel(), Remarks()
+    model.decoder.norm.weight.register_hook(lambda gradient: gradient * float("nan"))
+    run(tmp_path / "run", replace(CONFIG, steps=3, validate_every=1000, log_every=50), model=model, report=report)
+    assert report.said[0].startswith(
+        "step 3: 3 steps since the last line were skipped because their gradients were not"
+    )
+
+
 def test_an_empty_corpus_is_an_error_not_an_endless_loop(tmp_path):
     with pytest.raises(DataError, match="epoch 0 of the training data has no batches; is the corpus empty"):
         train(TinyModel(), TinyBatches(steps=0), CONFIG, folder=tmp_path / "run", validate=validate)

@@ -68,6 +68,12 @@ def test_n_best_are_sorted_distinct_and_tab_separated(reverser):
         assert scores == sorted(scores, reverse=True)
 
 
+def test_empty_lines_stay_empty_lines_among_lists_too(reverser):
+    first, second, third = well("translate", reverser, "--n-best", 2, stdin="12\n \n3\n").out.splitlines()
+    assert second == ""
+    assert len(first.split("\t")) == len(third.split("\t")) == 4
+
+
 def test_a_list_longer_than_the_beam_widens_it_here_and_in_python(reverser):
     found = well("translate", reverser, "--n-best", 7, stdin="123\n").out.split("\t")
     assert len(found) == 14
@@ -108,4 +114,5 @@ def test_attention_maps_are_drawn_in_the_form_asked_for(reverser, tmp_path, kind
 
 def test_options_of_the_search_are_heard(reverser):
     assert len(well("translate", reverser, "--max-length", 2, stdin="123456\n").out.strip()) <= 2
+    assert len(well("translate", reverser, "--min-length", 6, stdin="12\n").out.strip()) >= 5  # a space is a token, too
     assert well("translate", reverser, "--beam", 1, stdin="12\n").code == 0

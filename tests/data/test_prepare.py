@@ -1,3 +1,4 @@
+import io
 import os
 
 import pytest
@@ -76,6 +77,19 @@ def test_a_built_in_corpus_needs_no_file(tmp_path):
     prepared = prepare(tmp_path, DataConfig(corpus="dates", size=300, valid_size=20), SMALL)
     assert len(prepared.valid) == len(prepared.valid_pairs) == 20
     assert prepared.report.read == 300
+
+
+def test_standard_input_is_copied_piece_by_piece(tmp_path, monkeypatch):
+    class Pipe(io.BytesIO):
+        def read(self, size=-1):
+            assert size is not None
+            assert 0 < size <= 1 << 24, "all of it at once may not fit in memory"
+            return super().read(size)
+
+    text = "".join(f"the old {letter}\t{letter} old\n" for letter in 40 * "abcdefgh")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pipe(text.encode())))
+    prepare(tmp_path, DataConfig(pairs="-"), TokenizerConfig(kind="char"))
+    assert (tmp_path / "standard-input.tsv").read_text() == text
 
 
 @pytest.mark.parametrize(("kind", "sampling"), [("unigram", 50.0), ("bpe", 0.2)])

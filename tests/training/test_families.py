@@ -20,6 +20,7 @@ TRANSFORMER = {"width": 8, "heads": 2, "hidden": 16, "layers": 2, "dropout": 0.2
 RNN_DECODERS = {
     "fixed context": {"attention": "none"},
     "fixed context, lstm": {"attention": "none", "cell": "lstm", "layers": 2},
+    "fixed context, plain cell": {"attention": "none", "cell": "rnn"},
     "bahdanau": {"attention": "additive"},
     "coverage": {"attention": "additive", "coverage": True},
     "copying": {"attention": "additive", "copy": True},

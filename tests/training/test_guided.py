@@ -10,7 +10,7 @@ from jumok.config import make_recipe
 from jumok.data import Batch
 from jumok.models.one_head import OneHead
 from jumok.training.guided import Guide, guided_layer
-from jumok.training.step import halves
+from jumok.training.task import SEQUENCES
 from runs import assert_same_run
 
 
@@ -58,7 +58,7 @@ def test_the_last_layer_but_one_is_taught_unless_told():
 def test_a_batch_that_is_split_splits_its_links():
     visible = torch.tensor([[True, True, False], [True, True, True]])
     ids, links = visible.long(), torch.arange(18).view(2, 3, 3) % 2 == 0
-    one, other = halves(Batch(ids, visible, ids, ids, visible, links))
+    one, other = SEQUENCES.halves(Batch(ids, visible, ids, ids, visible, links))
     assert torch.equal(one.links, links[:1, :2, :2])
     assert torch.equal(other.links, links[1:])
 

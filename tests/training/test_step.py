@@ -9,7 +9,8 @@ from jumok.errors import TrainingError
 from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training import TrainingConfig
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
-from jumok.training.step import cut, gradients, halves, train_step
+from jumok.training.step import gradients, train_step
+from jumok.training.task import SEQUENCES, cut
 from tiny import TinyBatches, TinyModel
 
 CONFIG = TrainingConfig(clip=0.0)
@@ -51,7 +52,7 @@ def test_accumulated_gradients_are_those_of_one_big_batch(penalised):
 
 def test_halves_have_all_sentences_and_no_padding_they_do_not_need():
     batch = TinyBatches(sentences=7).batch(0, 0)
-    first, second = halves(batch)
+    first, second = SEQUENCES.halves(batch)
     assert (len(first.source), len(second.source)) == (3, 4)
     for half in (first, second):
         assert half.source_visible.any(0).all()

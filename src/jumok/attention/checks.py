@@ -61,13 +61,13 @@ def check_parameters(score: Score, query: Tensor) -> None:
 
 def leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
     """The axes before [time, dim], broadcast over all tensors and the score's own parameters."""
-    leads = {name: tuple(tensor.shape[:-2]) for name, tensor in tensors.items()}
+    leads = [(name, tuple(tensor.shape[:-2])) for name, tensor in tensors.items()]
     for name, own in score.own_axes.items():
         parameter = getattr(score, name)
         if isinstance(parameter, Tensor):
-            leads[f"{name} of {score}"] = tuple(parameter.shape[: parameter.dim() - own])
+            leads.append((name, tuple(parameter.shape[: parameter.dim() - own])))
     try:
-        return tuple(torch.broadcast_shapes(*leads.values()))  # type: ignore[no-untyped-call]
+        return tuple(torch.broadcast_shapes(*(lead for _, lead in leads)))  # type: ignore[no-untyped-call]
     except RuntimeError:
-        seen = ", ".join(f"{name} {list(lead)}" for name, lead in leads.items())
+        seen = ", ".join(f"{name if name in tensors else f'{name} of {score}'} {list(lead)}" for name, lead in leads)
         raise ArgumentError(f"the leading axes do not broadcast: {seen}") from None

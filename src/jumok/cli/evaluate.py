@@ -34,13 +34,20 @@ def evaluate(
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals."""
+    """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals.
+
+    Of a graph model: its accuracy on the test nodes; --save writes the class found for every node.
+    """
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
     from jumok.data.files import check_place
     from jumok.errors import ArgumentError
+    from jumok.model_folder import is_graph_model
 
+    if model is not None and is_graph_model(model):
+        _evaluate_graph(model, save, device, json)
+        return
     names = _checked(metrics, tokenize)
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
@@ -69,6 +76,18 @@ def evaluate(
     if report is not None:
         _report(report, task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
+
+
+def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
+    from jumok.cli.graph_run import evaluate_graph
+
+    found = evaluate_graph(model, device=device, save=save)
+    if json:
+        print_json(found)
+        return
+    interval = f"{found['low']:.1f} - {found['high']:.1f}"
+    row = ["accuracy", f"{found['accuracy']:.1f}", interval, f"{found['items']:,}"]
+    print_table(["score", "value", "95% interval", "items"], [row])
 
 
 def _checked(metrics: str, tokenize: str) -> list[str]:

@@ -28,15 +28,24 @@ def look(
     grid: Annotated[bool, Option(help="Draw every layer and head by itself in pictures, not their average.")] = False,
     tokens: Annotated[bool, Option(help="Show the model's own tokens instead of words.")] = False,
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    node: Annotated[str | None, Option(help="For a graph model: the node to look at, by its number or name.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="The translation and all weights as JSON.")] = False,
 ) -> None:
-    """Translate a text and show where each word looked, averaged over layers and heads unless some are chosen."""
+    """Translate a text and show where each word looked, averaged over layers and heads unless some are chosen.
+
+    Of a graph model, --node shows whom a node looked at.
+    """
     from jumok.analysis.saving import check_kind
+    from jumok.cli.look_graph import look_graph
+    from jumok.model_folder import is_graph_model
     from jumok.translator import Translator
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
+    if node is not None or (model is not None and is_graph_model(model)):
+        look_graph(model, node, layer=layer or [], heads=head or [], out=out or [], device=device, json=json)
+        return
     folder, text = _model_and_text(model, text)
     found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
     shown = found.pop("attention").select(layer=layer or None, head=head or None)

@@ -18,11 +18,27 @@ def train(
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
     from jumok.cli.training_run import run_recipe
-    from jumok.config import read_recipe
+    from jumok.config import is_graph_recipe, read_recipe
 
     folder = out or Path("runs") / recipe.stem
+    if is_graph_recipe(recipe):
+        _train_graph(recipe, folder, set_ or [], resume=resume, device=device, json=json)
+        return
     found = run_recipe(read_recipe(recipe, set_ or []), folder, resume=resume, device=device)
     if json:
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
     else:
         say(f"the model is in {folder}; use it: jumok translate {folder} < input.txt > output.txt")
+
+
+def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
+    from jumok.cli.graph_run import run_graph_recipe
+    from jumok.graph_model import read_graph_recipe
+
+    found = run_graph_recipe(read_graph_recipe(recipe, changes), folder, resume=resume, device=device)
+    if json:
+        print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
+        return
+    if "test accuracy" in found.scores:
+        say(f"accuracy on the test nodes: {found.scores['test accuracy']:.1f}%")
+    say(f"the model is in {folder}; use it: jumok evaluate {folder}, jumok look {folder} --node 0")

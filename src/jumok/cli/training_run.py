@@ -15,6 +15,7 @@ from jumok.data.files import check_place
 from jumok.data.prepare import is_outdated, kept_input
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
+from jumok.models.half import HalfConfig
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
@@ -97,6 +98,7 @@ def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], 
     if not (resume and will_go_on(folder, recipe.training, settings)):
         for half in (recipe.encoder, recipe.decoder):
             check_vectors(half)
+            _check_room(half, recipe.filter.max_length)
         return False
     if is_outdated(folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
         raise ConfigError(
@@ -104,6 +106,15 @@ def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], 
             f"put them back, train into another folder, or, if they are only newer copies, delete {folder / 'data'}"
         )
     return True
+
+
+def _check_room(half: HalfConfig, longest: int) -> None:
+    """A pair that is not filtered out must find its positions, or training would end at the first that does not."""
+    if half.limit is not None and half.limit <= longest:
+        raise ConfigError(
+            f"{half.section}.longest = {half.limit} positions are too few for filter.max_length = {longest} tokens and "
+            f"their end; set {half.section}.longest = {longest + 1} or filter.max_length = {half.limit - 1}"
+        )
 
 
 def make_validator(trained: Trained, prepared: Prepared) -> Callable[[nn.Module], dict[str, float]]:

@@ -16,6 +16,7 @@ def translate(
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
     length_penalty: Annotated[float | None, Option(help="0 favours short outputs, 1 is neutral.")] = None,
+    min_length: Annotated[int | None, Option(min=0, help="Fewest tokens of an output.")] = None,
     max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
@@ -34,7 +35,8 @@ def translate(
         check_place(attention)
     _check_format(format)
     translator = Translator.load(named_or_bundled(model), device=device)
-    given = {"beam": beam, "length_penalty": length_penalty, "max_length": max_length, "no_repeat": no_repeat}
+    lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+    given = {"beam": beam, "no_repeat": no_repeat, **lengths}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
     lines = read_lines(source)
@@ -52,7 +54,7 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
     if json:
         found = [{"text": one.text, "score": round(one.score, 4)} for one in best]
         print_json({"source": translation.source, **found[0], **({"n_best": found} if n_best > 1 else {})})
-    elif n_best > 1:
+    elif n_best > 1 and translation.pieces:  # an empty line stays one
         print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
     else:
         print(translation.text, flush=True)

@@ -65,6 +65,10 @@ class Batch(NamedTuple):
         """The same batch on another device."""
         return self.each(lambda part: part.to(device, non_blocking=True))
 
+    def pinned(self) -> "Batch":
+        """The same batch in memory that a GPU can read while it computes."""
+        return self.each(lambda part: part.pin_memory())
+
 
 class BatchPlan:
     """Which sentences make up each step, from their lengths alone.

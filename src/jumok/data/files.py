@@ -79,7 +79,7 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
@@ -109,7 +109,8 @@ def bare_suffix(path: str | Path) -> str:
     return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk."""
     if os.name == "posix":  # elsewhere a folder cannot be opened, and the rename is on disk already
         handle = os.open(folder, os.O_RDONLY)
         try:

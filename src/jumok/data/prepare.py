@@ -1,5 +1,6 @@
 """From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -184,12 +185,11 @@ def prepare(
         say("tokenising the training text")
         rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
-    valid_pairs = [pair for pair in data.validation() if pair.source.strip() and pair.target.strip()]
+    held_out = list(data.validation())
     valid = open_store(folder / "valid.store", made_from)
     if valid is None:
-        everything = FilterConfig(max_length=2**31, duplicates=False)
-        rows = ((pair, None) for pair in valid_pairs)
-        valid = _write(folder / "valid.store", rows, tokenizers, everything, made_from)
+        valid = _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
+    valid_pairs = [pair for pair in held_out if pair.source.strip() and pair.target.strip()]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
 
@@ -205,11 +205,11 @@ def _keep_input(folder: Path, data: DataConfig) -> DataConfig:
     if not key:
         return data
     waiting = sys.stdin is not None and not sys.stdin.isatty()
-    text = sys.stdin.buffer.read() if waiting else b""
-    if not text:
-        raise DataError(f"data.{key} is standard input, but nothing comes from there; pipe text in, or name a file")
     with atomic_write(path) as file:
-        file.write(text)
+        if waiting:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)  # it may be larger than memory
+        if not file.tell():
+            raise DataError(f"data.{key} is standard input, but nothing comes from there; pipe text in, or name a file")
     return _with_file(data, key, path)
 
 
@@ -282,6 +282,7 @@ def _write(
     config: FilterConfig,
     fingerprint: str,
     *,
+    purpose: str = "learn from",
     guided: bool = False,
 ) -> Store:
     """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
@@ -294,11 +295,28 @@ def _write(
             if rules.keeps(pair, len(row[0]) - 2, len(row[1]) - 2):
                 yield row if links is None else [*row, _flat(links, pair, tokenizers)]
         if not rules.report.kept:
-            raise DataError(f"no pair is left to learn from: {rules.report}")
+            raise DataError(f"no pair is left to {purpose}: {rules.report}")
         note["filter"] = asdict(rules.report)
 
     size = max(*(side.size for side in tokenizers), WORDS if guided else 0)
     return write_store(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
+
+
+def _write_valid(
+    path: Path,
+    pairs: list[Pair],
+    tokenizers: Tokenizers,
+    filters: FilterConfig,
+    fingerprint: str,
+    say: Callable[[str], None],
+) -> Store:
+    """The pairs whose loss is validated: none longer than those learnt from, for a model may have no more positions."""
+    no_longer = FilterConfig(max_length=filters.max_length, duplicates=False)
+    rows: Iterator[tuple[Pair, None]] = ((pair, None) for pair in pairs)
+    valid = _write(path, rows, tokenizers, no_longer, fingerprint, purpose="validate on")
+    if longer := valid.note["filter"]["dropped"]["too long"]:
+        say(f"the loss of {longer:,} of {len(pairs):,} validation pairs is not counted: longer than filter.max_length")
+    return valid
 
 
 def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:

@@ -17,12 +17,12 @@ def check_input(name: str, x: Any, axes: str, layer: nn.Linear) -> None:
     check_kind(name, x, layer.weight)
 
 
-def check_kind(name: str, x: Tensor, weight: Any) -> None:
+def check_kind(name: str, x: Any, weight: Any) -> None:
     """Of the type of the layer's weights, unless autocast sees to that, and on their device."""
     if not isinstance(weight, Tensor):  # a quantised layer takes what it takes
         return
     if x.device != weight.device:
         raise ArgumentError(f"{name} is on {x.device} but the layer is on {weight.device}; move one of them")
-    cast = torch.is_autocast_enabled(x.device.type) and x.is_floating_point()
+    cast = torch.is_autocast_enabled(x.device.type) and x.dtype.is_floating_point
     if x.dtype != weight.dtype and not cast:
         raise ArgumentError(f"{name} is {x.dtype} but the layer is {weight.dtype}; use {name}.to({weight.dtype})")

@@ -1,12 +1,13 @@
 """Graph attention: every node looks at its neighbours, as in Velickovic et al. (2018) or Brody et al. (2022).
 
-Both layers take `x` [node, in_width], `edge_index` [2, edge] whose rows are source and target, and optionally
-`edge_features` [edge, edge_width], and give back `GraphAttended(values, weights)`:
+Both layers take `x` [node, in_width] (or `SparseRows`, where most of it is zero), `edge_index` [2, edge] whose rows are
+source and target, and optionally `edge_features` [edge, edge_width], and give back `GraphAttended(values, weights)`:
 
     out.values           [node, out_width]
     out.weights()        α [edge, head], row e belonging to edge_index[:, e], before dropout
     out.weights.loops()  α [node, head] of the self-loops that were added
 
+While training, `dropout` drops weights α and `value_dropout` parts of the values they mix, scores being made of all.
 With `self_loops` every node also sees itself. A node whose loop is already among the edges keeps that one, with its own
 features; elsewhere a loop is added, its features the mean of the node's incoming edges (zeros when there are none).
 PyTorch Geometric instead throws given loops away and adds its own; the two agree on edges without loops.
@@ -15,6 +16,7 @@ PyTorch Geometric instead throws given loops away and adds its own; the two agre
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -27,6 +29,7 @@ from jumok.attention.edges import (
 )
 from jumok.errors import ArgumentError
 from jumok.layers.checks import check_kind
+from jumok.layers.sparse_rows import SparseRows, linear
 
 __all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2"]
 
@@ -47,13 +50,15 @@ class GraphAttention(nn.Module):
         edge_width: int | None = None,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
+        value_dropout: float = 0.0,
         self_loops: bool = True,
         bias: bool = True,
     ) -> None:
         super().__init__()
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.dropout, self.self_loops = negative_slope, _probability(dropout), self_loops
+        self.negative_slope, self.self_loops = negative_slope, self_loops
+        self.dropout, self.value_dropout = _probability(dropout), _probability(value_dropout)
 
         self.to_values = _glorot_linear(in_width, heads * self.head_dim, bias=False)
         self.source_vector = _glorot(heads, self.head_dim)
@@ -64,14 +69,14 @@ class GraphAttention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "node in_width"],
+        x: Float[Tensor, "node in_width"] | SparseRows,
         edge_index: Int[Tensor, "2 edge"],
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
-        graph = _graph(edge_index, edge_features, len(x), self.self_loops)
-        values = self.to_values(x).view(-1, self.heads, self.head_dim)
+        graph = _graph(edge_index, edge_features, x.shape[0], self.self_loops)
+        values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
         source, target = (torch.einsum("nhd,hd->nh", values, v) for v in (self.source_vector, self.target_vector))
         scores = static_edge_scores(
             source, target, graph.edge_index, self._edge_scores(graph.features), slope=self.negative_slope
@@ -103,6 +108,7 @@ class GraphAttentionV2(nn.Module):
         edge_width: int | None = None,
         negative_slope: float = 0.2,
         dropout: float = 0.0,
+        value_dropout: float = 0.0,
         self_loops: bool = True,
         bias: bool = True,
         share_weights: bool = False,
@@ -110,7 +116,8 @@ class GraphAttentionV2(nn.Module):
         super().__init__()
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.dropout, self.self_loops = negative_slope, _probability(dropout), self_loops
+        self.negative_slope, self.self_loops = negative_slope, self_loops
+        self.dropout, self.value_dropout = _probability(dropout), _probability(value_dropout)
 
         width = heads * self.head_dim
         self.to_source = _glorot_linear(in_width, width, bias=bias)
@@ -121,16 +128,16 @@ class GraphAttentionV2(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "node in_width"],
+        x: Float[Tensor, "node in_width"] | SparseRows,
         edge_index: Int[Tensor, "2 edge"],
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_source.weight)
-        graph = _graph(edge_index, edge_features, len(x), self.self_loops)
-        source = self.to_source(x).view(-1, self.heads, self.head_dim)
+        graph = _graph(edge_index, edge_features, x.shape[0], self.self_loops)
+        source = linear(x, self.to_source.weight, self.to_source.bias).view(-1, self.heads, self.head_dim)
         shared = self.to_target is self.to_source
-        target = source if shared else self.to_target(x).view(-1, self.heads, self.head_dim)
+        target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
         projection = None if self.to_edges is None else self.to_edges.weight.view(self.heads, self.head_dim, -1)
         scores = dynamic_edge_scores(
             source, target, self.vector, graph.edge_index, graph.features, projection, slope=self.negative_slope
@@ -173,6 +180,8 @@ def _mix(layer: GraphAttention | GraphAttentionV2, scores: Tensor, values: Tenso
     if graph.hidden is not None:
         scores = scores.masked_fill(graph.hidden[:, None], -torch.inf)
     dropout = layer.dropout if layer.training else 0.0
+    if layer.value_dropout and layer.training:
+        values = F.dropout(values, layer.value_dropout)
     mixed, weights = attend_edges(scores, values, graph.edge_index, len(values), dropout=dropout)
     out = mixed.flatten(1) if layer.concat else mixed.mean(1)
     if layer.bias is not None:
@@ -215,7 +224,7 @@ def _glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
 
 
 def _check_graph(
-    x: Tensor,
+    x: Tensor | SparseRows,
     edge_index: Tensor,
     edge_features: Tensor | None,
     in_width: int,
@@ -223,9 +232,10 @@ def _check_graph(
     weight: Tensor,
 ) -> None:
     for name, given in (("x", x), ("edge_index", edge_index), ("edge_features", edge_features)):
-        if not isinstance(given, Tensor) and not (given is None and name == "edge_features"):
+        fits = given is None if name == "edge_features" else name == "x" and isinstance(given, SparseRows)
+        if not isinstance(given, Tensor) and not fits:
             raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}")
-    if x.ndim != 2 or x.shape[1] != in_width:
+    if len(x.shape) != 2 or x.shape[1] != in_width:
         raise ArgumentError(f"x is {list(x.shape)}; wanted [node, in_width] with in_width = {in_width}")
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         hint = "; transpose it" if edge_index.ndim == 2 and edge_index.shape[1] == 2 else ""
@@ -238,7 +248,7 @@ def _check_graph(
     _check_features(edge_features, edge_index, edge_width)
     if edge_features is not None:
         check_kind("edge_features", edge_features, weight)
-    _check_range(edge_index, len(x))
+    _check_range(edge_index, x.shape[0])
 
 
 def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Whole models, tensors in and tensors out: kernel regression, the soft database, encoders and decoders.
+"""Whole models, tensors in and tensors out: kernel regression, the soft database, encoders, decoders, graph networks.
 
 Each is imported when first asked for, since some need optional packages.
 """
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jumok.models.build import build_model
+    from jumok.models.gat import GatConfig, GraphAttentionNetwork, GraphPrediction
     from jumok.models.kernel_regression import KernelRegressor
     from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
     from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
@@ -21,6 +22,9 @@ __all__ = [
     "Decoder",
     "Encoder",
     "Encoding",
+    "GatConfig",
+    "GraphAttentionNetwork",
+    "GraphPrediction",
     "KernelRegressor",
     "Prediction",
     "RnnDecoder",
@@ -42,6 +46,9 @@ _HOME = {
     "Decoder": "seq2seq",
     "Encoder": "seq2seq",
     "Encoding": "seq2seq",
+    "GatConfig": "gat",
+    "GraphAttentionNetwork": "gat",
+    "GraphPrediction": "gat",
     "KernelRegressor": "kernel_regression",
     "Prediction": "seq2seq",
     "RnnDecoder": "rnn_decoder",

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
+
+Tied = Literal["none", "output", "embeddings", "all"]
+"""Which tables of a model are one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +39,11 @@ class HalfConfig(ABC):
     def width_for(self, token_width: int) -> str:
         """The setting that makes a token's vector this wide."""
 
+    @property
+    def limit(self) -> int | None:
+        """The longest sequence there can be; None where there is no such limit."""
+        return None
+
     def _one_of(self, name: str, known: tuple[str, ...]) -> None:
         if getattr(self, name) not in known:
             raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
@@ -45,6 +53,22 @@ class HalfConfig(ABC):
         if isinstance(value, bool):
             return f"{self.section}.{name} = {str(value).lower()}"
         return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
+
+
+class Tying:
+    """What the `tied` of a decoder's settings means."""
+
+    tied: Tied
+
+    @property
+    def ties_output(self) -> bool:
+        """Whether the output is the target embedding."""
+        return self.tied in ("output", "all")
+
+    @property
+    def ties_source(self) -> bool:
+        """Whether the target embedding is the source embedding."""
+        return self.tied in ("embeddings", "all")
 
 
 def token_table(

@@ -11,7 +11,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
 from jumok.models.copying import Copying, log_mixture
-from jumok.models.half import token_table
+from jumok.models.half import Tied, Tying, token_table
 from jumok.models.one_head import OneHead
 from jumok.models.rnn import RnnConfig
 from jumok.models.rnn_attention import AfterStep, BeforeStep, Carried, FixedContext, Look, Opened, Seen
@@ -19,11 +19,10 @@ from jumok.models.seq2seq import BeamState, Copied, Decoder, Encoding, Hidden, P
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location"]
 Reach = Literal["global", "local-m", "local-p"]
-Tied = Literal["none", "output", "embeddings", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnDecoderConfig(RnnConfig):
+class RnnDecoderConfig(Tying, RnnConfig):
     """The section [decoder] of a recipe, with kind = "rnn"."""
 
     section: ClassVar[str] = "decoder"
@@ -72,14 +71,9 @@ class RnnDecoderConfig(RnnConfig):
         return self.width if self.luong else self.embedding if self.readout is None else self.readout
 
     @property
-    def ties_output(self) -> bool:
-        """Whether the output is the target embedding."""
-        return self.tied in ("output", "all")
-
-    @property
-    def ties_source(self) -> bool:
-        """Whether the target embedding is the source embedding."""
-        return self.tied in ("embeddings", "all")
+    def limit(self) -> int | None:
+        """The longest source there can be; None where there is no such limit."""
+        return self.longest if self.attention == "location" else None
 
     def _check_attention(self) -> None:
         if self.reach != "global" and not self.luong:
@@ -210,7 +204,7 @@ class RnnDecoder(Decoder):
 
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, RnnState]:
         """A step up to the hidden states [sentence, beam, width]; its weights are [sentence, 1, beam, source]."""
-        state = _checked(state, tokens)
+        state = RnnState.checked(state, tokens)
         words = self.dropout(self.embedding(tokens))
         stepper = self.recurrence.stepper()
         gates = stepper.input_gates(words)
@@ -267,12 +261,3 @@ def _table(embedding: TokenEmbedding, config: RnnDecoderConfig) -> nn.Parameter:
             f'{config.embedding}; set {config.section}.tied = "none"'
         )
     return embedding.table
-
-
-def _checked(state: State, tokens: Tensor) -> RnnState:
-    if not isinstance(state, RnnState):
-        raise ArgumentError(f"state must come from this decoder's start or step, but it is a {type(state).__name__}")
-    wanted = [state.sentences, state.beam]
-    if list(tokens.shape) != wanted:
-        raise ArgumentError(f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state")
-    return state

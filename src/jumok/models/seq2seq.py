@@ -4,11 +4,13 @@ Any encoder goes with any decoder, because all that passes between them is an `E
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from jumok.errors import ArgumentError
 
 
 class Encoding(NamedTuple):
@@ -92,11 +94,28 @@ class State(ABC):
         """Only these sentences go on; the others have finished."""
 
 
+Kind = TypeVar("Kind", bound="BeamState")
+
+
 class BeamState(State):
     """A state that can pick sentences, and hypotheses by number: b of sentence n is n · beam + b."""
 
     sentences: int
     beam: int
+
+    @classmethod
+    def checked(cls: type[Kind], state: State, tokens: Tensor) -> Kind:
+        """The state as one of this kind, if it is one and there is a token for each of its hypotheses."""
+        if not isinstance(state, cls):
+            raise ArgumentError(
+                f"state must come from this decoder's start or step, but it is a {type(state).__name__}"
+            )
+        wanted = [state.sentences, state.beam]
+        if list(tokens.shape) != wanted:
+            raise ArgumentError(
+                f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state"
+            )
+        return state
 
     def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "BeamState":
         """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,15 +11,14 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer_layer import DecoderLayer
+from jumok.models.half import Tied, Tying
 from jumok.models.seq2seq import BeamState, Decoder, Encoding, Hidden, Prediction, State
 from jumok.models.transformer import PlacedTokens, TransformerConfig, initialise
 from jumok.models.transformer_encoder import keys_seen
 
-Tied = Literal["none", "output", "embeddings", "all"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerDecoderConfig(TransformerConfig):
+class TransformerDecoderConfig(Tying, TransformerConfig):
     """The section [decoder] of a recipe, with kind = "transformer"."""
 
     section: ClassVar[str] = "decoder"
@@ -35,16 +34,6 @@ class TransformerDecoderConfig(TransformerConfig):
                 f"{self._said('tied')} needs embeddings as wide as the states, but {self._said('positions')} leaves "
                 f'them {self.token_width} of {self._said("width")}; set {self.section}.tied = "none" or "embeddings"'
             )
-
-    @property
-    def ties_output(self) -> bool:
-        """Whether the output is the target embedding."""
-        return self.tied in ("output", "all")
-
-    @property
-    def ties_source(self) -> bool:
-        """Whether the target embedding is the source embedding."""
-        return self.tied in ("embeddings", "all")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +144,7 @@ class TransformerDecoder(Decoder):
 
         The weights of self-attention are [sentence · beam, head, 1, length].
         """
-        state = _checked(state, tokens)
+        state = TransformerState.checked(state, tokens)
         x = self.tokens(tokens.reshape(-1, 1), start=state.length).view(*tokens.shape, self.width)
         own, cross = [], []
         for layer, cache, memory in zip(self._layers, state.caches, state.memories, strict=True):
@@ -180,12 +169,3 @@ class TransformerDecoder(Decoder):
                 f'{self.width} wide; set {self.config.section}.tied = "none"'
             )
         return embedding.table
-
-
-def _checked(state: State, tokens: Tensor) -> TransformerState:
-    if not isinstance(state, TransformerState):
-        raise ArgumentError(f"state must come from this decoder's start or step, but it is a {type(state).__name__}")
-    wanted = [state.sentences, state.beam]
-    if list(tokens.shape) != wanted:
-        raise ArgumentError(f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state")
-    return state

@@ -9,6 +9,7 @@ from jumok.training.metrics import read_metrics
 from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
 from jumok.training.schedule import learning_rate
 from jumok.training.state import TrainingState
+from jumok.training.task import Task
 
 __all__ = [
     "BarReport",
@@ -16,6 +17,7 @@ __all__ = [
     "LineReport",
     "Loss",
     "Report",
+    "Task",
     "TrainingConfig",
     "TrainingResult",
     "TrainingState",

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from jumok.data.files import sync_folder
 from jumok.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -48,9 +49,9 @@ def write_checkpoint(folder: Path, step: int, parts: dict[str, Callable[[], byte
             writing.mkdir(parents=True)
             files = {name: _write(writing / name, make()) for name, make in parts.items()}
             _write(writing / MANIFEST, json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
-            _sync(writing)
+            sync_folder(writing)
             _put(writing, path)
-            _sync(folder)
+            sync_folder(folder)
     finally:
         shutil.rmtree(writing, ignore_errors=True)
     return path
@@ -107,15 +108,6 @@ def _write(path: Path, content: bytes) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     return {"bytes": len(content), "sha256": sha256(content).hexdigest()}
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _manifest(path: Path) -> dict[str, dict[str, Any]]:

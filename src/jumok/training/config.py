@@ -7,7 +7,7 @@ from jumok.errors import ConfigError
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
-Metric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
+Metric = Literal["bleu", "chrf", "loss", "exact_match", "wer", "accuracy"]
 
 LOWER_IS_BETTER: frozenset[Metric] = frozenset({"loss", "wer"})
 
@@ -43,7 +43,10 @@ class TrainingConfig:
     validate_every: int = 500
     """Steps between validations."""
     metric: Metric = "chrf"
-    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer"."""
+    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
+
+    For graphs "accuracy" or "loss".
+    """
     patience: int = 10
     """Stop after this many validations without a better score; 0 never does."""
     save_every: int = 0

@@ -26,6 +26,7 @@ from jumok.training.snapshot import MODEL, save_snapshot
 from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
+from jumok.training.task import SEQUENCES, Task
 
 Validator = Callable[[nn.Module], dict[str, float]]
 Reason = Literal["steps", "minutes", "patience", "interrupted"]
@@ -52,20 +53,22 @@ def train(
     data: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
+    task: Task[Any] = SEQUENCES,
 ) -> TrainingResult:
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and in the end model.safetensors.
 
     `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
     `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
     the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
-    with metrics.jsonl after validations.
+    with metrics.jsonl after validations. `task` says how a batch becomes a loss.
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
     with ExitStack() as stack:
         make_folder(Path(folder), resume=resume)
         stack.enter_context(only_here(Path(folder)))
-        trainer = Trainer(model, config, Path(folder), report, validate, Origin(data, settings or {}), resume=resume)
+        origin = Origin(data, settings or {})
+        trainer = Trainer(model, config, Path(folder), report, validate, origin, task, resume=resume)
         stack.callback(trainer.recorder.close)
         state = trainer.state
         position = Position(state.epoch, state.index)
@@ -74,6 +77,7 @@ def train(
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         stop = stack.enter_context(StopRequest())
         stack.callback(report.end)
+        report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
         stopped = trainer.run(reader, stop, draw)
         with stop.at_once():
@@ -92,10 +96,11 @@ class Trainer:
         report: Report,
         validate: Validator | None,
         origin: Origin,
+        task: Task[Any],
         *,
         resume: bool,
     ) -> None:
-        self.model, self.config, self.folder, self.origin = model, config, folder, origin
+        self.model, self.config, self.folder, self.origin, self.task = model, config, folder, origin, task
         device = next(model.parameters()).device
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
@@ -129,9 +134,8 @@ class Trainer:
         number, found = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        outcome = train_step(
-            self.model, self.optimiser, found.batches, config, step=number, say=self.recorder.report.say
-        )
+        say = self.recorder.report.say
+        outcome = train_step(self.model, self.optimiser, found.batches, config, step=number, say=say, task=self.task)
         if self.average is not None:
             self.average.update(self.model, number)
         state.step, (state.epoch, state.index) = number, found.after
@@ -203,6 +207,7 @@ class Trainer:
 
     def finish(self, stopped: Reason) -> Path:
         """Say why training is over, and write the final model."""
+        self.recorder.last_words(self.state)
         self.recorder.report.say(self._why(stopped))
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []

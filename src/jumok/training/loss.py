@@ -15,11 +15,11 @@ from jumok.training.guided import Guide
 
 @runtime_checkable
 class BatchSource(Protocol):
-    """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`."""
+    """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`. What a batch is, a `Task` knows."""
 
     def steps(self, epoch: int) -> int: ...
 
-    def batch(self, epoch: int, step: int) -> Batch: ...
+    def batch(self, epoch: int, step: int) -> Any: ...
 
 
 class Places(NamedTuple):

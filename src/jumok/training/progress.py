@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 class Report:
     """Is told what happens while training; this one keeps it to itself."""
 
+    unit = "tok"
+    """What the task counts."""
+
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Training starts after `step`; `seconds` of its `minutes` are used up."""
 
@@ -47,7 +50,7 @@ class LineReport(Report):
         if "validation" in record:
             self.say(f"{place}  validation: {scores(record)}")
         else:
-            self.say(f"{place}  {numbers(record)}  {clock(self._left.after(record['step']))} left")
+            self.say(f"{place}  {numbers(record, self.unit)}  {clock(self._left.after(record['step']))} left")
 
 
 class BarReport(Report):
@@ -89,7 +92,7 @@ class BarReport(Report):
             self._fields["validation"] = last_score(record)
             self.say(f"step {record['step']}: {scores(record)}")
         else:
-            self._fields["numbers"] = numbers(record)
+            self._fields["numbers"] = numbers(record, self.unit)
 
     def say(self, message: str) -> None:
         """Print the sentence above the bar."""
@@ -141,9 +144,9 @@ class TimeLeft:
         return min(max(by_steps, 1 - (self._deadline - time.monotonic()) / self._limit), 1.0)
 
 
-def numbers(record: Record) -> str:
+def numbers(record: Record, unit: str = "tok") -> str:
     """Loss, pace and what else of a record is worth the room."""
-    text = f"loss {record['loss']:.3f}  {pace(record['tokens_per_second'])} tok/s"
+    text = f"loss {record['loss']:.3f}  {pace(record['tokens_per_second'])} {unit}/s"
     return text + (f"  {record['skipped']} skipped" if record["skipped"] else "")
 
 

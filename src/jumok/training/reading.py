@@ -1,9 +1,8 @@
 """The batches of every step, read by a thread while the step before is computed."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jumok.data import Batch
 from jumok.errors import DataError
 from jumok.training.loss import BatchSource
 
@@ -18,7 +17,7 @@ class Position(NamedTuple):
 class StepBatches(NamedTuple):
     """The batches of one step, and where the next begins."""
 
-    batches: list[Batch]
+    batches: list[Any]
     after: Position
 
 
@@ -28,7 +27,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
     From `pinned` memory they can be copied to a GPU while it computes.
     """
     epoch, number = position
-    batches: list[Batch] = []
+    batches: list[Any] = []
     while len(batches) < count:
         if number >= (steps := source.steps(epoch)):
             if steps == 0:
@@ -36,7 +35,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
             epoch, number = epoch + 1, 0
             continue
         batch = source.batch(epoch, number)
-        batches.append(batch.each(lambda part: part.pin_memory()) if pinned else batch)
+        batches.append(batch.pinned() if pinned else batch)
         number += 1
     return StepBatches(batches, Position(epoch, number))
 

@@ -58,7 +58,16 @@ class Recorder:
         }
         self._tokens, self._seconds = 0, 0.0
         self._write(record)
+        if found.skipped_in_a_row >= HOPELESS:
+            raise TrainingError(
+                f"the gradients of the last {found.skipped_in_a_row} steps were not finite, so nothing is learned any "
+                f"more; {ADVICE}, and train into another folder"
+            )
         self._say_skipped(state, found)
+
+    def last_words(self, state: TrainingState) -> None:
+        """Say what the steps after the last line would leave unsaid."""
+        self._say_skipped(state, self._sums.read())
 
     def validation(self, state: TrainingState, scores: dict[str, float], *, best: bool) -> None:
         """Write the scores of a validation."""
@@ -86,11 +95,6 @@ class Recorder:
         self.report.record(record)
 
     def _say_skipped(self, state: TrainingState, found: Summary) -> None:
-        if found.skipped_in_a_row >= HOPELESS:
-            raise TrainingError(
-                f"the gradients of the last {found.skipped_in_a_row} steps were not finite, so nothing is learned any "
-                f"more; {ADVICE}, and train into another folder"
-            )
         if found.skipped_now:
             self.report.say(
                 f"step {state.step}: {found.skipped_now} steps since the last line were skipped because their "

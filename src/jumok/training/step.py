@@ -3,19 +3,17 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from jumok.data import Batch
 from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
-from jumok.training.guided import Guide
-from jumok.training.loss import Places, batch_loss
 from jumok.training.optimiser import update
+from jumok.training.task import SEQUENCES, Task
 
 
 class StepOutcome(NamedTuple):
@@ -35,26 +33,27 @@ class StepOutcome(NamedTuple):
 def train_step(
     model: nn.Module,
     optimiser: AdamW,
-    batches: Sequence[Batch],
+    batches: Sequence[Any],
     config: TrainingConfig,
     *,
     step: int,
     say: Callable[[str], None],
+    task: Task[Any] = SEQUENCES,
 ) -> StepOutcome:
-    """Update the weights once by the mean gradient over all tokens of `batches`.
+    """Update the weights once by the mean gradient over all tokens, or whatever the task counts, of `batches`.
 
     What dropout draws depends on (config.seed, step) alone, not on what was drawn before.
     """
     pieces, splits = list(batches), 0
     while True:
-        found = gradients(model, optimiser, pieces, config, step)
+        found = gradients(model, optimiser, pieces, config, step, task)
         if found.failed is None:
             break
         # Out here nothing holds on to the failed piece's tensors any more.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        say(f"step {step}: out of memory with a batch of {_size(pieces[found.failed])}; splitting it in two")
-        pieces[found.failed : found.failed + 1] = halves(pieces[found.failed])
+        say(f"step {step}: out of memory with a batch of {task.size(pieces[found.failed])}; splitting it in two")
+        pieces[found.failed : found.failed + 1] = task.halves(pieces[found.failed])
         splits += 1
     try:
         norm, skipped = update(optimiser, clip=config.clip)
@@ -75,7 +74,12 @@ class Gradients(NamedTuple):
 
 
 def gradients(
-    model: nn.Module, optimiser: AdamW, pieces: Sequence[Batch], config: TrainingConfig, step: int
+    model: nn.Module,
+    optimiser: AdamW,
+    pieces: Sequence[Any],
+    config: TrainingConfig,
+    step: int,
+    task: Task[Any] = SEQUENCES,
 ) -> Gradients:
     """Fill in the mean gradient over all tokens.
 
@@ -83,16 +87,13 @@ def gradients(
     """
     optimiser.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
-    found = [Places.of(piece) for piece in pieces]
-    tokens = max(sum(len(places.at) for places in found), 1)
-    surprise, guide = torch.zeros((), device=device), Guide.of(config)
-    for number, (piece, places) in enumerate(zip(pieces, found, strict=True)):
+    tokens = max(sum(task.items(piece) for piece in pieces), 1)
+    surprise = torch.zeros((), device=device)
+    for number, piece in enumerate(pieces):
         draw_from(seed_of(config.seed, step, number), device)
         try:
             with autocast(config, device):
-                loss = batch_loss(
-                    model, piece.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide
-                )
+                loss = task.loss(model, piece, device, config)
             (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
             if not _out_of_memory(error):
@@ -117,31 +118,6 @@ def draw_from(seed: int, device: torch.device) -> None:
         torch.mps.manual_seed(seed)
 
 
-def halves(batch: Batch) -> list[Batch]:
-    """The two halves of a batch, each without the padding only the other needed."""
-    count = len(batch.source)
-    if count < 2:
-        raise TrainingError(
-            f"out of memory with a single sentence ({_size(batch)}); train a smaller model, or leave out the longest "
-            "sentences with a lower data.filter.max_length"
-        )
-    return [cut(batch, 0, count // 2), cut(batch, count // 2, count)]
-
-
-def cut(batch: Batch, start: int, end: int) -> Batch:
-    """Some sentences of a batch, without the padding only the others needed."""
-    rows = batch.each(lambda part: part[start:end])
-    source, target = _longest(rows.source_visible), _longest(rows.target_visible)
-    return Batch(
-        rows.source[:, :source],
-        rows.source_visible[:, :source],
-        rows.target_in[:, :target],
-        rows.target_out[:, :target],
-        rows.target_visible[:, :target],
-        None if rows.links is None else rows.links[:, :target, :source],
-    )
-
-
 def autocast(config: TrainingConfig, device: torch.device) -> AbstractContextManager[object]:
     """The precision that matrices are multiplied in."""
     if config.precision == "bf16" and device.type not in ("cuda", "cpu"):
@@ -160,12 +136,3 @@ def _has_bf16() -> bool:
 def _out_of_memory(error: RuntimeError) -> bool:
     # The CPU's allocator has no exception of its own.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _size(batch: Batch) -> str:
-    sentences, source = batch.source.shape
-    return f"{sentences} sentences, {source} source and {batch.target_in.shape[1]} target tokens long"
-
-
-def _longest(visible: Bool[Tensor, "batch time"]) -> int:
-    return int(visible.any(0).sum())

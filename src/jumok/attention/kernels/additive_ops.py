@@ -1,0 +1,188 @@
+"""Fused additive attention as operators of PyTorch: autograd, torch.compile and CUDA graphs take them as they are.
+
+The compiler is given operators; without it the same functions run through torch.autograd.Function, which spares a call
+the operators' own work, as much as that of a small problem's kernels. Importing this module imports Triton.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from jumok.attention.additive_scores import Additive
+from jumok.attention.kernels import additive_backward, additive_fused
+from jumok.attention.kernels.additive_fused import Reach
+from jumok.attention.kernels.additive_tiles import LOG2E
+
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("jumok::additive_attention", mutates_args=())
+def additive_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    v: Tensor,
+    first: Tensor | None,
+    beyond: Tensor | None,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Σ softmax(v · tanh(q + k)) value for [batch, time, dim], v [batch or 1, dim]; and the log-sum-exp."""
+    return _forward(query, key, value, v, first, beyond, mask, seed, dropout)
+
+
+@additive_attention.register_fake
+def _attention_shapes(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, first: Any, beyond: Any, mask: Any, seed: Any, dropout: float
+) -> tuple[Tensor, Tensor]:
+    out = query.new_empty(*query.shape[:2], value.shape[2])
+    return out, query.new_empty(2, *query.shape[:2], dtype=torch.float32)
+
+
+@torch.library.custom_op("jumok::additive_attention_backward", mutates_args=())
+def additive_attention_backward(
+    d_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    first: Tensor | None,
+    beyond: Tensor | None,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> Four:
+    """The gradients of query, key, value and v."""
+    return _backward(d_out, query, key, value, v, first, beyond, mask, seed, out, lse, dropout)
+
+
+@additive_attention_backward.register_fake
+def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *_: Any) -> Four:
+    return _like(query), _like(key), _like(value), _like(v)
+
+
+@torch.library.custom_op("jumok::additive_scores", mutates_args=())
+def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """v · tanh(q + k) of every query with every key, [batch, query, key]."""
+    scorer = additive_fused.Scorer(query, key, v)
+    scores = scorer.scores(slice(0, query.shape[0]), slice(0, query.shape[1]))[:, :, : key.shape[1]]
+    natural: Tensor = scores / LOG2E.value
+    return natural.to(query.dtype)
+
+
+@additive_scores.register_fake
+def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    return query.new_empty(*query.shape[:2], key.shape[1])
+
+
+@torch.library.custom_op("jumok::additive_scores_backward", mutates_args=())
+def additive_scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    """The gradients of query, key and v."""
+    found = additive_backward.scores_backward(d_scores, query, key, v)
+    return found.query.to(query.dtype), found.key.to(key.dtype), found.v.to(v.dtype)
+
+
+@additive_scores_backward.register_fake
+def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    return _like(query), _like(key), _like(v)
+
+
+def attention(*arguments: Any) -> Tensor:
+    """The first result of `additive_attention`, the quicker way."""
+    if torch.compiler.is_compiling():
+        mixed: Tensor = additive_attention(*arguments)[0]
+        return mixed
+    mixed, _ = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*arguments)
+        _keep_attention(ctx, arguments, output)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return (*_backward(d_out, *ctx.saved_tensors, ctx.dropout), None, None, None, None, None)
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    first, beyond, mask, seed, dropout = others
+    with torch.autocast(query.device.type, enabled=False):
+        return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+
+
+def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
+    first, beyond, mask, seed, out, lse, dropout = others
+    with torch.autocast(query.device.type, enabled=False):
+        found = additive_backward.backward(
+            d_out, query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
+        )
+    assert found.value is not None
+    return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, dropout = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.dropout = dropout
+    ctx.mark_non_differentiable(output[1])
+
+
+def _attention_gradients(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
+    found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
+    return (*found, None, None, None, None, None)
+
+
+def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
+    query, key, v = additive_scores_backward(d_scores, *ctx.saved_tensors)
+    return query, key, v
+
+
+additive_attention.register_autograd(_attention_gradients, setup_context=_keep_attention)
+additive_scores.register_autograd(_score_gradients, setup_context=_keep_scores)
+
+
+class AdditiveFused(Additive):
+    """v · tanh(q + k), the same numbers as `Additive`, for weights on demand."""
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        """The score of every query with every key."""
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+        scores: Tensor = additive_scores(flat(query, lead), flat(key, lead), flat_vector(self.v, lead))
+        return scores.reshape(*lead, *scores.shape[-2:])
+
+    def planes(self, query: Tensor) -> int:
+        """Nothing larger than the scores is built."""
+        return 1
+
+
+def flat(tensor: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch time dim"]:
+    """[*lead, time, dim] with one leading axis, broadcast."""
+    return tensor.expand(*lead, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:])
+
+
+def flat_vector(v: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch dim"]:
+    """v of the whole batch, [1, dim], or of each entry."""
+    return v[None] if v.dim() == 1 else v.expand(*lead, v.shape[-1]).reshape(-1, v.shape[-1])

@@ -1,0 +1,121 @@
+"""A whole training run on a graph: from a recipe to a trained model folder, and its accuracy on the test nodes."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from jumok.analysis.graph_scores import Accuracy, accuracy
+from jumok.cli.output import progress
+from jumok.data.files import check_place
+from jumok.data.graph_store import prepare_graph
+from jumok.data.graphs import Graph
+from jumok.errors import DataError
+from jumok.graph_model import GraphRecipe, TrainedGraph, describe_graph_model, load_graph_model, new_network
+from jumok.models.gat import GraphAttentionNetwork
+from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
+from jumok.training.loop import train
+from jumok.training.progress import Report, report_to_stderr
+from jumok.training.resume import check_folder, will_go_on
+from jumok.translator import find_device
+
+
+class GraphRun(NamedTuple):
+    """What a run gave."""
+
+    trained: TrainedGraph
+    graph: Graph
+    stopped: str
+    scores: dict[str, float]
+    """Of the best validation, and the accuracy on the test items where there are any."""
+
+
+def run_graph_recipe(
+    recipe: GraphRecipe,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    report: Report | None = None,
+    graph: Graph | None = None,
+) -> GraphRun:
+    """Put the graph in order, unless it is given, train on it, and write the model folder."""
+    folder, report = Path(folder), report or report_to_stderr()
+    where, settings = find_device(device), decisive(recipe)
+    check_place(folder)
+    check_folder(folder, resume=resume)
+    if resume:
+        will_go_on(folder, recipe.training, settings)
+    graph = graph or prepare_graph(folder / "data", recipe.graph, say=report.say)
+    report.say(str(graph))
+    model = new_network(recipe, graph).to(where)
+    held_out = batches_of(recipe, graph, graph.valid, device=where)
+    result = train(
+        model,
+        GraphBatches(
+            graph,
+            graph.train,
+            recipe.sampling,
+            layers=recipe.network.layers,
+            seed=recipe.training.seed,
+            device=where,
+        ),
+        recipe.training,
+        folder=folder,
+        validate=(lambda found: held_out_scores(found, held_out)) if len(graph.valid) else None,  # type: ignore[arg-type]
+        report=report,
+        resume=resume,
+        data=graph.fingerprint,
+        settings=settings,
+        task=GraphTask(),
+    )
+    trained = TrainedGraph(model, recipe)
+    scores = {f"validation {name}": value for name, value in (result.state.best_scores or {}).items()}
+    if len(graph.test):
+        scores["test accuracy"] = accuracy_on_test(trained, graph).value
+    describe_graph_model(folder, trained, graph, scores={name: f"{value:.4g}" for name, value in scores.items()})
+    return GraphRun(trained, graph, result.stopped, scores)
+
+
+def decisive(recipe: GraphRecipe) -> dict[str, dict[str, Any]]:
+    """The settings that a resumed run must share with the one before, but for what files are called."""
+    graph = {name: value for name, value in asdict(recipe.graph).items() if name not in ("path", "nodes", "edges")}
+    return {"graph": graph, "network": asdict(recipe.network), "sampling": asdict(recipe.sampling)}
+
+
+def batches_of(
+    recipe: GraphRecipe, graph: Graph, items: np.ndarray, *, device: torch.device | str = "cpu"
+) -> GraphBatches:
+    """Some items, to be looked at rather than learnt from."""
+    return GraphBatches(graph, items, recipe.sampling, layers=recipe.network.layers, training=False, device=device)
+
+
+def accuracy_on_test(trained: TrainedGraph, graph: Graph) -> Accuracy:
+    """How many test items get their right class."""
+    return accuracy(classes_of(trained.model, trained.recipe, graph, graph.test), np.asarray(graph.labels[graph.test]))
+
+
+def classes_of(model: GraphAttentionNetwork, recipe: GraphRecipe, graph: Graph, items: np.ndarray) -> np.ndarray:
+    """The class found for each of some items."""
+    device = next(model.parameters()).device
+    batches = batches_of(recipe, graph, items, device=device)
+    logits = predictions(model, batches, watch=lambda steps: progress(steps, "classifying", "batches", len(steps)))
+    found: np.ndarray = logits.argmax(-1).cpu().numpy()
+    return found
+
+
+def evaluate_graph(folder: str | Path, *, device: str = "auto", save: Path | None = None) -> dict[str, Any]:
+    """The accuracy of a model folder on its test items; `save` gets the class found for every item, one a line."""
+    from jumok.data.files import atomic_write
+
+    trained, graph = load_graph_model(folder, find_device(device))
+    if not len(graph.test):
+        raise DataError(f"the graph of {folder} has no test nodes; set graph.shares, or a test mask in the data")
+    found = accuracy_on_test(trained, graph)
+    if save is not None:
+        classes = classes_of(trained.model, trained.recipe, graph, np.arange(len(graph.labels)))
+        with atomic_write(save) as file:
+            file.write("".join(f"{graph.class_name(int(one))}\n" for one in classes).encode())
+    return {"accuracy": found.value, "low": found.low, "high": found.high, "items": found.items}

@@ -1,0 +1,266 @@
+"""Graphs as people keep them: .npz, folders of .npy, tables of nodes and edges, PyTorch Geometric's `Data`."""
+
+import csv
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jumok.data.files import bare_suffix, read_lines
+from jumok.data.graphs import SPLITS, GraphConfig, RawGraph, SparseTable
+from jumok.errors import DataError
+
+ALIASES = {
+    "edges": ("edges", "edge_index"),
+    "features": ("features", "x", "feat"),
+    "labels": ("labels", "y", "label"),
+    "edge_features": ("edge_features", "edge_attr"),
+    "graph": ("graph", "batch"),
+    "train": ("train_mask",),
+    "valid": ("val_mask", "valid_mask"),
+    "test": ("test_mask",),
+}
+"""What arrays may be called, the first being our own name."""
+SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
+
+
+def read_graph(config: GraphConfig) -> RawGraph:
+    """The graph a recipe names."""
+    if config.built_in:
+        from jumok.data.planted import planted_graph
+
+        return planted_graph(config.size, seed=config.seed).graph
+    if config.nodes:
+        return read_tables(config.nodes, config.edges)
+    path = Path(config.path)
+    if path.is_dir():
+        return from_arrays(_folder(path), str(path))
+    if path.suffix == ".pt":
+        return from_arrays(_torch_file(path), str(path))
+    return from_arrays(_npz(path), str(path))
+
+
+def state_of(config: GraphConfig) -> list[tuple[str, int, int]]:
+    """Size and time of every file of a graph, by which a change is noticed."""
+    paths = [Path(path) for path in (config.path, config.nodes, config.edges) if path]
+    files = [file for path in paths for file in (sorted(path.glob("*.npy")) if path.is_dir() else [path])]
+    return [(str(file), *_stat(file)) for file in files]
+
+
+def from_pyg(data: Any) -> RawGraph:
+    """A graph from a `torch_geometric.data.Data`, or anything with such attributes."""
+    arrays = {}
+    for name in {alias for aliases in ALIASES.values() for alias in aliases}:
+        value = getattr(data, name, None)
+        if value is not None:
+            arrays[name] = _numpy(value, name)
+    return from_arrays(arrays, "the Data object")
+
+
+def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
+    """A graph from arrays by their names."""
+    found: dict[str, Any] = {
+        name: next((arrays[alias] for alias in aliases if alias in arrays), None) for name, aliases in ALIASES.items()
+    }
+    if SPARSE[0] in arrays:
+        found["features"] = _sparse(arrays, origin)
+    for name in ("features", "labels", "edges"):
+        if found[name] is None:
+            wanted = " or ".join(ALIASES[name])
+            raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays)) or 'nothing'}")
+    labels = found["labels"]
+    return RawGraph(
+        edges=_two_rows(found["edges"], origin),
+        features=found["features"],
+        labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
+        masks={name: found[name] for name in SPLITS if found[name] is not None},
+        edge_features=found["edge_features"],
+        graph=found["graph"],
+        class_names=[str(name) for name in arrays.get("class_names", ())],
+        names=[str(name) for name in arrays.get("names", ())],
+        origin=origin,
+    )
+
+
+def read_tables(nodes: str, edges: str) -> RawGraph:
+    """A graph from a table of nodes (`label`, perhaps `id` and `split`, all else features) and one of edges."""
+    rows = list(_rows(nodes))
+    if len(rows) < 2:
+        raise DataError(f"{nodes} is empty: it needs a header and a row for every node")
+    head, rows = rows[0], rows[1:]
+    if "label" not in head:
+        raise DataError(f"{nodes} has no column `label`; its columns are {', '.join(head)}")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(head):
+            raise DataError(f"{nodes}, line {number}: {len(row)} columns, but the header has {len(head)}")
+    column = {name: [row[at] for row in rows] for at, name in enumerate(head)}
+    names = column.get("id", [])
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise DataError(f"{nodes}: two nodes have the id {twice!r}")
+    labels, class_names = _classes(column["label"])
+    return RawGraph(
+        edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
+        features=_numbers(nodes, [name for name in head if name not in ("id", "label", "split")], column),
+        labels=labels,
+        masks=_masks(nodes, column["split"]) if "split" in column else {},
+        names=names,
+        class_names=class_names,
+        origin=nodes,
+    )
+
+
+def _rows(path: str) -> Iterator[list[str]]:
+    lines = (line for line in read_lines(path) if line.strip())
+    return csv.reader(lines, delimiter="\t" if bare_suffix(path) == ".tsv" else ",", skipinitialspace=True)
+
+
+def _classes(column: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Numbers for the names of classes, in their order; an empty cell is a node without label."""
+    known = sorted({name for name in column if name}, key=lambda name: (not name.isdigit(), name.zfill(12), name))
+    number = {name: at for at, name in enumerate(known)} | {"": -1}
+    return np.array([number[name] for name in column], np.int64), known
+
+
+def _masks(path: str, column: list[str]) -> dict[str, np.ndarray]:
+    column = [{"val": "valid", "validation": "valid"}.get(name, name) for name in column]
+    for number, name in enumerate(column, start=2):
+        if name not in (*SPLITS, ""):
+            raise DataError(f"{path}, line {number}: split is {name!r}; wanted train, valid, test or nothing")
+    return {split: np.array([name == split for name in column]) for split in SPLITS}
+
+
+def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.ndarray:
+    if not names:
+        raise DataError(f"{path} has no features: no column beside id, label and split")
+    table = np.empty((len(column[names[0]]), len(names)), np.float32)
+    for at, name in enumerate(names):
+        for row, text in enumerate(column[name]):
+            try:
+                table[row, at] = float(text)
+            except ValueError:
+                raise DataError(f"{path}, line {row + 2}: {name} is {text!r}; wanted a number") from None
+    return table
+
+
+def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
+    found: list[tuple[int, int]] = []
+    for number, row in enumerate(_rows(path), start=1):
+        if len(row) < 2:
+            raise DataError(f"{path}, line {number}: wanted two columns, source and target")
+        try:
+            source, target = (names[cell] if names else int(cell) for cell in row[:2])
+        except (KeyError, ValueError) as error:
+            if number == 1:  # a header
+                continue
+            known = f"which is no id of a node, such as {next(iter(names))!r}" if names else "wanted numbers of nodes"
+            raise DataError(f"{path}, line {number}: an edge with {_said(error, row)}; {known}") from None
+        if not (0 <= source < nodes and 0 <= target < nodes):
+            raise DataError(
+                f"{path}, line {number}: edge from {source} to {target}, but nodes are 0 to {nodes - 1}, counted from 0"
+            )
+        found.append((source, target))
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _said(error: Exception, row: list[str]) -> str:
+    return repr(error.args[0]) if isinstance(error, KeyError) else " and ".join(map(repr, row[:2]))
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is not a whole .npz file of plain arrays ({error})") from None
+
+
+def _folder(path: Path) -> dict[str, Any]:
+    arrays = {}
+    for file in sorted(path.glob("*.npy")):
+        try:
+            arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{file} is not a whole .npy file of a plain array ({error})") from None
+    return arrays
+
+
+def _torch_file(path: Path) -> dict[str, Any]:
+    """The tensors of a file that torch.save wrote; loading it runs no code."""
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(_pyg_classes()):
+            found = torch.load(path, weights_only=True, map_location="cpu")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except Exception as error:  # whatever a damaged or unsafe pickle raises
+        first = str(error).splitlines()[0][:150] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path} cannot be read safely ({first}); save it by torch.save(data.to_dict(), path)"
+        ) from None
+    found = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else {}
+    return {name: _numpy(value, name) for name, value in found.items() if hasattr(value, "numpy")}
+
+
+def _pyg_classes() -> list[Any]:
+    try:
+        from torch_geometric.data import Data
+        from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+        from torch_geometric.data.storage import GlobalStorage
+    except ImportError:
+        return []
+    return [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+
+
+def _numpy(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    if not hasattr(value, "detach"):
+        raise DataError(f"{name} is {type(value).__name__}; wanted a tensor or an array")
+    dense = value.to_dense() if value.layout is not _strided() else value
+    array: np.ndarray = dense.detach().cpu().numpy()
+    return array
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
+
+
+def _sparse(arrays: Mapping[str, Any], origin: str) -> SparseTable:
+    missing = [name for name in SPARSE if name not in arrays]
+    if missing:
+        raise DataError(
+            f"{origin} has {SPARSE[0]} but no {missing[0]}; sparse features need all of {', '.join(SPARSE)}"
+        )
+    values, columns, starts, shape = (arrays[name] for name in SPARSE)
+    if len(starts) != int(shape[0]) + 1 or int(starts[-1]) != len(values) or len(columns) != len(values):
+        raise DataError(
+            f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, for {int(shape[0])} nodes, "
+            f"{len(columns)} columns and {len(values)} values"
+        )
+    return SparseTable(starts=starts, columns=columns, values=values, width=int(shape[1]))
+
+
+def _two_rows(edges: np.ndarray, origin: str) -> np.ndarray:
+    if edges.ndim == 2 and edges.shape[0] != 2 and edges.shape[1] == 2:
+        return edges.T
+    if edges.size == 0:
+        return np.zeros((2, 0), np.int64)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise DataError(f"{origin}: edges are {list(edges.shape)}; wanted [2, edge] or [edge, 2]")
+    return edges
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return -1, -1  # reading it will say what is wrong
+    return stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,254 @@
+"""A graph as arrays: the edges into every node one after another, features, labels and which nodes to learn from.
+
+The arrays may be far larger than memory: they are then files, of which only what is asked for is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Integer, Shaped
+
+from jumok.errors import ConfigError, DataError
+
+SPLITS = ("train", "valid", "test")
+UNLABELLED = -1
+CHUNK = 2**22
+"""Edges or feature values looked at in one go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """Where the graph comes from: a file, a folder of arrays, two tables, or a built-in one."""
+
+    path: str = ""
+    """A .npz file, a .pt file of PyTorch Geometric, or a folder of .npy files, which may be larger than memory."""
+    nodes: str = ""
+    """Instead, a .csv or .tsv with a row for every node: `label`, perhaps `id` and `split`, all else features."""
+    edges: str = ""
+    """The edges that go with `nodes`: two columns, source and target, by `id` or else by number from 0."""
+    built_in: Literal["", "planted"] = ""
+    """Instead, a graph made here: in "planted", the label of a node is the colour of one neighbour, to be found."""
+    size: int = 2000
+    """Nodes of the built-in graph."""
+    undirected: bool = True
+    """An edge is looked along in both directions; false only lets the target look at the source."""
+    normalise: bool = False
+    """Divide the features of every node by their sum."""
+    shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    """Where the data has no split: what share of the labelled nodes to train, validate and test on."""
+    classes: int = 0
+    """How many classes there are; 0 for as many as the labels say."""
+    seed: int = 1
+    """Decides the built-in graph, and the split where the data has none."""
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("path", "nodes", "built_in") if getattr(self, name)]
+        if len(given) != 1:
+            found = " and ".join(f"graph.{name}" for name in given) or "none of them"
+            raise ConfigError(f"set one of graph.path, graph.nodes and graph.built_in; there is {found}")
+        if bool(self.nodes) != bool(self.edges):
+            raise ConfigError("graph.nodes and graph.edges go together; set both")
+        if self.size < 20:
+            raise ConfigError(f"graph.size = {self.size}; wanted at least 20")
+        if any(share < 0 for share in self.shares) or not 0 < sum(self.shares) <= 1.0001 or not self.shares[0]:
+            raise ConfigError(
+                f"graph.shares = {list(self.shares)}; wanted three shares that sum to at most 1, the first above 0"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparseTable:
+    """A matrix as its entries, row after row: those of row n are starts[n] to starts[n + 1]."""
+
+    starts: Integer[np.ndarray, " row_and_one"]
+    columns: Integer[np.ndarray, " entry"]
+    values: Shaped[np.ndarray, " entry"]
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def rows(self, numbers: Int[np.ndarray, " chosen"]) -> "SparseTable":
+        """Some rows, only their entries being read."""
+        starts = np.asarray(self.starts[numbers])
+        counts = np.asarray(self.starts[numbers + 1]) - starts
+        ends = counts.cumsum()
+        at = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
+        starts = np.concatenate([[0], ends])
+        return SparseTable(starts=starts, columns=self.columns[at], values=self.values[at], width=self.width)
+
+
+Table = Shaped[np.ndarray, "row column"] | SparseTable
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RawGraph:
+    """A graph as it was found, before it is checked and put in order."""
+
+    edges: Integer[np.ndarray, "2 edge"]
+    """Sources, then targets."""
+    features: Table
+    labels: Integer[np.ndarray, " item"]
+    """The class of every node, or of every graph where nodes belong to several; -1 where it is not known."""
+    masks: dict[str, Bool[np.ndarray, " item"]] = field(default_factory=dict)
+    """For "train", "valid" and "test", which items are in it; empty where the data does not say."""
+    edge_features: Shaped[np.ndarray, "edge width"] | None = None
+    graph: Integer[np.ndarray, " node"] | None = None
+    """The number of the graph each node belongs to, where whole graphs are classified."""
+    names: Sequence[str] = ()
+    """What nodes are called; by their numbers where this is empty."""
+    class_names: Sequence[str] = ()
+    origin: str = "the graph"
+    """What messages call it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """A graph in order: the sources of the edges into node n are sources[starts[n] : starts[n + 1]]."""
+
+    starts: Int[np.ndarray, " node_and_one"]
+    sources: Int[np.ndarray, " edge"]
+    features: Table
+    labels: Int[np.ndarray, " item"]
+    train: Int[np.ndarray, " training"]
+    valid: Int[np.ndarray, " validation"]
+    test: Int[np.ndarray, " testing"]
+    classes: int
+    edge_features: Float[np.ndarray, "edge edge_width"] | None = None
+    graph: Int[np.ndarray, " node"] | None = None
+    names: Sequence[str] = ()
+    class_names: Sequence[str] = ()
+    fingerprint: str = ""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.starts) - 1
+
+    @property
+    def width(self) -> int:
+        """Features of a node."""
+        return self.features.width if isinstance(self.features, SparseTable) else int(self.features.shape[1])
+
+    @property
+    def edge_width(self) -> int | None:
+        """Features of an edge; None without any."""
+        return None if self.edge_features is None else int(self.edge_features.shape[1])
+
+    def rows(self, nodes: Int[np.ndarray, " chosen"]) -> Table:
+        """The features of some nodes, only theirs being read."""
+        return self.features.rows(nodes) if isinstance(self.features, SparseTable) else np.asarray(self.features[nodes])
+
+    def name(self, node: int) -> str:
+        """What a node is called."""
+        return self.names[node] if self.names else str(node)
+
+    def class_name(self, label: int) -> str:
+        """What a class is called; "?" where it is not known."""
+        return "?" if label < 0 else self.class_names[label] if self.class_names else str(label)
+
+    def __str__(self) -> str:
+        split = ", ".join(f"{len(getattr(self, name)):,} to {verb}" for name, verb in zip(SPLITS, VERBS, strict=True))
+        graphs = "" if self.graph is None else f" in {len(self.labels):,} graphs"
+        return (
+            f"{self.nodes:,} nodes{graphs}, {len(self.sources):,} edges, {self.width:,} features, "
+            f"{self.classes} classes; {split}"
+        )
+
+
+VERBS = ("train", "validate", "test")
+
+
+def chunks(count: int, size: int = CHUNK) -> Iterator[slice]:
+    """Stretches of at most `size` that cover `count`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def check_split(raw: RawGraph) -> None:
+    """Every mask as long as the labels, of booleans, without unlabelled items, and none in two of them."""
+    items, unit = len(raw.labels), "node" if raw.graph is None else "graph"
+    seen = np.zeros(items, np.int8)
+    for number, (name, mask) in enumerate(raw.masks.items(), start=1):
+        if mask.shape != (items,):
+            raise DataError(
+                f"{raw.origin}: the {name} mask is {list(mask.shape)}, but there are {items} {unit}s; wanted [{items}]"
+            )
+        if mask.dtype != bool:
+            raise DataError(f"{raw.origin}: the {name} mask holds {mask.dtype}; wanted booleans, one for each {unit}")
+        if (twice := np.flatnonzero(mask & (seen > 0))).size:
+            other = list(raw.masks)[seen[twice[0]] - 1]
+            raise DataError(f"{raw.origin}: {unit} {twice[0]} is both in the {other} mask and in the {name} mask")
+        if (unknown := np.flatnonzero(mask & (np.asarray(raw.labels) < 0))).size:
+            raise DataError(
+                f"{raw.origin}: {unit} {unknown[0]} is in the {name} mask but has no label (-1); take it out of it"
+            )
+        seen[mask] = number
+
+
+def check_labels(raw: RawGraph, classes: int) -> int:
+    """How many classes there are."""
+    labels = np.asarray(raw.labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{raw.origin}: labels are {labels.dtype} {list(labels.shape)}; wanted one whole number an item"
+        )
+    items = len(labels)
+    if not items:
+        raise DataError(f"{raw.origin} is empty: it has no nodes")
+    if (below := np.flatnonzero(labels < UNLABELLED)).size:
+        raise DataError(
+            f"{raw.origin}: label {labels[below[0]]} of item {below[0]}; wanted 0 or more, or -1 for unknown"
+        )
+    highest = int(labels.max())
+    if highest < 0:
+        raise DataError(f"{raw.origin}: no node has a label, so there is nothing to learn")
+    limit = classes or len(raw.class_names) or max(items, 2)
+    if highest >= limit:
+        known = f"there are {limit} classes" if limit != max(items, 2) else f"there are only {items} items"
+        at = int(labels.argmax())
+        raise DataError(f"{raw.origin}: label {highest} of item {at} is out of range: {known}, counted from 0")
+    return classes or len(raw.class_names) or highest + 1
+
+
+def check_features(raw: RawGraph) -> int:
+    """How many nodes there are; an error where a feature is not a finite number."""
+    table = raw.features
+    values = table.values if isinstance(table, SparseTable) else table
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"{raw.origin}: features are {values.dtype}; wanted numbers")
+    if not isinstance(table, SparseTable) and table.ndim != 2:
+        raise DataError(f"{raw.origin}: features are {list(table.shape)}; wanted [node, feature]")
+    for part in chunks(len(values), max(CHUNK // max(1, int(np.prod(values.shape[1:]))), 1)):
+        broken = np.argwhere(~np.isfinite(values[part]))
+        if len(broken):
+            first = int(broken[0][0]) + part.start
+            node = int(np.searchsorted(table.starts, first, "right")) - 1 if isinstance(table, SparseTable) else first
+            raise DataError(
+                f"{raw.origin}: a feature of node {node} is {values[(first, *broken[0][1:])]}; wanted finite numbers"
+            )
+    if isinstance(table, SparseTable) and len(table.columns) and int(np.max(table.columns)) >= table.width:
+        raise DataError(
+            f"{raw.origin}: a feature is in column {int(np.max(table.columns))}, but there are {table.width} columns"
+        )
+    return len(table)
+
+
+def check_edges(raw: RawGraph, nodes: int) -> None:
+    """Every edge between nodes that are there."""
+    edges = raw.edges
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise DataError(f"{raw.origin}: edges are {list(edges.shape)}; wanted [2, edge]: sources, then targets")
+    if edges.dtype.kind not in "iu":
+        raise DataError(f"{raw.origin}: edges hold {edges.dtype}; wanted whole numbers")
+    for part in chunks(edges.shape[1]):
+        wrong = np.argwhere((edges[:, part] < 0) | (edges[:, part] >= nodes))
+        if len(wrong):
+            at = int(wrong[:, 1].min()) + part.start
+            raise DataError(
+                f"{raw.origin}: edge {at} goes from {edges[0, at]} to {edges[1, at]}, but nodes are 0 to {nodes - 1}"
+            )
+    if raw.edge_features is not None and len(raw.edge_features) != edges.shape[1]:
+        raise DataError(f"{raw.origin}: there are {edges.shape[1]} edges but edge features of {len(raw.edge_features)}")

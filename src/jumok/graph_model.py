@@ -1,0 +1,127 @@
+"""A trained graph network as a recipe and a folder: weights, recipe, README; loading one runs no code of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from jumok.config import expanded, read_file, write_recipe
+from jumok.data.graph_store import open_graph, prepare_graph
+from jumok.data.graphs import Graph, GraphConfig
+from jumok.data.neighbours import SamplingConfig
+from jumok.errors import ConfigError
+from jumok.model_folder import RECIPE, WEIGHTS, read_sealed, seal, write_file
+from jumok.models.gat import GatConfig, GraphAttentionNetwork
+from jumok.models.weights import from_bytes, load_weights
+from jumok.sections import nearest, read_section
+from jumok.training.config import TrainingConfig
+
+SECTIONS = {"graph": GraphConfig, "network": GatConfig, "sampling": SamplingConfig, "training": TrainingConfig}
+METRICS = ("loss", "accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRecipe:
+    """Everything that decides what a run gives: the graph, the network, what goes into a step, how it is trained."""
+
+    graph: GraphConfig
+    network: GatConfig
+    sampling: SamplingConfig
+    training: TrainingConfig
+
+
+class TrainedGraph(NamedTuple):
+    """A network and what it was made by."""
+
+    model: GraphAttentionNetwork
+    recipe: GraphRecipe
+
+
+def read_graph_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> GraphRecipe:
+    """The graph recipe in a file, with changes such as "network.heads=4" made to it."""
+    return read_file(path, changes, lambda tables: make_graph_recipe(tables, variables=variables))
+
+
+def make_graph_recipe(tables: Mapping[str, Any], *, variables: bool = True) -> GraphRecipe:
+    """A graph recipe from the tables of a TOML file."""
+    for name in tables:
+        if name not in SECTIONS:
+            raise ConfigError(f"there is no section [{name}] in the recipe of a graph{nearest(name, SECTIONS)}")
+    # The usual way to train on a graph: its own metric, and a constant rate.
+    defaults = {"training": {"metric": "loss", "schedule": "constant", "warmup": 0, "label_smoothing": 0.0}}
+    sections = {name: {**defaults.get(name, {}), **tables.get(name, {})} for name in SECTIONS}
+    if variables:
+        paths = ("path", "nodes", "edges")
+        sections["graph"] = {
+            key: expanded(value, f"graph.{key}") if key in paths and isinstance(value, str) else value
+            for key, value in sections["graph"].items()
+        }
+    recipe = GraphRecipe(**{name: read_section(cls, sections[name], name) for name, cls in SECTIONS.items()})
+    if recipe.training.metric not in METRICS:
+        raise ConfigError(
+            f'training.metric = "{recipe.training.metric}" is of texts; for graphs there are "loss", "accuracy"'
+        )
+    return recipe
+
+
+def new_network(recipe: GraphRecipe, graph: Graph) -> GraphAttentionNetwork:
+    """The recipe's network with fresh weights, the same ones for the same seed."""
+    _check_pooling(recipe, graph)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        return GraphAttentionNetwork(
+            recipe.network, features=graph.width, classes=graph.classes, edge_width=graph.edge_width
+        )
+
+
+def describe_graph_model(
+    folder: str | Path, trained: TrainedGraph, graph: Graph, *, scores: Mapping[str, Any] | None = None
+) -> None:
+    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
+    folder = Path(folder)
+    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
+    seal(folder, _readme(trained, graph, scores or {}))
+
+
+def load_graph_model(
+    folder: str | Path, device: torch.device | str = "cpu", *, say: Callable[[str], None] = lambda message: None
+) -> tuple[TrainedGraph, Graph]:
+    """The network of a folder, and its graph: the copy in the folder, or where there is none made from its source."""
+    folder = Path(folder)
+    contents = read_sealed(folder)
+    recipe = read_graph_recipe(folder / RECIPE, variables=False)
+    graph = open_graph(folder / "data") or prepare_graph(folder / "data", recipe.graph, say=say)
+    model = new_network(recipe, graph)
+    load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
+    return TrainedGraph(model.to(device).eval(), recipe), graph
+
+
+def _check_pooling(recipe: GraphRecipe, graph: Graph) -> None:
+    if graph.graph is not None and not recipe.network.pooling:
+        raise ConfigError('the labels are of whole graphs; set network.pooling = "mean", "max" or "sum"')
+    if graph.graph is None and recipe.network.pooling:
+        raise ConfigError(
+            f'network.pooling = "{recipe.network.pooling}", but the labels are of nodes; set it to "", or give the '
+            "number of every node's graph in an array `graph`"
+        )
+
+
+def _readme(trained: TrainedGraph, graph: Graph, scores: Mapping[str, Any]) -> str:
+    config = trained.recipe.graph
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    return "\n".join(
+        [
+            "# A graph model trained with jumok",
+            "",
+            f"- learnt from: {config.path or config.nodes or f'the built-in graph {config.built_in}'}",
+            f"- the graph: {graph}",
+            f"- network: {trained.recipe.network.kind}, {trained.recipe.network.layers} layers, "
+            f"{parameters:,} parameters",
+            *(f"- {name}: {value}" for name, value in scores.items()),
+            "",
+            "Use it: `jumok evaluate THIS_FOLDER`, `jumok look THIS_FOLDER --node 0`",
+            "",
+        ]
+    )

@@ -1,0 +1,191 @@
+"""Learning to classify nodes or graphs: batches, a pure function of (seed, epoch, step), their loss, validation."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.data.graphs import Graph
+from jumok.data.neighbours import ALL, SamplingConfig, sample
+from jumok.errors import ConfigError, TrainingError
+from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows, node_features
+from jumok.training.config import TrainingConfig
+from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
+
+
+class GraphBatch(NamedTuple):
+    """A graph or a neighbourhood in it, and which of its items to say the class of."""
+
+    x: Float[Tensor, "node feature"] | SparseRows
+    edge_index: Int[Tensor, "2 edge"]
+    items: Int[Tensor, " item"]
+    """Rows of the network's output."""
+    labels: Int[Tensor, " item"]
+    edge_features: Float[Tensor, "edge edge_width"] | None = None
+    hops: tuple[Hop, ...] = ()
+    graph: Int[Tensor, " node"] | None = None
+    graphs: int | None = None
+
+    def to(self, device: torch.device | str) -> "GraphBatch":
+        """The same on another device."""
+        moved: dict[str, Any] = {
+            name: part.to(device) for name, part in self._asdict().items() if isinstance(part, Tensor | SparseRows)
+        }
+        return self._replace(**moved)
+
+    def pinned(self) -> "GraphBatch":
+        """As it is: a whole graph is on its device already."""
+        return self
+
+
+class GraphBatches:
+    """Batches of some items of a graph: the whole graph every time, or neighbourhoods of a few items each."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        items: Int[np.ndarray, " item"],
+        sampling: SamplingConfig,
+        *,
+        layers: int,
+        seed: int = 1,
+        training: bool = True,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.graph, self.items, self.sampling, self.seed, self.training = graph, items, sampling, seed, training
+        self.fanout = _fanout(sampling, layers, training=training)
+        if self.fanout and graph.graph is not None:
+            raise ConfigError("sampling.fanout is for nodes; where graphs are classified, leave it []")
+        self._whole = None if self.fanout else whole_graph(graph, items).to(device)
+
+    def steps(self, epoch: int) -> int:
+        """How many batches the epoch has."""
+        return -(-len(self.items) // self.sampling.batch) if self.fanout else int(len(self.items) > 0)
+
+    def batch(self, epoch: int, step: int) -> GraphBatch:
+        """The batch of one step; its draws depend on (seed, epoch, step) alone."""
+        if self._whole is not None:
+            return self._whole
+        order = self.items
+        if self.training:
+            order = np.random.default_rng([self.seed, epoch]).permutation(self.items)
+        asked = np.asarray(order[step * self.sampling.batch : (step + 1) * self.sampling.batch])
+        draws = np.random.default_rng([self.seed, epoch, step])
+        return neighbourhood_batch(self.graph, asked, self.fanout, draws)
+
+
+class GraphTask:
+    """Cross-entropy of the classes, and the network's own penalty."""
+
+    unit = "node"
+
+    def items(self, batch: GraphBatch) -> int:
+        """Labelled nodes or graphs."""
+        return len(batch.items)
+
+    def loss(self, model: nn.Module, batch: GraphBatch, device: torch.device, config: TrainingConfig) -> Loss:
+        """Summed over the items, the penalty counted once for each of them."""
+        assert isinstance(model, GraphAttentionNetwork)
+        batch = batch.to(device)
+        logits = predict(model, batch).logits[batch.items]
+        loss = smoothed_cross_entropy(logits, batch.labels, smoothing=config.label_smoothing)
+        if not model.config.l2:
+            return loss
+        return loss._replace(total=loss.total + len(batch.items) * model.penalty())
+
+    def size(self, batch: GraphBatch) -> str:
+        """In nodes and edges."""
+        return f"{batch.x.shape[0]} nodes, {batch.edge_index.shape[1]} edges"
+
+    def halves(self, batch: GraphBatch) -> list[GraphBatch]:
+        """A graph has no halves."""
+        raise TrainingError(
+            f"out of memory with {self.size(batch)}; draw neighbours, for example "
+            "sampling.fanout = [10, 10], or fewer of them, or set a smaller sampling.batch"
+        )
+
+
+def predict(model: GraphAttentionNetwork, batch: GraphBatch) -> GraphPrediction:
+    """What the network says of a batch on its device."""
+    found: GraphPrediction = model(
+        batch.x, batch.edge_index, batch.edge_features, hops=batch.hops, graph=batch.graph, graphs=batch.graphs
+    )
+    return found
+
+
+@torch.no_grad()
+def predictions(
+    model: GraphAttentionNetwork, batches: GraphBatches, watch: Callable[[range], Iterable[int]] = iter
+) -> Float[Tensor, "item class_"]:
+    """The logits of all items of some batches, in their order; `watch` sees every step go by."""
+    device = next(model.parameters()).device
+    found = []
+    for step in watch(range(batches.steps(0))):
+        batch = batches.batch(0, step).to(device)
+        found.append(predict(model, batch).logits[batch.items].float())
+    return torch.cat(found) if found else torch.zeros(0, model.classes, device=device)
+
+
+@torch.no_grad()
+def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict[str, float]:
+    """Loss and accuracy in percent: what a validator gives back."""
+    logits = predictions(model, batches)
+    labels = torch.from_numpy(np.asarray(batches.graph.labels[batches.items])).to(logits.device)
+    right = (logits.argmax(-1) == labels).double().mean()
+    loss, accuracy = torch.stack([F.cross_entropy(logits, labels).double(), 100 * right]).tolist()
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:
+    """All nodes and edges."""
+    target = np.repeat(np.arange(graph.nodes), np.diff(graph.starts))
+    return GraphBatch(
+        node_features(graph.rows(np.arange(graph.nodes))),
+        _tensor(np.stack([np.asarray(graph.sources), target])),
+        _tensor(items),
+        _tensor(graph.labels[items]),
+        None if graph.edge_features is None else _tensor(graph.edge_features),
+        (),
+        None if graph.graph is None else _tensor(graph.graph),
+        None if graph.graph is None else len(graph.labels),
+    )
+
+
+def neighbourhood_batch(
+    graph: Graph, asked: Int[np.ndarray, " asked"], fanout: tuple[int, ...], draws: np.random.Generator
+) -> GraphBatch:
+    """What some nodes see; every layer gets as much of it as the next one needs."""
+    found = sample(graph, asked, fanout, draws)
+    layers = len(fanout)
+    # Layer l of L is needed at the nodes within L - l steps, and looks along the edges into those within L - l - 1.
+    hops = tuple(Hop(found.reach[layers - number][0], found.reach[layers - number][1]) for number in range(layers))
+    features = None if graph.edge_features is None else _tensor(graph.edge_features[found.edges])
+    return GraphBatch(
+        node_features(graph.rows(found.nodes)),
+        _tensor(found.edge_index),
+        torch.arange(len(asked)),
+        _tensor(graph.labels[asked]),
+        features,
+        hops,
+    )
+
+
+def _fanout(sampling: SamplingConfig, layers: int, *, training: bool) -> tuple[int, ...]:
+    if not sampling.fanout:
+        return ()
+    fanout = sampling.fanout if training else sampling.evaluation_fanout or (ALL,) * layers
+    if len(fanout) != layers:
+        name = "fanout" if training else "evaluation_fanout"
+        raise ConfigError(
+            f"sampling.{name} = {list(fanout)} has {len(fanout)} numbers, but network.layers = {layers}; "
+            "wanted one a layer"
+        )
+    return fanout
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.array(array))  # a copy: files are opened read-only

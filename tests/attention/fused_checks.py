@@ -1,0 +1,236 @@
+"""Fused additive attention held to its reference, on a GPU or in Triton's interpreter.
+
+test_fused.py runs this file in a process of its own: the interpreter is chosen when Triton is imported, and its kernels
+cannot be wrapped by the checks of signatures.
+"""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from helpers import assert_all_close, values_and_gradients
+from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
+from jumok.attention.kernels import additive_backward, additive_fused, additive_ops
+from jumok.layers import AdditiveAttention
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+NAMES = ("values", "d_query", "d_key", "d_value", "d_v")
+
+
+def draw(batch=2, queries=5, keys=7, dim=6, values=3, dtype=torch.float32, spread=1.0):
+    """Query, key, value, v."""
+    sizes = ((batch, queries, dim), (batch, keys, dim), (batch, keys, values), (dim,))
+    query, key, value, v = (torch.randn(size).to(DEVICE) for size in sizes)
+    return [tensor.to(dtype) for tensor in (query * spread, key * spread, value, v)]
+
+
+def with_backend(backend, **options):
+    return lambda query, key, value, v: attend(query, key, value, score=additive(v), backend=backend, **options).values
+
+
+def assert_as_accurate_as_plain_torch(inputs, floor=1e-5, **options):
+    upstream = torch.randn_like(with_backend("direct", **options)(*inputs))
+    exact = values_and_gradients(
+        with_backend("direct", **options), [tensor.double() for tensor in inputs], upstream.double()
+    )
+    plain = values_and_gradients(with_backend("direct", **options), inputs, upstream)
+    found = values_and_gradients(with_backend("fused", **options), inputs, upstream)
+    for name, want, ref, got in zip(NAMES, exact, plain, found, strict=True):
+        ours, theirs = (got - want).abs().max(), (ref - want).abs().max()
+        assert ours <= 2 * theirs + floor, f"{name} is off by {ours:.2e}; plain torch by {theirs:.2e}"
+
+
+@pytest.fixture(autouse=True)
+def _poisoned():
+    """Fresh memory holds NaN, so that reading what was never written shows."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "dim", "values"),
+    [
+        (1, 1, 8, 1),
+        (63, 65, 10, 17),
+        (65, 63, 3, 16),
+        (129, 20, 17, 5),
+        (1, 129, 60, 40),
+        (4, 33, 5, 2),
+        (7, 129, 8, 4),
+    ],
+)
+def test_it_is_as_accurate_as_plain_torch_at_any_size(queries, keys, dim, values):
+    assert_as_accurate_as_plain_torch(draw(2 if queries < 60 else 1, queries, keys, dim, values))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("queries", [2, 9])
+def test_half_precision_is_computed_in_single(dtype, queries):
+    assert_as_accurate_as_plain_torch(draw(queries=queries, values=16, dtype=dtype), floor=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.01, 3.0, 8.0, 100.0])
+def test_it_is_as_accurate_for_numbers_of_any_size(spread):
+    assert_as_accurate_as_plain_torch(draw(1, 17, 19, spread=spread))
+
+
+@pytest.mark.parametrize("size", [5.4, 5.6, 10.9, 11.1, 39.9, 40.1, 88.0, 1e4, 1e30])
+@pytest.mark.parametrize("queries", [1, 6])
+def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queries):
+    query, key = torch.full((1, queries, 2), size), torch.tensor([[[0.0, 0.0], [-size, -size], [-2 * size, -2 * size]]])
+    scores = additive_ops.additive_scores(query.to(DEVICE), key.to(DEVICE), torch.tensor([[1.0, 2.0]], device=DEVICE))
+    wanted = torch.tensor([3.0, 0.0, -3.0]) * torch.tensor(size).tanh()
+    torch.testing.assert_close(scores.cpu(), wanted.expand(1, queries, 3), atol=2e-6, rtol=0)
+
+
+def masks():
+    lengths = torch.tensor([4, 0], device=DEVICE)
+    drawn = torch.rand(2, 6, 9, generator=torch.Generator().manual_seed(1)) > 0.5
+    return {
+        "lengths": from_lengths(lengths),
+        "causal": causal(1),
+        "a causal mask that hides the first queries' keys": causal(-2),
+        "window": window(2, 1),
+        "a window around centres": window(1.5, 2, centre=torch.linspace(-3, 12, 12, device=DEVICE).reshape(2, 6)),
+        "all of them": from_lengths(lengths + 4) & causal(2) & window(3),
+        "a tensor": drawn.to(DEVICE),
+        "the same keys for all": drawn[0, 0].to(DEVICE),
+        "a tensor and lengths": from_lengths(lengths + 3) & drawn.to(DEVICE),
+        "or": causal(-4) | drawn[0].to(DEVICE),
+        "not": ~causal(3),
+    }
+
+
+@pytest.mark.parametrize("name", masks())
+@pytest.mark.parametrize("queries", [1, 6])
+def test_it_sees_what_the_mask_shows(name, queries):
+    visible = masks()[name]
+    if queries == 1 and name not in ("lengths", "causal", "window", "the same keys for all", "not"):
+        pytest.skip("a mask of six queries")
+    inputs = draw(2, queries, 9)
+    wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
+    assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [2, 6])
+def test_a_query_that_sees_nothing_gets_zeros_and_nan_behind_a_mask_stays_there(queries):
+    inputs = draw(2, queries, 9)
+    for tensor in inputs[1:3]:
+        tensor[:, 5:] = torch.nan
+    values, *gradients = values_and_gradients(
+        with_backend("fused", visible=from_lengths(torch.tensor([5, 0], device=DEVICE))), inputs
+    )
+    assert values.isfinite().all()
+    assert not values[1].any()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert not gradients[0][1].any()
+
+
+def test_a_nan_that_is_seen_spoils_its_row_only():
+    inputs = draw(1, 6, 9)
+    inputs[0][0, 2, 1] = torch.nan
+    broken = with_backend("fused")(*inputs).isnan()
+    assert broken[0, 2].all()
+    assert broken.sum() == broken[0, 2].numel()
+
+
+@pytest.mark.parametrize("v_lead", [(), (3,), (2, 1)])
+def test_leading_axes_broadcast(v_lead):
+    query, key, value = torch.randn(2, 1, 5, 4), torch.randn(3, 7, 4), torch.randn(2, 3, 7, 2)
+    inputs = [tensor.to(DEVICE) for tensor in (query, key, value, torch.randn(*v_lead, 4))]
+    wanted = values_and_gradients(with_backend("direct"), inputs)
+    assert_all_close(values_and_gradients(with_backend("fused"), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("queries", "values"), [(3, 8), (9, 8), (9, 300)])
+def test_dropout_drops_some_weights_and_passes_the_gradient_of_the_others(queries, values):
+    query, key, value, v = draw(2, queries, 80, values=80)
+    value = torch.eye(80, device=DEVICE).expand(2, 80, 80)  # values show the weights
+    value = torch.nn.functional.pad(value, (0, values)) if values > 256 else value
+    leaves = [tensor.clone().requires_grad_() for tensor in (query, key, value, v)]
+    dropped = with_backend("fused", dropout=0.25)(*leaves)
+    whole = attend(*leaves[:3], score=additive(leaves[3]), backend="direct").weights()
+    kept = (dropped[..., :80] > 0).float()
+    assert 0.6 < kept.mean() < 0.9
+    wanted = (whole * kept / 0.75) @ leaves[2]
+    torch.testing.assert_close(dropped, wanted, atol=2e-6, rtol=1e-5)
+    upstream = torch.randn_like(dropped)
+    gradients = [torch.autograd.grad(values, leaves, upstream) for values in (dropped, wanted)]
+    assert_all_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_follows_the_seed():
+    inputs, runs = draw(queries=9, keys=30), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        runs.append(with_backend("fused", dropout=0.5)(*inputs))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_two_runs_are_equal_to_the_bit():
+    inputs = draw(2, 20, 40)
+    one, other = (values_and_gradients(with_backend("fused"), inputs) for _ in range(2))
+    assert all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("values", [3, 300])
+def test_where_the_work_is_cut_does_not_matter(monkeypatch, values):
+    inputs, visible = draw(3, 150, 20, 3, values), causal(2)
+    wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
+    monkeypatch.setattr(additive_fused, "PLANES", 128 * 32 * 12)
+    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: 3)
+    monkeypatch.setattr(additive_backward, "side_parts", lambda *_: 3)
+    found = values_and_gradients(with_backend("fused", visible=visible), inputs)
+    assert_all_close(found, wanted, atol=2e-5, rtol=1e-4)
+
+
+def test_weights_are_rebuilt_and_differentiable():
+    query, key, value, v = draw(2, 9, 12)
+    results = []
+    for backend in ("fused", "direct"):
+        leaves = [tensor.clone().requires_grad_() for tensor in (query, key, v)]
+        out = attend(*leaves[:2], value, score=additive(leaves[2]), visible=causal(2), backend=backend)
+        weights = out.weights(rows=[1, 8, 3, 0, 5])
+        upstream = torch.randn(weights.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        results.append([weights, out.weights.entropy(), *torch.autograd.grad(weights, leaves, upstream)])
+    assert_all_close(*results, atol=5e-6, rtol=1e-5)
+
+
+def test_luongs_concat_is_the_same_sum_after_a_projection():
+    query, key, value, v = draw()
+    score = concat(v, torch.randn(6, 12, device=DEVICE))
+    fused, direct = (attend(query, key, value, score=score, backend=backend).values for backend in ("fused", "direct"))
+    torch.testing.assert_close(fused, direct)
+
+
+def test_the_operators_keep_pytorchs_rules():
+    *inputs, v = draw()
+    query, key, value, v = (tensor.requires_grad_() for tensor in (*inputs, v[None]))
+    limits = torch.zeros(2, 5, dtype=torch.int32, device=DEVICE)
+    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v, limits, limits + 7, None, None, 0.0))
+    torch.library.opcheck(additive_ops.additive_scores, (query, key, v))
+
+
+def test_the_compiler_takes_it_whole():
+    inputs = draw()
+    compute = with_backend("fused")
+    found = values_and_gradients(torch.compile(compute, backend="aot_eager", fullgraph=True), inputs)
+    assert_all_close(found, values_and_gradients(compute, inputs))
+
+
+def test_a_layer_runs_it_under_autocast_and_checkpointing():
+    layer = AdditiveAttention(query_width=3, key_width=4, hidden=8, backend="fused").to(DEVICE)
+    query, states = torch.randn(2, 5, 3, device=DEVICE), torch.randn(2, 6, 4, device=DEVICE)
+    plan = explain(layer.to_query(query), layer.to_key(states), states, score=additive(layer.v))
+    assert "when asked for by name" in plan.against["fused"]
+
+    def loss():
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return layer(query, layer.memory(states)).values.float().square().sum()
+
+    parameters = list(layer.parameters())
+    plain = torch.autograd.grad(loss(), parameters)
+    again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
+    assert_all_close(again, plain, atol=0, rtol=0)

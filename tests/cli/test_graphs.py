@@ -1,0 +1,125 @@
+"""Graph models on the command line: train, resume, evaluate, look."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from commands import jumok, well, write
+from graphs import raw_graph
+from runs import assert_same_run
+
+RECIPE = """
+[graph]
+path = "$GRAPHS/graph.npz"
+
+[network]
+width = 8
+heads = 2
+dropout = 0.1
+attention_dropout = 0.0
+
+[training]
+steps = 60
+learning_rate = 0.02
+validate_every = 10
+metric = "accuracy"
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs")
+    raw = raw_graph(nodes=80, edges=160)
+    np.savez(folder / "graph.npz", edges=raw.edges, features=raw.features, labels=raw.labels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHS", str(folder))
+        done = well("train", write(folder / "graph.toml", RECIPE), "--out", folder / "model", "--json")
+    found = json.loads(done.out)
+    assert found["stopped"] in ("steps", "patience")
+    assert found["test accuracy"] > 60
+    return folder / "model"
+
+
+def test_evaluate_gives_the_accuracy_that_training_said(model, tmp_path):
+    found = json.loads(well("evaluate", model, "--json", "--save", tmp_path / "classes.txt").out)
+    assert found["low"] < found["accuracy"] < found["high"]
+    assert found["items"] == 16
+    assert f"test accuracy: {found['accuracy']:.4g}" in (model / "README.md").read_text()
+    assert "accuracy" in well("evaluate", model).out
+    classes = (tmp_path / "classes.txt").read_text().split()
+    assert len(classes) == 80
+    assert set(classes) <= {"0", "1", "2"}
+
+
+def test_look_shows_whom_a_node_looked_at_in_the_terminal_and_in_files(model, tmp_path):
+    kinds = ["svg", "png", "html", "json"]
+    done = well("look", model, "--node", 5, *(f"--out={tmp_path / f'five.{kind}'}" for kind in kinds))
+    assert done.out.startswith("node 5: class")
+    assert "5 (itself)" in done.out
+    found = json.loads((tmp_path / "five.json").read_text())
+    assert sum(one["weight"] for one in found["attention"]) == pytest.approx(1, abs=1e-4)
+    assert found == json.loads(well("look", model, "--node", 5, "--json").out)
+    assert set(found["below"]) == {str(one["node"]) for one in found["attention"]}
+    ElementTree.fromstring((tmp_path / "five.svg").read_text())
+    assert (tmp_path / "five.png").read_bytes().startswith(b"\x89PNG")
+    assert "<script" not in (tmp_path / "five.html").read_text()
+
+
+def test_look_at_one_layer_and_head(model):
+    found = json.loads(well("look", model, "--node", 5, "--layer", 0, "--head", 1, "--json").out)
+    assert found["below"] == {}
+    both = json.loads(well("look", model, "--node", 5, "--layer", 0, "--json").out)
+    first = {one["node"]: one["weight"] for one in found["attention"]}
+    assert all(first[one["node"]] == pytest.approx(one["heads"][1], abs=1e-5) for one in both["attention"])
+
+
+def test_training_that_stopped_goes_on_to_the_same_model(tmp_path, monkeypatch, model):
+    monkeypatch.setenv("GRAPHS", str(model.parent))
+    recipe = model.parent / "graph.toml"
+    well("train", recipe, "--out", tmp_path / "whole", "--set", "training.steps=20", "--device", "cpu")
+    well("train", recipe, "--out", tmp_path / "parts", "--set", "training.steps=10", "--device", "cpu")
+    well("train", recipe, "--out", tmp_path / "parts", "--set", "training.steps=20", "--device", "cpu", "--resume")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, reverser):
+    done = jumok("translate", model, stdin="hello\n")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "is a graph model" in done.err
+    assert "jumok look" in done.err
+    done = jumok("look", reverser, "--node", 3)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "--node is for graph models" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--node", "80"], "there is no node 80; nodes are 0 to 79"),
+        (["--node", "x"], "there is no node x"),
+        ([], "say which node to look at"),
+        (["--node", "5", "--layer", "2"], "there is no layer 2; layers are 0 to 1"),
+        (["--node", "5", "--head", "7"], "there are 1 heads"),
+        (["--node", "5", "--out", "five.doc"], "should end in one of"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_line(model, arguments, said):
+    done = jumok("look", model, *arguments)
+    assert (done.code, done.err.count("\n"), done.out) == (1, 1, "")
+    assert said in done.err
+
+
+def test_a_copied_model_reads_its_graph_again_and_says_when_it_is_gone(model, tmp_path):
+    import shutil
+
+    shutil.copytree(model, tmp_path / "copy", ignore=shutil.ignore_patterns("data", "checkpoints"))
+    before = well("evaluate", model, "--json").out
+    assert well("evaluate", tmp_path / "copy", "--json").out == before
+    shutil.rmtree(tmp_path / "copy" / "data")
+    (model.parent / "graph.npz").rename(model.parent / "gone.npz")
+    done = jumok("evaluate", tmp_path / "copy")
+    (model.parent / "gone.npz").rename(model.parent / "graph.npz")
+    assert done.code == 1
+    assert "there is no file" in done.err
