@@ -19,7 +19,7 @@ def chromium() -> Iterator[Any]:
         except api.Error:
             installed = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
             if installed is None:
-                pytest.skip("needs Chromium: playwright install chromium")
+                pytest.skip("needs Chromium: apt install chromium, or playwright install chromium")
             browser = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox"])
         yield browser
         browser.close()

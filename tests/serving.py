@@ -50,6 +50,12 @@ class Live(NamedTuple):
         return self.ask("POST", path, body, {**JSON, **headers})
 
 
+def events(text: str) -> list[tuple[str, Any]]:
+    """The server-sent events of a stream, each with its data."""
+    blocks = (block.split("\n") for block in text.strip().split("\n\n"))
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
 @contextmanager
 def serving(models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), **options: Any) -> Iterator[Live]:
     """Serve `models`, given as name: folder; options are those of Limits, and batch_tokens and window."""

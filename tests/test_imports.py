@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
-EVERYTHING = FOLDERS | {"config", "model_folder", "graph_model", "translator", "sections"}
+EVERYTHING = FOLDERS | {"config", "model_folder", "graph_model", "translator", "taught", "sections"}
 
 MAY_IMPORT = {
     "attention": set(),
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "model_folder": {"config", "models", "data", "training"},
     "graph_model": {"config", "model_folder", "models", "data", "training", "sections"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
+    "taught": {"model_folder", "analysis", "training"},
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
     "__main__": {"cli"},

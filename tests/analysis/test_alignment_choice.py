@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from jumok.analysis.alignment_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold
+from jumok.analysis.alignment_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, usual_look
 from jumok.analysis.alignment_score import Gold
 from jumok.analysis.word_attention import Look
 from jumok.data import Pair
@@ -53,3 +53,9 @@ def test_gold_links_choose_the_head_with_the_least_error():
     texts, heads = corpus()
     links = [{(len(one.source.split()) - 1 - at, at) for at in range(len(one.target.split()))} for one in texts]
     assert choose_by_gold(heads, [Gold(frozenset(row), frozenset(row)) for row in links]) == RIGHT
+
+
+def test_without_text_the_last_layer_but_one_is_taken_shifted_unless_recurrent():
+    looks = [Look(layer, head, shift) for layer in range(3) for head in (None, 0, 1) for shift in (True, False)]
+    assert usual_look(looks, recurrent=False) == Look(1, None, True)
+    assert usual_look([Look(0, 0, True), Look(0, 0, False)], recurrent=True) == Look(0, 0, False)

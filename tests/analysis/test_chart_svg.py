@@ -7,7 +7,7 @@ import pytest
 
 from jumok.analysis.chart_svg import Axis, Curve, Point, bar_chart, line_chart, stacked
 
-NASTY = "<script>alert(1)</script>&\"'"
+NASTY = "<script>alert(1)</script>&\"'\x00\x1b\ud800"
 
 
 def chart(curves, **axes):

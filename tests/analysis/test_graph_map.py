@@ -21,7 +21,9 @@ from jumok.models.gat import GatConfig, GraphAttentionNetwork
 @pytest.fixture
 def graph(tmp_path):
     names = [f"노드 {number}" for number in range(40)]
-    return write_graph(tmp_path, raw_graph(names=names, class_names=["<b>", "둘", "셋"]), GraphConfig(path="x"))
+    return write_graph(
+        tmp_path, raw_graph(names=names, class_names=["<b>\x07", "둘\x1b", "셋\x00"]), GraphConfig(path="x")
+    )
 
 
 @pytest.mark.parametrize("layer", [None, 0])

@@ -1,15 +1,11 @@
 """The page of a map in a real browser, offline: no errors, words as text, and hovering lights up the right cells."""
 
-import shutil
-
 import pytest
 import torch
 
+from browser import chromium
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.page import attention_page
-
-pytest.importorskip("playwright", reason="needs the package playwright")
-from playwright.sync_api import sync_playwright
 
 pytestmark = pytest.mark.slow
 
@@ -27,13 +23,8 @@ def example(layers=2, heads=2) -> AttentionMap:
 
 @pytest.fixture(scope="module")
 def browser():
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("needs Chromium: apt install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture
@@ -166,6 +157,25 @@ def test_the_copied_picture_is_valid_svg_of_every_cell(shown):
     texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
     assert set(SOURCE) | set(TARGET) <= texts
     assert len([node for node in root.iter() if node.get("data-target") and node.get("data-source")]) == 20
+
+
+def test_the_button_copies_that_picture_and_says_so(shown):
+    page = shown(example())
+    page.evaluate("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    page.get_by_role("button", name="Copy as SVG").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("copied") == page.evaluate("map.svg()")
+
+
+def test_the_line_beside_a_word_is_as_long_as_its_look_is_spread(shown):
+    attention = example(1, 1)
+    page = shown(attention)
+    widths = page.eval_on_selector_all(".jumok-entropy", "lines => lines.map(line => +line.getAttribute('width'))")
+    whole = page.locator(".jumok-track").first.get_attribute("width")
+    wanted = attention.entropy()[0, 0] / torch.tensor(4.0).log() * float(whole)
+    assert widths == pytest.approx(wanted.tolist(), abs=0.1)
+    word(page, "target", 2).hover()
+    assert f"entropy {float(attention.entropy()[0, 0, 2]):.2f}" in page.locator(".jumok-read").inner_text()
 
 
 def test_light_and_dark_follow_the_system_and_the_button(shown):

@@ -10,7 +10,7 @@ import torch
 from sacrebleu.significance import PairedTest
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.looks import coverage, entropy, looks
+from jumok.analysis.looks import coverage, looks
 from jumok.analysis.outputs import doubles_word, habits, repeats_phrase
 from jumok.analysis.paired import paired_bootstrap, sentence_scores
 from jumok.analysis.report_html import compared
@@ -32,10 +32,6 @@ def map_of(*rows: list[float], heads: int = 1) -> AttentionMap:
 def test_coverage_is_all_the_attention_a_source_word_got():
     shown = map_of([0.5, 0.5, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0])
     assert coverage(shown).tolist() == [0.75, 1.25, 1.0]
-
-
-def test_entropy_counts_in_bits():
-    assert entropy(torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25] * 4])).tolist() == pytest.approx([0, 1, 2])
 
 
 def test_looks_averages_over_words_and_finds_what_was_looked_past():
@@ -104,6 +100,10 @@ def test_worst_and_best_sentences_are_those_of_the_first_system():
 def test_words_that_differ_from_the_reference_are_marked():
     assert compared("the dog <b>", "the cat <b>") == "the <mark>dog</mark> &lt;b&gt;"
     assert "nothing" in compared("", "the cat")
+
+
+def test_a_megabyte_of_one_word_is_shown_without_comparing_all_with_all():
+    assert compared("<b> " * 250_000, "<b> " * 250_000 + "c") == "&lt;b&gt; " * 250_000
 
 
 class Page(HTMLParser):
@@ -193,9 +193,10 @@ def test_few_sentences_are_enough(count):
     assert "There is no sentence that one of them translates better" in text
 
 
-def test_heads_are_told_apart_where_there_are_several():
+def test_heads_are_told_apart_and_counted_from_0_where_there_are_several():
     text = Page(page_of([System("one", OUTPUTS, lambda _: map_of([0.5, 0.25, 0.25], heads=3))])).text
-    assert "head 3" in text
+    assert all(name in text for name in ("layer 0", "head 0", "head 2"))
+    assert "head 3" not in text
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,27 @@ def test_no_such_file(reverser, text):
 
 
 def test_unknown_names_are_answered_with_the_known_ones(reverser, text):
-    assert "grow-diag-final-and" in said("align", reverser, *files(text), "--symmetrise=gdfa")
+    both = [*files(text), f"--reverse={reverser}"]
+    assert "grow-diag-final-and" in said("align", reverser, *both, "--symmetrise=gdfa")
     assert "argmax, mutual, threshold" in said("align", reverser, *files(text), "--links=best")
+
+
+def test_options_that_would_do_nothing(reverser, text):
+    for option in ("--links=mutual", "--symmetrise=union", "--no-shift", f"--dev-source={text}/one"):
+        assert "is about a model" in said("align", *files(text), option)
+    assert "--reverse FOLDER" in said("align", reverser, *files(text), "--symmetrise=union")
+    assert "--links threshold" in said("align", reverser, *files(text), "--threshold=0.5")
+
+
+def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
+    for name in ("one", "two"):
+        write(text / name, "1 2\n" + 1_000_000 * "7" + "\n3\n")
+    done = well("align", reverser, *files(text))
+    first, long, last = done.out.splitlines()
+    assert first
+    assert long == ""
+    assert last == "0-0"
+    assert "line 2 has no links: it is too long for the model" in done.err
 
 
 def test_a_layer_that_is_not_there(transformer, text):

@@ -189,8 +189,10 @@ def test_a_port_in_use(reverser):
 def test_mistakes_before_serving(reverser, tmp_path):
     assert "there is no model folder" in fails(tmp_path / "none", "--port", 0)
     assert "two models are called 'model'" in fails(reverser, reverser, "--port", 0)
-    assert "names no folder" in fails("name=", "--port", 0)
+    assert "there is no model folder name=" in fails("name=", "--port", 0)
     assert "not an address" in fails(reverser, "--host", "no.such.host.invalid", "--port", 0)
+    for key in ("s\xe9same", "열쇠", "open sesame", " "):
+        assert "the API key may hold only" in fails(reverser, "--port", 0, "--api-key", key)
     assert "no room" in fails(reverser, "--port", 0, "--max-queue", 3)
     assert "PyTorch sees no GPU" in fails(reverser, "--port", 0, "--device", "cuda") or sys.platform == "darwin"
 

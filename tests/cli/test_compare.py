@@ -1,12 +1,14 @@
 """`jumok compare`: curves of several models, printed, as JSON and as pictures."""
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import sacrebleu
 
 from commands import jumok, well, write
+from jumok.cli.systems import all_named, named
 from jumok.data import corpus_pairs
 
 
@@ -16,6 +18,13 @@ def texts(tmp_path_factory):
     source = write(folder / "src", "".join(f"{' '.join(pair.source)}\n" for pair in pairs))
     reference = write(folder / "ref", "".join(f"{' '.join(pair.target)}\n" for pair in pairs))
     return ["--source", source, "--reference", reference]
+
+
+def test_a_folder_is_called_as_it_is_named_even_with_an_equals_sign_in_its_own_name(tmp_path, monkeypatch):
+    (tmp_path / "lr=0.1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert all_named(["lr=0.1", "big=lr=0.1"]) == [("lr=0.1", Path("lr=0.1")), ("big", Path("lr=0.1"))]
+    assert named(".").name == tmp_path.name
 
 
 def test_length_gives_each_models_score_in_each_band(reverser, transformer, texts, tmp_path):

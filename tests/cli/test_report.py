@@ -56,6 +56,12 @@ def test_a_report_is_one_page_and_standard_output_stays_as_it_was(command, tmp_p
     assert 'aria-label="Attention of' in text
 
 
+def test_a_name_that_is_not_unicode_is_shown_as_far_as_it_can_be(command, test_set, tmp_path):
+    given = f"other\udcff={test_set / 'out'}"  # how Python spells the byte 0xff of an argument
+    well(*command, "--report", tmp_path / "report.html", "--compare", given)
+    assert "other?" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_model_without_attention_is_reported_on(fixed, command, tmp_path):
     well("evaluate", fixed, *command[2:], "--report", tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

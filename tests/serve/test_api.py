@@ -1,6 +1,6 @@
 """The REST interface says what the translator says."""
 
-import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,8 +8,14 @@ import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 from jumok.analysis import page as map_page
+from jumok.analysis.alignment import Aligner
+from jumok.analysis.alignment_choice import choose_look
+from jumok.analysis.word_attention import Look, all_looks
+from jumok.data import Pair, corpus_pairs
+from jumok.model_folder import BUNDLED, load_model
+from jumok.serve.served import Served
 from jumok.translator import Translator
-from serving import serving
+from serving import events, serving
 
 TEXTS = ["12", "", "the old", "12 34"]
 
@@ -83,13 +89,42 @@ def test_the_page_of_a_map_is_the_one_the_library_writes(live, translators):
     assert '"source":["12","34",' in answer.text
 
 
-def test_alignment_links_what_a_reversing_model_turns_round(live):
-    answer = live.post("/api/align", {"source": "12 34", "target": "43 21"}).json
-    shown = live.post("/api/attention", {"text": "12 34", "target": "43 21"}).json
-    best = torch.tensor(shown["weights"]).mean((0, 1))[:-1].argmax(-1).tolist()
-    assert answer["links"] == [[source, target] for target, source in enumerate(best) if source < 2]
-    assert answer["source"] == ["12", "34"]
-    assert answer["pharaoh"].split() == [f"{source}-{target}" for source, target in sorted(answer["links"])]
+def test_alignment_is_that_of_jumok_align_with_the_usual_look(live, translators):
+    pair = Pair("the old  house", "house old")
+    answer = live.post("/api/align", {"source": pair.source, "target": pair.target, "model": "words"}).json
+    trained = translators["words"].trained
+    (links,) = Aligner(trained.model, trained.tokenizers, Look(0, None, True)).align([pair])
+    assert answer["links"] == sorted(map(list, links))
+    assert (answer["source"], answer["target"]) == (["the", "old", "house"], ["house", "old"])
+    assert answer["pharaoh"] == " ".join(f"{source}-{target}" for source, target in sorted(links))
+
+
+def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
+    with serving({"en-ko": BUNDLED}) as bundled:
+        asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}
+        assert bundled.post("/api/align", asked).json["pharaoh"] == "0-3 1-1 2-2 3-0"
+        trained = load_model(BUNDLED)
+        pairs = list(corpus_pairs("cldr", 200, split="valid"))
+        look = choose_look(trained.model, trained.tokenizers, pairs, all_looks(trained.model))
+        assert bundled.service.models["en-ko"].aligner.look == look
+
+
+def test_a_model_that_was_taught_to_align_aligns_with_what_was_taught(words):
+    served = Served.load("words", words, device="cpu")
+    trained = served.translator.trained
+    changes = {"guided_alignment": 0.1, "guided_layer": 1, "guided_head": 0, "guided_shift": False}
+    recipe = replace(
+        trained.recipe,
+        data=replace(trained.recipe.data, alignments="train.links"),
+        training=replace(trained.recipe.training, **changes),
+    )
+    served.translator.trained = trained._replace(recipe=recipe)
+    assert served.aligner.look == Look(1, 0, False)
+
+
+def test_an_empty_translation_has_no_links(live):
+    assert live.post("/api/align", {"source": "12", "target": " "}).json["links"] == []
+    assert "empty" in live.post("/api/align", {"source": " ", "target": "12"}).json["error"]
 
 
 @pytest.mark.parametrize("model", ["reverser", "words"])
@@ -109,12 +144,6 @@ def test_the_beam_is_a_tree_that_leads_to_what_was_found(live, model):
     assert [ends[rank]["text"] for rank in range(len(found["n_best"]))] == [one["text"] for one in found["n_best"]]
     for rank, one in enumerate(found["n_best"]):
         assert ends[rank]["score"] == pytest.approx(one["score"], abs=1e-4)
-
-
-def events(text):
-    for block in text.strip().split("\n\n"):
-        name, data = block.split("\n")
-        yield name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
 
 
 def test_a_stream_grows_and_ends_in_the_translation(live):
@@ -198,15 +227,14 @@ def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
 
 
 def test_a_key_is_asked_for_where_models_are_used(reverser):
-    with serving({"reverser": reverser}, key="sésame") as live:
+    with serving({"reverser": reverser}, key="sesame") as live:
         assert live.get("/").status == live.get("/health").status == 200
-        for wrong in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}):
+        for wrong in ({}, {"X-API-Key": "open"}, {"X-API-Key": ""}, {"X-API-Key": "s\xe9same"}):
             answer = live.post("/api/translate", {"text": "12"}, **wrong)
             assert answer.status == 401
             assert "X-API-Key" in answer.json["error"]
         assert live.get("/metrics").status == live.get("/api/models").status == 401
         assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
-    with serving({"reverser": reverser}, key="sesame") as live:
         assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
 
 

@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from serving import JSON, Live, busy, serving, until
+from serving import JSON, Blocker, Live, busy, events, serving, until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -70,6 +71,74 @@ def test_a_request_that_takes_too_long_is_given_up_and_leaves_the_queue(reverser
         assert late.status == 504
         assert "0.2 seconds" in late.json["error"]
         until(lambda: live.service.batcher.depth == 0)
+
+
+def test_a_look_at_its_own_translation_takes_no_longer_than_one_request_may(reverser):
+    with serving({"reverser": reverser}, seconds=1) as live, busy(live) as before, ThreadPoolExecutor(1) as client:
+        asked = client.submit(live.post, "/api/attention", {"text": "12"})
+        until(lambda: live.service.batcher.depth == 1)
+        between = Blocker()  # after the translation, before the look
+        live.service.batcher.submit(between, [None])
+        time.sleep(0.6)
+        before.go_on.set()
+        time.sleep(0.8)
+        between.go_on.set()
+        assert asked.result().status == 504
+
+
+def streamed(live, text):
+    return events(live.post("/api/stream", {"text": text}).text)
+
+
+def failing(translator, when):
+    """A translator's `translate` that breaks down at its end for some batches."""
+    whole = translator.translate
+
+    def translate(texts, **settings):
+        found = whole(texts, **settings)
+        if when(texts):
+            raise RuntimeError("out of memory")
+        return found
+
+    return translate
+
+
+def test_a_search_that_is_done_again_because_its_batch_failed_is_watched_from_its_beginning(reverser, monkeypatch):
+    with serving({"reverser": reverser}) as live:
+        translator = live.service.models["reverser"].translator
+        alone = live.post("/api/beam", {"text": "123"}).json, streamed(live, "123")
+        monkeypatch.setattr(translator, "translate", failing(translator, lambda texts: len(texts) > 1))
+        with busy(live) as blocker, ThreadPoolExecutor(3) as clients:
+            tree = clients.submit(live.post, "/api/beam", {"text": "123"})
+            stream = clients.submit(streamed, live, "123")
+            until(lambda: live.service.batcher.depth == 2)
+            blocker.go_on.set()
+            assert tree.result().json == alone[0]
+            assert stream.result()[-1] == alone[1][-1]
+
+
+def test_a_stream_that_breaks_off_says_so_in_its_last_event(reverser, monkeypatch):
+    with serving({"reverser": reverser}) as live:
+        translator = live.service.models["reverser"].translator
+        monkeypatch.setattr(translator, "translate", failing(translator, lambda texts: True))
+        (first, _), *_, (last, said) = streamed(live, "123")
+    assert (first, last) == ("partial", "error")
+    assert (said["status"], "log" in said["error"]) == (500, True)
+
+
+def test_without_a_model_the_one_that_comes_along_is_served():
+    command = [sys.executable, "-m", "jumok.cli", "serve", "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "JUMOK_API_KEY": ""}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            notice, greeting = process.stderr.readline(), process.stderr.readline()
+            live = Live(int(re.search(r":(\d+) ", greeting)[1]), None)
+            (found,) = live.post("/api/translate", {"text": "18 weeks ago"}).json["translations"]
+        finally:
+            process.kill()
+    assert "comes with jumok" in notice
+    assert greeting.startswith("serving en-ko at http://127.0.0.1:")
+    assert found["text"] == "18주 전"
 
 
 @pytest.mark.parametrize("path", ["/api/translate", "/api/stream"])

@@ -1,6 +1,7 @@
 """The page in a real browser: what is typed is translated, what is pointed at lights up as much as the API says."""
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -200,6 +201,13 @@ def test_maps_and_trees_can_be_saved(visit):
             page.click(button)
         assert download.value.suggested_filename == f"12-34.{ending}"
         assert inside in download.value.path().read_text(encoding="utf-8")
+    page.locator("#beam").scroll_into_view_if_needed()
+    page.wait_for_selector(".tree svg")
+    with page.expect_download() as download:
+        page.click("#tree-svg")
+    assert download.value.suggested_filename == "12-34.tree.svg"
+    root = ElementTree.fromstring(download.value.path().read_text(encoding="utf-8"))
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}text")) == page.locator(".tree .node").count()
 
 
 def test_markup_in_a_text_is_only_text(visit):

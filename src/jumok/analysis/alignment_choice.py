@@ -113,6 +113,16 @@ def choose_look(
     return choose_by_dictionary(found, pairs) if gold is None else choose_by_gold(found, gold)
 
 
+def usual_look(looks: Sequence[Look], *, recurrent: bool) -> Look:
+    """What aligns as a rule, where there is no text to choose on.
+
+    The mean of the heads of the last layer but one, and the row that has read the word (Garg et al. 2019, Chen et al.
+    2020); of a recurrent decoder, which compares its state with the source before it writes, the row that writes it.
+    """
+    layer = max(max(look.layer for look in looks) - 1, 0)
+    return next(look for look in looks if look.layer == layer and look.shift != recurrent)
+
+
 def _table(found: ByLook, places: dict[tuple[int, Link], int]) -> np.ndarray:
     table = np.zeros((len(found), len(places)), np.float32)
     for row, links_of_pairs in zip(table, found.values(), strict=True):

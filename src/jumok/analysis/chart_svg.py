@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import NamedTuple
 
-from jumok.analysis.heatmap_svg import FONT
+from jumok.analysis.heatmap_svg import FONT, safe
 from jumok.analysis.width import cells, fitted
 
 WIDTH, HEIGHT = 720, 380
@@ -72,7 +71,7 @@ def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, 
         left, top = LEFT + step * number, up(value)
         parts.append(
             f'<rect x="{left + step * 0.1:.1f}" y="{top:.1f}" width="{step * 0.8:.1f}" rx="2" '
-            f'height="{height - BOTTOM - top:.1f}" fill="var(--s0)"><title>{escape(name)}: {value:g}</title></rect>'
+            f'height="{height - BOTTOM - top:.1f}" fill="var(--s0)"><title>{safe(name)}: {value:g}</title></rect>'
         )
         parts.append(_text(name, left + step / 2, height - BOTTOM + 18, anchor="middle", quiet=True))
     parts.append(_text(x, LEFT + (width - LEFT - RIGHT) / 2, height - 12, anchor="middle", quiet=True))
@@ -150,9 +149,9 @@ def _open(width: int, height: int) -> str:
 
 
 def _head(title: str, width: int, height: int) -> str:
-    opened = _open(width, height).replace(" class=", f' role="img" aria-label="{escape(title)}" class=', 1)
+    opened = _open(width, height).replace(" class=", f' role="img" aria-label="{safe(title)}" class=', 1)
     paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
-    return f'{opened}\n{paper}\n<text x="16" y="26" font-size="15" font-weight="600">{escape(title)}</text>'
+    return f'{opened}\n{paper}\n<text x="16" y="26" font-size="15" font-weight="600">{safe(title)}</text>'
 
 
 def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[str]:
@@ -165,7 +164,7 @@ def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator
     middle = (up.start + up.end) / 2
     yield (
         f'<text x="16" y="{middle:.0f}" transform="rotate(-90 16 {middle:.0f})" text-anchor="middle" '
-        f'fill="var(--quiet)">{escape(y.label)}</text>'
+        f'fill="var(--quiet)">{safe(y.label)}</text>'
     )
 
 
@@ -205,7 +204,7 @@ def _marker(x: float, y: float, colour: int, hint: str) -> str:
     )
     path = shapes[colour % len(shapes)]
     outline = 'stroke="var(--paper)" stroke-width="1.2"'
-    return f'<path d="{path}" fill="var(--s{colour})" {outline}><title>{escape(hint)}</title></path>'
+    return f'<path d="{path}" fill="var(--s{colour})" {outline}><title>{safe(hint)}</title></path>'
 
 
 def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]]:
@@ -228,4 +227,4 @@ def _key(name: str, x: float, y: float, colour: int) -> str:
 def _text(said: str, x: float, y: float, *, anchor: str = "start", quiet: bool = False, small: bool = False) -> str:
     fill = ' fill="var(--quiet)"' if quiet else ""
     size = ' font-size="11"' if small else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}{size}>{escape(said)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}{size}>{safe(said)}</text>'

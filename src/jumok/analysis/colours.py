@@ -10,6 +10,8 @@ from jaxtyping import Float
 LIGHT = ("#f3f6fb", "#cfe1f3", "#82b4de", "#2f78bc", "#0a3a78")
 DARK = ("#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff")
 """As in web/attention.js: on a light and on a dark ground."""
+INK, QUIET = "#1f2933", "#66717f"
+"""Of words, and of what should not be noticed first."""
 
 
 def colour(weight: float, stops: Sequence[str] = LIGHT) -> str:
@@ -23,6 +25,11 @@ def shades(weights: Float[np.ndarray, "*place"], stops: Sequence[str] = LIGHT) -
     places = np.linspace(0, 1, len(stops))
     parts = [np.interp(weights.clip(0, 1), places, known[:, part]) for part in range(3)]
     return np.stack(parts, -1).round().astype(np.uint8)
+
+
+def darkest(weights: Float[np.ndarray, "*place"]) -> float:
+    """The weight that gets the darkest colour: the largest there is."""
+    return float(weights.max(initial=0.0)) or 1.0
 
 
 def png_bytes(pixels: np.ndarray) -> bytes:

@@ -8,11 +8,11 @@ paler where even that is small.
 import math
 from typing import NamedTuple
 
-from jumok.analysis.colours import LIGHT, colour
+from jumok.analysis.colours import INK, LIGHT, QUIET, colour
 from jumok.analysis.graph_map import GraphMap, Seen
 from jumok.analysis.width import cells
 
-INK, QUIET, PAPER = "#1f2933", "#66717f", "#ffffff"
+PAPER = "#ffffff"
 MOST, MOST_BELOW = 16, 3
 """Nodes drawn around the middle, and around each of these."""
 DISC, SMALL, CENTRE = 21.0, 7.0, 27.0

@@ -1,10 +1,8 @@
 """Whom a node looked at, as an SVG picture."""
 
-from html import escape
-
 from jumok.analysis.graph_map import GraphMap
 from jumok.analysis.graph_scene import Disc, Line, Scene, Words, scene_of
-from jumok.analysis.heatmap_svg import FONT
+from jumok.analysis.heatmap_svg import FONT, safe
 
 
 def graph_svg(shown: GraphMap) -> str:
@@ -31,14 +29,14 @@ def drawn(scene: Scene) -> list[str]:
 def _line(line: Line) -> str:
     return (
         f'<line x1="{line.x1:.1f}" y1="{line.y1:.1f}" x2="{line.x2:.1f}" y2="{line.y2:.1f}" stroke="{line.colour}" '
-        f'stroke-width="{line.width:.2f}" stroke-linecap="round"><title>{escape(line.hint)}</title></line>'
+        f'stroke-width="{line.width:.2f}" stroke-linecap="round"><title>{safe(line.hint)}</title></line>'
     )
 
 
 def _disc(disc: Disc) -> str:
     return (
         f'<circle cx="{disc.x:.1f}" cy="{disc.y:.1f}" r="{disc.radius:.1f}" fill="{disc.fill}" stroke="{disc.rim}" '
-        f'stroke-width="1.5"><title>{escape(disc.hint)}</title></circle>'
+        f'stroke-width="1.5"><title>{safe(disc.hint)}</title></circle>'
     )
 
 
@@ -51,5 +49,5 @@ def _words(words: Words) -> str:
     )
     return (patch if words.patch else "") + (
         f'<text x="{words.x:.1f}" y="{words.y:.1f}" font-size="{words.size:g}" fill="{words.colour}" '
-        f'text-anchor="{words.anchor}"{bold} pointer-events="none">{escape(words.text)}</text>'
+        f'text-anchor="{words.anchor}"{bold} pointer-events="none">{safe(words.text)}</text>'
     )

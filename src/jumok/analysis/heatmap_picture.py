@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import LIGHT
+from jumok.analysis.colours import INK, LIGHT, QUIET, darkest
 from jumok.analysis.fonts import fonts_for
+from jumok.analysis.heatmap_svg import LONG
 from jumok.analysis.width import cells
 from jumok.errors import ArgumentError, FontError, MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, QUIET = "#1f2933", "#66717f"
 DPI = 160
 CELL, SMALL_CELL = 0.30, 0.14  # inches
 LONGEST_SIDE = 24.0
@@ -24,8 +24,6 @@ LONGEST_SIDE = 24.0
 LABEL, SMALL_LABEL = 9.0, 6.5
 LETTER = 0.62 / 72
 """Width of a letter of one point, in inches; Hangul and Chinese letters are two wide."""
-LONG = 60
-"""Words a side beyond which cells and letters are smaller."""
 LABELLED = 40
 """Words a side up to which the small maps of a grid say their words."""
 
@@ -69,7 +67,7 @@ def _single(attention: AttentionMap, title: str) -> "Figure":
     width = max(left + cell * columns + lean + 0.15, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
     height = top + cell * rows + 0.5
     figure = _new_figure(width, height)
-    most = _largest(weights)
+    most = darkest(weights)
     panel = _panel(figure, weights, most, (left, top, cell))
     _columns(panel, attention.source, text, cell)
     _rows(panel, attention.target, text, cell)
@@ -89,7 +87,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
     across, down = max(cell * columns + 0.22, 0.95), cell * rows + 0.36
     width = max(left + heads * across + lean, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
     figure = _new_figure(width, top + layers * down + 0.35)
-    most = _largest(weights)
+    most = darkest(weights)
     for (layer, head), _ in np.ndenumerate(np.empty((layers, heads))):
         place = (left + head * across, top + layer * down, cell)
         panel = _panel(figure, weights[layer, head], most, place)
@@ -195,10 +193,6 @@ def _new_figure(width: float, height: float) -> "Figure":
             "choose fewer layers or heads, or save as .html"
         )
     return Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-
-
-def _largest(weights: np.ndarray) -> float:
-    return float(weights.max(initial=0.0)) or 1.0
 
 
 def _shown(word: str) -> str:

@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import LIGHT, colour, png_bytes, shades
+from jumok.analysis.colours import INK, LIGHT, QUIET, colour, darkest, png_bytes, shades
 from jumok.analysis.width import cells
 
 CELL, SMALL_CELL = 28, 15
 TEXT, SMALL_TEXT = 14, 11
 KOREAN = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic'"
 FONT = f"{KOREAN}, 'Noto Sans Arabic', sans-serif"
-INK, QUIET = "#1f2933", "#66717f"
 LONG = 60
 """Words a side beyond which cells and letters are smaller."""
 MANY = 20_000
@@ -30,7 +29,7 @@ Matrix = Float[np.ndarray, "target source"]
 def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
     """One rectangle for every pair, darker where the target word looked; averaged over layers and heads."""
     weights = attention.mean().detach().float().cpu().numpy()
-    most = _largest(weights)
+    most = darkest(weights)
     short = max(weights.shape, default=0) <= LONG
     cell, text = (CELL, TEXT) if short else (SMALL_CELL, SMALL_TEXT)
     left = 16 + _longest(attention.target, text)
@@ -51,7 +50,7 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     """A small map for every layer (down) and head (across), all on one scale; words once a row and a column."""
     weights = attention.weights.detach().float().cpu().numpy()
     layers, heads, targets, sources = weights.shape
-    most, labelled = _largest(weights), max(targets, sources) <= LONG
+    most, labelled = darkest(weights), max(targets, sources) <= LONG
     cell = SMALL_CELL if labelled else max(1.0, 240 / max(targets, sources))
     left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
     leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
@@ -65,7 +64,7 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
             x = left + head * across
             parts += _names(attention.source, x, top - 8, cell, columns=True) if labelled and layer == 0 else []
             name = f"layer {attention.layer_names[layer]} · head {attention.head_names[head]}"
-            parts.append(f'<text x="{x:.1f}" y="{y - 5:.1f}" fill="{QUIET}" font-size="10">{_safe(name)}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{y - 5:.1f}" fill="{QUIET}" font-size="10">{safe(name)}</text>')
             parts.append(_matrix(one, most, x, y, cell, attention if weights.size <= MANY else None))
     width = max(left + heads * across + leaning, 32 + _longest((title,), TEXT) * 1.08, left + 130)
     height = top + layers * down + 30
@@ -79,7 +78,7 @@ def _picture(width: float, height: float, text: int, title: str, parts: list[str
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}" '
         f'font-family="{FONT}" font-size="{text}" fill="{INK}">'
     )
-    heading = f'<text x="16" y="24" font-weight="600" font-size="{TEXT}">{_safe(title)}</text>' if title else ""
+    heading = f'<text x="16" y="24" font-weight="600" font-size="{TEXT}">{safe(title)}</text>' if title else ""
     body = [f'<rect {size} fill="white"/>', heading, *parts]
     return "\n".join([opening, *(part for part in body if part), "</svg>", ""])
 
@@ -88,12 +87,12 @@ def _names(words: tuple[str, ...], x: float, y: float, cell: float, *, columns: 
     if not columns:
         middle = y + cell / 2 + cell * 0.18
         return [
-            f'<text x="{x:.1f}" y="{middle + cell * row:.1f}" text-anchor="end">{_safe(word)}</text>'
+            f'<text x="{x:.1f}" y="{middle + cell * row:.1f}" text-anchor="end">{safe(word)}</text>'
             for row, word in enumerate(words)
         ]
     places = [x + cell * (column + 0.5) for column in range(len(words))]
     return [
-        f'<text x="{place:.1f}" y="{y:.1f}" transform="rotate(-45 {place:.1f} {y:.1f})">{_safe(word)}</text>'
+        f'<text x="{place:.1f}" y="{y:.1f}" transform="rotate(-45 {place:.1f} {y:.1f})">{safe(word)}</text>'
         for place, word in zip(places, words, strict=True)
     ]
 
@@ -113,7 +112,7 @@ def _matrix(
     box = f'width="{cell - gap:.0f}" height="{cell - gap:.0f}" rx="{corner}"'
     return "\n".join(
         f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{colour(float(weight) / most)}">'
-        f"<title>{_safe(attention.target[row])} ← {_safe(attention.source[column])}: {weight:.2f}</title></rect>"
+        f"<title>{safe(attention.target[row])} ← {safe(attention.source[column])}: {weight:.2f}</title></rect>"
         for (row, column), weight in np.ndenumerate(weights)
     )
 
@@ -129,15 +128,10 @@ def _legend(x: float, y: float, most: float) -> str:
     )
 
 
-def _largest(weights: np.ndarray) -> float:
-    """The weight that gets the darkest colour."""
-    return float(weights.max(initial=0.0)) or 1.0
-
-
 def _longest(words: tuple[str, ...], text: int) -> float:
     return max((cells(word) for word in words), default=0) * text * 0.62
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """As XML wants it; what XML cannot hold, such as control characters, becomes �."""
     return escape(re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text))

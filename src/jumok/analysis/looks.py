@@ -50,12 +50,6 @@ def coverage(shown: AttentionMap) -> Float[Tensor, " source"]:
     return shown.mean().sum(0)
 
 
-def entropy(weights: Float[Tensor, "*row source"]) -> Float[Tensor, "*row"]:
-    """−Σ α log₂ α, in bits: 0 for a single word, b for 2ᵇ words alike."""
-    bits: Tensor = torch.special.entr(weights).sum(-1) / math.log(2)
-    return bits
-
-
 def source_words(shown: AttentionMap) -> list[tuple[str, float]]:
     """The words of the source with their coverage; its end is not a word."""
     found = zip(shown.source, coverage(shown).tolist(), strict=True)
@@ -66,19 +60,19 @@ def looks(maps: Iterable[AttentionMap], *, listed: int = 8) -> Looks | None:
     """The numbers of some maps of one model; None where there are none."""
     sharp, by_head, covered, counts = 0.0, torch.zeros(()), [], []
     for shown in maps:
-        sharp += float(entropy(shown.mean()).sum())
-        by_head = by_head + entropy(shown.weights).sum(-1)
+        sharp += float(shown.select(layer="mean", head="mean").entropy().sum())
+        by_head = by_head + shown.entropy().sum(-1)
         counts.append(len(shown.target))
         covered += source_words(shown)
     if not counts:
         return None
-    rows = max(sum(counts), 1)
+    bits = max(sum(counts), 1) * math.log(2)  # entropy comes in nats
     values, words = [value for _, value in covered], max(len(covered), 1)
     least, most = _ranked(covered, listed)
     return Looks(
         maps=len(counts),
-        entropy=sharp / rows,
-        heads=tuple(tuple(layer) for layer in (by_head / rows).tolist()),
+        entropy=sharp / bits,
+        heads=tuple(tuple(layer) for layer in (by_head / bits).tolist()),
         little=sum(value < LITTLE for value in values) / words,
         much=sum(value > MUCH for value in values) / words,
         histogram=_histogram(values),

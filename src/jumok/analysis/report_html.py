@@ -10,6 +10,9 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.heatmap_svg import heatmap_svg
 from jumok.analysis.looks import LITTLE, MUCH, source_words
 
+LONG = 1000
+"""Words beyond which an output is shown unmarked: comparing takes time with the square of them."""
+
 
 class Html(str):
     """Text that is HTML already."""
@@ -69,8 +72,10 @@ def _own_ids(svg: str, name: str) -> str:
 
 
 def compared(output: str, reference: str) -> Html:
-    """The output, its words that are not where the reference has them marked."""
+    """The output, its words that are not where the reference has them marked, unless it is very long."""
     words, wanted = output.split(), reference.split()
+    if max(len(words), len(wanted)) > LONG:
+        return html(output)
     shown: list[Html] = []
     for kind, start, end, _, _ in SequenceMatcher(None, words, wanted, autojunk=False).get_opcodes():
         said = " ".join(words[start:end])

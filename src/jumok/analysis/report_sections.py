@@ -154,8 +154,8 @@ def _words(title: str, words: tuple[WordCover, ...]) -> Html:
 
 def _heads(found: Looks) -> Iterator[Html]:
     if len(found.heads) * len(found.heads[0]) > 1:
-        rows = [[f"layer {number}", *(f"{value:.2f}" for value in row)] for number, row in enumerate(found.heads, 1)]
-        heads = ["", *(f"head {number}" for number in range(1, len(found.heads[0]) + 1))]
+        rows = [[f"layer {number}", *(f"{value:.2f}" for value in row)] for number, row in enumerate(found.heads)]
+        heads = ["", *(f"head {number}" for number in range(len(found.heads[0])))]
         yield folded("Entropy of every head, in bits", table(heads, rows, caption="Entropy of every head, in bits"))
 
 

@@ -21,6 +21,8 @@ from jumok.errors import ArgumentError
 from jumok.models.seq2seq import HeadWeights, Seq2Seq
 
 BATCH_TOKENS = 8192
+LONGEST = 4096
+"""Tokens of a side beyond which a pair is left out: weights grow with their product."""
 
 
 class Look(NamedTuple):
@@ -91,7 +93,7 @@ def word_weights(
 ) -> Iterator[WordWeights]:
     """The weights between the words of every pair, in no particular order; pairs the model cannot take have none.
 
-    A pair with an empty side, or one longer than the model's positions, is left out.
+    A pair with an empty side, or one longer than the model's positions or than LONGEST, is left out.
     """
     sides = [(Tokens.of(one, tokenizers.source), Tokens.of(other, tokenizers.target)) for one, other in pairs]
     fits = [number for number, pair in enumerate(sides) if _fits(model, *pair)]
@@ -108,7 +110,7 @@ def word_weights(
 
 def _fits(model: Seq2Seq, source: Tokens, target: Tokens) -> bool:
     limits = ((model.encoder.limit, source), (model.decoder.limit, target))
-    return all(side.words.size and (limit is None or len(side.ids) - 1 <= limit) for limit, side in limits)
+    return all(side.words.size and len(side.ids) - 1 <= min(limit or LONGEST, LONGEST) for limit, side in limits)
 
 
 @torch.no_grad()

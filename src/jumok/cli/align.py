@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Option
 
@@ -21,14 +21,21 @@ def align(
     target: Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")] = None,
     reverse: Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")] = None,
     symmetrise: Annotated[
-        str, Option(help="intersection, union, grow-diag, grow-diag-final or grow-diag-final-and, with --reverse.")
-    ] = "grow-diag",
-    links: Annotated[str, Option(help="argmax: one link a target word; mutual; threshold.")] = "argmax",
+        str | None,
+        Option(
+            help="With --reverse: grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and."
+        ),
+    ] = None,
+    links: Annotated[
+        str | None, Option(help="argmax: one link a target word (unless given); mutual; threshold.")
+    ] = None,
     threshold: Annotated[
         float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
     ] = None,
-    layer: Annotated[int | None, Option(min=0, help="Decoder layer; chosen on the data unless given.")] = None,
-    head: Annotated[int | None, Option(min=0, help="Head of it; chosen on the data unless given.")] = None,
+    layer: Annotated[
+        int | None, Option(min=0, help="Decoder layer, counted from 0; chosen on the data if not given.")
+    ] = None,
+    head: Annotated[int | None, Option(min=0, help="Head, counted from 0; chosen on the data if not given.")] = None,
     shift: Annotated[
         bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
     ] = None,
@@ -40,8 +47,22 @@ def align(
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
-    given = {"--reverse": reverse, "--layer": layer, "--head": head, "--shift": shift, "--dev-gold": dev_gold}
-    _check(model, [option for option, value in given.items() if value is not None])
+    of_models = {
+        "--reverse": reverse,
+        "--symmetrise": symmetrise,
+        "--links": links,
+        "--layer": layer,
+        "--head": head,
+        "--shift": shift,
+        "--dev-source": dev_source,
+        "--dev-target": dev_target,
+        "--dev-gold": dev_gold,
+    }
+    _check(model, [option for option, value in of_models.items() if value is not None])
+    if symmetrise is not None and reverse is None:
+        _refuse("--symmetrise makes one of two directions; name a model of the other one, too: --reverse FOLDER")
+    if threshold is not None and model is not None and links != "threshold":
+        _refuse("--threshold is for --links threshold; other links have no least weight")
     pairs = _pairs(source, target)
     if model is None:
         found = _from_text(pairs, threshold)
@@ -50,7 +71,8 @@ def align(
         from jumok.cli.aligners import Wanted, make_aligner
 
         least = 0.2 if threshold is None else threshold
-        wanted = Wanted(links=links, threshold=least, layer=layer, head=head, shift=shift, symmetrise=symmetrise)
+        how = {"links": links or "argmax", "symmetrise": symmetrise or "grow-diag"}
+        wanted = Wanted(**how, threshold=least, layer=layer, head=head, shift=shift)
         dev = _dev(dev_source, dev_target, dev_gold)
         aligner = make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say)
         found = aligned(aligner, pairs)
@@ -65,10 +87,14 @@ def align(
 
 
 def _check(model: Path | None, options: list[str]) -> None:
+    if model is None and options:
+        _refuse(f"{options[0]} is about a model; name its folder first: jumok align MODEL {options[0]} …")
+
+
+def _refuse(why: str) -> NoReturn:
     from jumok.errors import ArgumentError
 
-    if model is None and options:
-        raise ArgumentError(f"{options[0]} is about a model; name its folder first: jumok align MODEL {options[0]} …")
+    raise ArgumentError(why)
 
 
 def _from_text(pairs: "Sequence[Pair]", threshold: float | None) -> "Iterator[set[tuple[int, int]]]":

@@ -12,7 +12,7 @@ from jumok.analysis.word_attention import Look, all_looks
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
-from jumok.training.guided import guided_layer
+from jumok.taught import taught_look
 from jumok.translator import find_device
 
 Dev = tuple[Sequence[Pair], Sequence[Gold]]
@@ -63,14 +63,11 @@ def make_aligner(
 
 def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
     """The looks of a model that fit what was asked for; of a model with guided alignment, the one that was guided."""
-    every, training = all_looks(trained.model), trained.recipe.training
     layer, head, shift = wanted.layer, wanted.head, wanted.shift
-    if training.guided_alignment and layer is None and head is None:
-        layers = max(look.layer for look in every) + 1
-        layer, head = guided_layer(training.guided_layer, layers), training.guided_head
-        shift = training.guided_shift if shift is None else shift
-        single = {look.head for look in every if look.layer == layer} == {0}
-        every = [look for look in every if look.head == (0 if single else head)]
+    taught = taught_look(trained) if layer is None and head is None else None
+    if taught is not None:
+        return [taught if shift is None else taught._replace(shift=shift)]
+    every = all_looks(trained.model)
     found = [
         look
         for look in every

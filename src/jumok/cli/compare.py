@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from jumok.cli.output import print_json, print_table, progress, say
+from jumok.cli.systems import all_named
 
 if TYPE_CHECKING:
     from jumok.cli.systems import Named
@@ -45,7 +46,7 @@ def length(
 
     check_scores([metric], tokenize)
     edges = _numbers(bands, "--bands")
-    given = _models(models)
+    given = all_named(models)
     _check_out(out)
     sources, references = _texts(source, reference, joined)
     systems = [system_of(one, sources, beam, device) for one in given]
@@ -86,7 +87,7 @@ def gradient(
     """How much of the loss's gradient arrives at a source token, against its distance from the end of the source."""
     from jumok.analysis.gradient_reach import reach_by_distance, reach_chart
 
-    given = _models(models)
+    given = all_named(models)
     _check_out(out)
     sources, references = _texts(source, reference, joined)
     found = {}
@@ -122,7 +123,7 @@ def speed(
     from jumok.translator import find_device
 
     wanted, where = _numbers(lengths, "--lengths"), find_device(device)
-    given = _models(models)
+    given = all_named(models)
     _check_out(out)
     found = {}
     for one in given:
@@ -159,18 +160,6 @@ def _gradients(
     batches = batches_of(tokenizers, sources, references, shortest=shortest, most=most)
     found = relative_gradients(model, progress(batches, f"gradients of {given.name}", "batches"))
     return list(found)
-
-
-def _models(given: Sequence[str]) -> list["Named"]:
-    from jumok.cli.systems import named
-    from jumok.errors import ArgumentError
-
-    found = [named(one) for one in given]
-    names = [one.name for one in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ArgumentError(f"two models are called {twice!r}; give each a name: NAME=FOLDER")
-    return found
 
 
 def _texts(source: str, reference: str, joined: str) -> tuple[list[str], list[str]]:
@@ -211,5 +200,5 @@ def _draw(out: Path | None, picture: Callable[[], str]) -> None:
 
     if out is not None:
         with atomic_write(out) as file:
-            file.write(picture().encode())
+            file.write(picture().encode(errors="replace"))
         say(f"wrote {out}")

@@ -145,7 +145,7 @@ def _report(path: Path, task: "Task", first: "System", others: list[str], beam: 
     systems = [first, *(system_of(named(other), task.sources, beam, device) for other in others)]
     found = make_report(task, systems, watch=lambda items, verb, total: progress(items, verb, "sentences", total))
     with atomic_write(path) as file:
-        file.write(report_page(found).encode())
+        file.write(report_page(found).encode(errors="replace"))
     say(f"wrote {path}")
 
 

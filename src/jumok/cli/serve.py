@@ -6,12 +6,13 @@ from typer import Argument, Option
 
 from jumok.cli.bundled import named_or_bundled
 from jumok.cli.output import say
+from jumok.cli.systems import all_named
 
 
 def serve(
     models: Annotated[
         list[str] | None,
-        Argument(help="Model folders, or name=folder, the first to answer when none is named; else the bundled one."),
+        Argument(help="Model folders, or NAME=FOLDER, the first to answer when none is named; else the bundled one."),
     ] = None,
     host: Annotated[str, Option(help="Address to listen at; 0.0.0.0 for every one this machine has.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
@@ -36,7 +37,7 @@ def serve(
     from jumok.serve.app import create_app
     from jumok.serve.limits import Limits
     from jumok.serve.run import listen, run
-    from jumok.serve.served import load_models, named_folders
+    from jumok.serve.served import load_models
     from jumok.serve.service import Service
 
     limits = Limits(
@@ -47,7 +48,7 @@ def serve(
         queue=max_queue,
         seconds=max_seconds,
     )
-    folders = named_folders(models or [str(named_or_bundled(None))])
+    folders = {one.name: one.path for one in all_named(models or [str(named_or_bundled(None))])}
     with listen(host, port) as listening:
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)

@@ -24,7 +24,19 @@ def named(given: str) -> Named:
     name, equals, path = given.partition("=")
     if equals and name and path and not Path(given).exists():
         return Named(name, Path(path))
-    return Named(Path(given).name or given, Path(given))
+    return Named(Path(given).resolve().name or given, Path(given))
+
+
+def all_named(given: Sequence[str]) -> list[Named]:
+    """Several models, no two of one name."""
+    from jumok.errors import ArgumentError
+
+    found = [named(one) for one in given]
+    names = [one.name for one in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"two models are called {twice!r}; give each a name: NAME=FOLDER")
+    return found
 
 
 def translations(model: Path, sources: Sequence[str], beam: int | None, device: str) -> list["Translation"]:

@@ -1,8 +1,11 @@
 """From what jumok found to what is sent."""
 
+from collections.abc import Collection
 from typing import Any
 
 from jumok.analysis.attention_map import AttentionMap
+from jumok.data import Pair
+from jumok.data.links import Link, write_links
 from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, TranslationAnswer
 from jumok.serve.served import Served
 from jumok.translator import Translation
@@ -25,16 +28,14 @@ def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str,
     return {"model": model.name, **shown.as_plain(), "text": text}
 
 
-def align_answer(model: Served, shown: AttentionMap) -> AlignAnswer:
-    """Each target word with the source word it looked at most; none for those that looked at the end."""
-    best = shown.mean()[:-1].argmax(-1).tolist()
-    links = [[source, target] for target, source in enumerate(best) if source < len(shown.source) - 1]
+def align_answer(model: Served, pair: Pair, links: Collection[Link]) -> AlignAnswer:
+    """The links between words, which are what white space divides."""
     return AlignAnswer(
         model=model.name,
-        source=list(shown.source[:-1]),
-        target=list(shown.target[:-1]),
-        links=links,
-        pharaoh=" ".join(f"{source}-{target}" for source, target in sorted(links)),
+        source=pair.source.split(),
+        target=pair.target.split(),
+        links=[list(link) for link in sorted(links)],
+        pharaoh=write_links(links),
     )
 
 

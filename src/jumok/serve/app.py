@@ -16,7 +16,7 @@ from jumok.errors import JumokError
 from jumok.serve.description import describe
 from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
 from jumok.serve.page import page_routes
-from jumok.serve.problems import RequestError
+from jumok.serve.problems import BROKEN, RequestError
 from jumok.serve.routes import api_routes, own_routes
 from jumok.serve.service import Service
 
@@ -71,7 +71,7 @@ def _say_what_is_wrong(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": "something is wrong with the server; its log says more"}, 500)
+        return JSONResponse({"error": BROKEN}, 500)
 
 
 def _said(error: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Collection, MutableMapping
 from typing import Any
@@ -10,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jumok.errors import ArgumentError
 from jumok.serve.metrics import Metrics
 from jumok.serve.problems import RequestError, TooBigError
 
@@ -44,6 +46,13 @@ class SlowBodyError(RequestError):
     status = 408
 
 
+def checked_key(key: str) -> str:
+    """A key that every client can send: a header holds no other letters, and loses spaces at its ends."""
+    if not re.fullmatch("[!-~]+", key):
+        raise ArgumentError("the API key may hold only letters, digits and signs of ASCII, and no spaces")
+    return key
+
+
 class Observed:
     """Counts and times every answer, and puts the protecting headers on it."""
 
@@ -74,7 +83,8 @@ class Guarded:
     """Turns away what has no key, is not JSON, or is too large, before anything reads it."""
 
     def __init__(self, app: ASGIApp, *, key: str | None, most_bytes: int, seconds: float) -> None:
-        self.app, self.key, self.most_bytes, self.seconds = app, key, most_bytes, seconds
+        self.app, self.most_bytes, self.seconds = app, most_bytes, seconds
+        self.key = None if key is None else checked_key(key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body here, as far as it may go, and hand it on whole."""

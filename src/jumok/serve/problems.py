@@ -2,6 +2,9 @@
 
 from jumok.errors import JumokError
 
+BROKEN = "something is wrong with the server; its log says more"
+"""What is said of a fault of ours."""
+
 
 class RequestError(JumokError):
     """A request that gets no answer but a status and a message."""

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 import jumok
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.page import attention_page
+from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.serve.answers import align_answer, attention_answer, model_answer, translation_answer
 from jumok.serve.messages import (
@@ -30,7 +31,8 @@ from jumok.serve.served import Served
 from jumok.serve.service import Service
 from jumok.serve.stream import first_event, stream_events
 from jumok.serve.tree import Watched
-from jumok.serve.work import Asked, Look, checked_pair
+from jumok.serve.waiting import within
+from jumok.serve.work import Align, Asked, Look, checked_pair
 
 PROBLEMS = {
     400: "the body is not JSON",
@@ -79,7 +81,7 @@ def api_routes(service: Service) -> APIRouter:
         work = service.translate(asked.model, asked.beam, asked.n_best)
         service.check_texts([asked.text])
         watched = Watched(work.model)
-        (found,) = await service.results(request, work, [Asked(asked.text, watched.grow)])
+        (found,) = await service.results(request, work, [Asked(asked.text, watched)])
         if len(found.pieces) > 1:
             raise ArgumentError(f"there is no one tree: the text was translated in {len(found.pieces)} parts")
         steps = await run_in_threadpool(watched.steps, found)
@@ -102,8 +104,10 @@ def api_routes(service: Service) -> APIRouter:
         """Which word of a translation belongs to which word of its source, by where the model looked."""
         model = service.model(asked.model)
         service.check_texts([asked.source, asked.target])
-        (shown,) = await service.results(request, Look(model), [checked_pair(model, asked.source, asked.target)])
-        return align_answer(model, shown)
+        checked_pair(model, asked.source, asked.target)
+        pair = Pair(asked.source, asked.target)
+        (links,) = await service.results(request, Align(model), [pair])
+        return align_answer(model, pair, links)
 
     return router
 
@@ -135,13 +139,14 @@ async def _looked(service: Service, asked: AttentionRequest, request: Request) -
     """The map of what the model is made to say: the ids or the text given, else its own translation."""
     if asked.target is not None and asked.target_ids is not None:
         raise ArgumentError("target and target_ids are two ways to say one thing; give one of them")
-    work = service.translate(asked.model, asked.beam, 1)
     service.check_texts([asked.text, asked.target or ""])
+    work = service.translate(asked.model, asked.beam, 1)
     said = asked.target if asked.target_ids is None else asked.target_ids
-    if said is None:
-        checked_pair(work.model, asked.text, "")  # what cannot be shown need not be translated
-        (found,) = await service.translations(request, work, [asked.text])
-        said = list(found.pieces[0][1])
-    pair = checked_pair(work.model, asked.text, said)
-    (shown,) = await service.results(request, Look(work.model, asked.words), [pair])
+    async with within(service.limits.seconds):  # both together
+        if said is None:
+            checked_pair(work.model, asked.text, "")  # what cannot be shown need not be translated
+            (found,) = await service.translations(request, work, [asked.text])
+            said = list(found.pieces[0][1])
+        pair = checked_pair(work.model, asked.text, said)
+        (shown,) = await service.results(request, Look(work.model, asked.words), [pair])
     return work.model, shown, work.model.translator.trained.tokenizers.target.decode(pair.ids)

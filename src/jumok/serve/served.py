@@ -2,18 +2,26 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from jumok.data import BOS, EOS
-from jumok.errors import ArgumentError
+from jumok.analysis.alignment import Aligner
+from jumok.analysis.alignment_choice import choose_look, usual_look
+from jumok.analysis.word_attention import Look, all_looks
+from jumok.data import BOS, EOS, Pair
+from jumok.data.pairs import Split
+from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
+from jumok.taught import taught_look
 from jumok.translator import Translator
 
 EXAMPLES = "examples.txt"
 """A file of a model folder with texts to try, one a line."""
 MOST_EXAMPLES = 6
+SAMPLE = 200
+"""Pairs of a built-in corpus to draw examples from, and to choose the attention that aligns on."""
 NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
 
 
@@ -44,6 +52,12 @@ class Served:
             return {"cldr": (source, target), "dates": (source, None)}.get(data.corpus, (None, None))
         return _language(data.source), _language(data.target)
 
+    @cached_property
+    def aligner(self) -> Aligner:
+        """With the part of its attention that aligns; found when it is first asked for, which takes a moment."""
+        trained = self.translator.trained
+        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
+
     def count(self, text: str) -> int:
         """The tokens of a source text."""
         return len(self.translator.trained.tokenizers.source.encode(text)) - 2
@@ -52,20 +66,6 @@ class Served:
 def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, Served]:
     """All of them, the first one being the one that answers when none is named."""
     return {name: Served.load(name, folder, device=device) for name, folder in folders.items()}
-
-
-def named_folders(models: Sequence[str]) -> dict[str, str]:
-    """Each of `models` is a folder, or name=folder; without a name it is called as its folder is."""
-    folders: dict[str, str] = {}
-    for model in models:
-        name, _, folder = model.rpartition("=")
-        name = name or Path(folder).resolve().name
-        if not folder:
-            raise ArgumentError(f"{model!r} names no folder; write name=folder")
-        if name in folders:
-            raise ArgumentError(f"two models are called {name!r}: {folders[name]} and {folder}; write name={folder}")
-        folders[name] = folder
-    return folders
 
 
 def find_model(models: Mapping[str, Served], name: str | None) -> Served:
@@ -92,14 +92,27 @@ def _examples(folder: Path, translator: Translator) -> list[str]:
     if path.is_file():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line.strip() for line in lines if line.strip()][:MOST_EXAMPLES]
-    data = translator.trained.recipe.data
-    if not data.corpus:
-        return []
+    unseen = _corpus_sample(translator.trained, "test")
+    return sorted(_varied(pair.source for pair in unseen), key=len, reverse=True)[:MOST_EXAMPLES]
+
+
+def _chosen_look(trained: Trained) -> Look:
+    """Chosen as `jumok align` does on the built-in corpus the model learnt from; else the usual one."""
+    looks, sample = all_looks(trained.model), _corpus_sample(trained, "valid")
+    if not sample:
+        return usual_look(looks, recurrent=trained.recipe.decoder.kind == "rnn")
+    return choose_look(trained.model, trained.tokenizers, sample, looks)
+
+
+def _corpus_sample(trained: Trained, split: Split) -> list[Pair]:
+    """Pairs of the built-in corpus a model learnt from, which it never saw; none for a model of other text."""
     from jumok.data import corpus_pairs
 
+    data = trained.recipe.data
+    if not data.corpus:
+        return []
     source, target = data.locales
-    pairs = corpus_pairs(data.corpus, 200, split="test", source=source, target=target, longest=data.longest)
-    return sorted(_varied(pair.source for pair in pairs), key=len, reverse=True)[:MOST_EXAMPLES]
+    return list(corpus_pairs(data.corpus, SAMPLE, split=split, source=source, target=target, longest=data.longest))
 
 
 def _varied(texts: Iterable[str]) -> Iterator[str]:

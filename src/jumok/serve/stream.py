@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from fastapi import Request
 from jumok.decoding import Node
 from jumok.errors import JumokError
 from jumok.serve.answers import translation_answer
+from jumok.serve.guard import one_line
+from jumok.serve.problems import BROKEN
+from jumok.serve.served import Served
 from jumok.serve.service import Service
 from jumok.serve.tree import Watched
 from jumok.serve.waiting import too_slow, wanted
@@ -19,6 +23,21 @@ from jumok.serve.work import Asked, Translate
 
 Event = str | Future[Any]
 """A text so far, or the future that has come to its end."""
+
+
+class Told(Watched):
+    """Says the best output so far whenever it changes."""
+
+    def __init__(self, model: Served, say: Callable[[str], None]) -> None:
+        super().__init__(model)
+        self.say, self.said = say, ""
+
+    def grow(self, part: int, nodes: list[Node]) -> None:
+        """One more step of the search for a part."""
+        super().grow(part, nodes)
+        if self.text() != self.said:
+            self.said = self.text()
+            self.say(self.said)
 
 
 @dataclass(frozen=True)
@@ -33,21 +52,13 @@ class Events:
 
 async def first_event(service: Service, work: Translate, text: str, request: Request) -> Events:
     """Begin, and wait for the first event: until then whatever is wrong can still be said by a status."""
-    loop, watched = asyncio.get_running_loop(), Watched(work.model)
+    loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event] = asyncio.Queue()
-    said = ""
 
     def say(event: Event) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    def watch(part: int, nodes: list[Node]) -> None:
-        nonlocal said
-        watched.grow(part, nodes)
-        if watched.text() != said:
-            said = watched.text()
-            say(said)
-
-    (future,) = service.batcher.submit(work, [Asked(text, watch)])
+    (future,) = service.batcher.submit(work, [Asked(text, Told(work.model, say))])
     future.add_done_callback(say)
     deadline = loop.time() + service.limits.seconds
     try:
@@ -74,13 +85,21 @@ async def stream_events(service: Service, work: Translate, events: Events) -> As
 
 def _end(service: Service, work: Translate, future: Future[Any] | None) -> str:
     if future is None:
-        return _sent("error", {"error": str(too_slow(service.limits.seconds))})
+        return _problem(too_slow(service.limits.seconds))
     try:
         found = future.result()
-    except JumokError as error:
-        return _sent("error", {"error": str(error)})
+    except Exception as error:
+        return _problem(error)
     service.metrics.count_tokens(work.model, [found])
     return _sent("done", {"model": work.model.name, **translation_answer(found).model_dump()})
+
+
+def _problem(error: Exception) -> str:
+    """What would have been the status and the message of an answer, had it not begun."""
+    if isinstance(error, JumokError):
+        return _sent("error", {"status": getattr(error, "status", 422), "error": one_line(str(error))})
+    logging.getLogger("uvicorn.error").error("a stream broke off", exc_info=error)
+    return _sent("error", {"status": 500, "error": BROKEN})
 
 
 async def _next(queue: asyncio.Queue[Event], deadline: float) -> Event | None:

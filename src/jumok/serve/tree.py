@@ -14,6 +14,10 @@ class Watched:
         self.model = model
         self.trees: dict[int, BeamTree] = {}
 
+    def begin(self) -> None:
+        """The search begins, perhaps anew: a batch that fails is done again, text by text."""
+        self.trees.clear()
+
     def grow(self, part: int, nodes: list[Node]) -> None:
         """One more step of the search for a part."""
         if nodes:

@@ -1,7 +1,8 @@
 """How a request waits for the batch it is in: no longer than it may, and only while somebody still wants the answer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -34,6 +35,16 @@ async def wanted(request: Request, answer: asyncio.Future[Found], *, seconds: fl
     finally:
         gone.cancel()
         answer.cancel()
+
+
+@asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Several waits that may take so long in all."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise too_slow(seconds) from None
 
 
 def too_slow(seconds: float) -> TooSlowError:

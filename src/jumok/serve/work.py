@@ -1,14 +1,16 @@
-"""What the server's models do, each kind a function of a list: translate texts, and look where translations looked."""
+"""What the server's models do, each a function of a list: translate texts, look where translations looked, align."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import map_of_translation
+from jumok.data import Pair
+from jumok.data.links import Link
 from jumok.decoding import Node
 from jumok.errors import ArgumentError
 from jumok.serve.served import Served
+from jumok.serve.tree import Watched
 from jumok.translator import Translation
 
 
@@ -16,8 +18,7 @@ class Asked(NamedTuple):
     """A text to translate, and who watches the search for it."""
 
     text: str
-    watch: Callable[[int, list[Node]], None] | None = None
-    """Given the number of a part of the text and what a step of its search kept."""
+    watched: Watched | None = None
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,23 @@ class Translate:
     def __call__(self, batch: list[Asked]) -> list[Translation]:
         """The translation of every text."""
 
+        watched = {number: asked.watched for number, asked in enumerate(batch) if asked.watched is not None}
+        for one in watched.values():
+            one.begin()
+
         def watch(text: int, part: int, nodes: list[Node]) -> None:
-            watcher = batch[text].watch
-            if watcher is not None:
-                watcher(part, nodes)
+            if text in watched:
+                watched[text].grow(part, nodes)
 
         return self.model.translator.translate(
             [asked.text for asked in batch],
             beam=self.beam,
             n_best=self.n_best,
-            watch=watch if any(asked.watch for asked in batch) else None,
+            watch=watch if watched else None,
         )
 
 
-class Pair(NamedTuple):
+class Forced(NamedTuple):
     """A source, and the ids of what is said of it."""
 
     source: str
@@ -62,11 +66,11 @@ class Look:
     model: Served
     words: bool = True
 
-    def size(self, pair: Pair) -> int:
+    def size(self, pair: Forced) -> int:
         """The tokens of both."""
         return self.model.count(pair.source) + len(pair.ids)
 
-    def __call__(self, batch: list[Pair]) -> list[AttentionMap]:
+    def __call__(self, batch: list[Forced]) -> list[AttentionMap]:
         """The map of every pair."""
         trained = self.model.translator.trained
         return [
@@ -75,7 +79,23 @@ class Look:
         ]
 
 
-def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
+@dataclass(frozen=True)
+class Align:
+    """The links between the words of texts and their translations."""
+
+    model: Served
+
+    def size(self, pair: Pair) -> int:
+        """The tokens of both."""
+        target = self.model.translator.trained.tokenizers.target
+        return self.model.count(pair.source) + len(target.encode(pair.target))
+
+    def __call__(self, pairs: list[Pair]) -> list[set[Link]]:
+        """The links of every pair."""
+        return self.model.aligner.align(pairs)
+
+
+def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
     """A pair that the model can be asked about, its target a text or the ids of its tokens."""
     trained, longest = model.translator.trained, model.translator.longest
     if not model.layers:
@@ -96,4 +116,4 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Pair:
     most = longest if limit is None else min(longest, limit - 1)
     if len(ids) > most:
         raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
-    return Pair(source, tuple(ids))
+    return Forced(source, tuple(ids))

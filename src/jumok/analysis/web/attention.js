@@ -8,7 +8,8 @@
  *          onHover       called with {target, source}, the numbers of the words looked at, null where there is none
  *          onSelect      called with {layer, head} when others are chosen
  *          texts         what the widget says, in another language: any of TEXTS below
- * returns  {update(map), select({layer, head}), highlight({target, source}), svg(), redraw(), destroy()}
+ * returns  {update(map), select({layer, head}), highlight({target, source}), weight(target, source) and largest() of what is
+ *           shown, svg(), redraw(), destroy()}
  *
  * No other file is needed but attention.css, and nothing is ever fetched. Words are inserted as text, never as markup.
  */
@@ -717,6 +718,8 @@
       update: (other) => widget.update(other),
       select: (choice) => widget.select(choice),
       highlight: (place) => widget.highlight(place),
+      weight: (target, source) => widget.one.at(target, source),
+      largest: () => widget.one.top,
       svg: () => widget.svg(),
       redraw: () => widget.redraw(),
       destroy: () => widget.destroy(),

@@ -32,7 +32,6 @@ const post = (path, body, signal) =>
   ask(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal });
 
 export const models = async () => (await ask("/api/models", {})).json();
-export const alive = async () => (await ask("/health", {})).ok;
 export const translate = async (body, signal) => (await post("/api/translate", body, signal)).json();
 export const attention = async (body, signal) => (await post("/api/attention", body, signal)).json();
 export const beam = async (body, signal) => (await post("/api/beam", body, signal)).json();
@@ -54,7 +53,7 @@ export async function stream(body, partial, signal) {
         const data = JSON.parse(found[2]);
         if (found[1] === "partial") partial(data.text);
         else if (found[1] === "done") return data;
-        else throw new Problem("slow", data.error);
+        else throw new Problem(KINDS[data.status] || "wrong", data.error);
       }
     }
   } catch (error) {

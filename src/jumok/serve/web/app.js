@@ -307,7 +307,7 @@ function listen() {
   });
   $("map-svg").addEventListener("click", () => looking.widget && save(fileName(currentText(), "svg"), "image/svg+xml", looking.widget.svg()));
   $("map-html").addEventListener("click", saveHtml);
-  $("tree-svg").addEventListener("click", () => tree.nodes.length && save(fileName(currentText(), "svg"), "image/svg+xml", tree.picture()));
+  $("tree-svg").addEventListener("click", () => tree.nodes.length && save(fileName(currentText(), "tree.svg"), "image/svg+xml", tree.picture()));
   new IntersectionObserver(([entry]) => {
     state.treeVisible = entry.isIntersecting;
     const { signal } = turn;

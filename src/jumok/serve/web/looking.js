@@ -2,13 +2,6 @@
 
 import { say } from "./strings.js";
 
-/** Weights [target][source] of one layer and head, or averaged over those that are "mean". */
-export function chosenWeights(map, layer, head) {
-  const layers = layer === "mean" ? map.weights : [map.weights[layer]];
-  const heads = layers.flatMap((one) => (head === "mean" ? one : [one[head]]));
-  return map.target.map((_, row) => map.source.map((_, column) => heads.reduce((sum, one) => sum + one[row][column], 0) / heads.length));
-}
-
 export class Looking {
   /** `source` and `output` are told which words to light up. */
   constructor(element, source, output) {
@@ -25,15 +18,12 @@ export class Looking {
       onHover: (place) => this.light(place),
       onSelect: (choice) => this.choose(choice),
     });
-    this.choose(this.choice);
+    this.light({ target: null, source: null });
   }
 
+  /** The choice is kept for the maps to come. */
   choose(choice) {
     this.choice = choice;
-    const within = (at, count) => (at === "mean" || at < count ? at : "mean");
-    const layer = within(choice.layer, this.map.weights.length), head = within(choice.head, this.map.weights[0].length);
-    this.weights = chosenWeights(this.map, layer, head);
-    this.top = Math.max(...this.weights.flat());
     this.light({ target: null, source: null });
   }
 
@@ -44,10 +34,13 @@ export class Looking {
 
   /** Called by the widget: light up the words of both texts. */
   light({ target, source }) {
-    const row = target === null ? null : this.weights[target];
-    const column = source === null || target !== null ? null : this.weights.map((one) => one[source]);
-    this.source.light(row, this.top, source);
-    this.output.light(column, this.top, target);
+    const { widget, map } = this;
+    if (!widget) return; // a word that was pointed at while its map was taken away
+    const top = widget.largest();
+    const row = target === null ? null : map.source.map((_, at) => widget.weight(target, at));
+    const column = source === null || target !== null ? null : map.target.map((_, at) => widget.weight(at, source));
+    this.source.light(row, top, source);
+    this.output.light(column, top, target);
   }
 
   /** A word of one side is pointed at; null for none. */

@@ -1,0 +1,16 @@
+"""The attention that a model was taught to align with, where its recipe has guided alignment."""
+
+from jumok.analysis.word_attention import Look, all_looks
+from jumok.model_folder import Trained
+from jumok.training.guided import guided_layer
+
+
+def taught_look(trained: Trained) -> Look | None:
+    """The layer and head that guided alignment taught, a layer with one head having only that; None without it."""
+    training = trained.recipe.training
+    if not training.guided_alignment:
+        return None
+    every = all_looks(trained.model)
+    layer = guided_layer(training.guided_layer, max(look.layer for look in every) + 1)
+    single = {look.head for look in every if look.layer == layer} == {0}
+    return Look(layer, 0 if single else training.guided_head, training.guided_shift)
