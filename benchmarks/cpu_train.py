@@ -1,7 +1,7 @@
 """Training on a CPU beside other toolkits: ids cpu-train-rnn, cpu-train-rnn-luong and cpu-train-transformer.
 
 Every system trains the same small models on the same pieces of Multi30k (a joint BPE of 8,000, 64 sentences a batch,
-Adam, label smoothing 0.1, dropout 0.1, two threads) and prints its own tokens a second.
+Adam, label smoothing 0.1, dropout 0.1, two threads, float32 unless said) and prints its own tokens a second.
 
     python -m benchmarks.cpu_train run MODEL train.en train.de --steps 40     ours: rnn-mlp, rnn-luong or transformer
     python -m benchmarks.cpu_train write results.jsonl                        a JSON line per system, as from one run
@@ -15,6 +15,12 @@ from typing import Any
 
 from benchmarks.results import Row, cpu, write
 
+SYSTEMS = {
+    "jumok_bf16": "jumok, bf16",
+    "transformers": "Marian in Hugging Face",
+    "opennmt": "OpenNMT-py",
+    "eole": "Eole",
+}
 IDS = {"rnn-mlp": "cpu-train-rnn", "rnn-luong": "cpu-train-rnn-luong", "transformer": "cpu-train-transformer"}
 RNN = {"kind": "rnn", "cell": "gru", "width": 512, "embedding": 256, "dropout": 0.1}
 TRANSFORMER = {
@@ -33,7 +39,7 @@ MODELS = {
 }
 
 
-def run(model: str, source: str, target: str, steps: int) -> None:
+def run(model: str, source: str, target: str, steps: int, precision: str) -> None:
     from jumok.cli.training_run import run_recipe
     from jumok.config import make_recipe
     from jumok.training.progress import Report
@@ -62,6 +68,7 @@ def run(model: str, source: str, target: str, steps: int) -> None:
                 "log_every": 10,
                 "metric": "loss",
                 "validate_every": 10**6,
+                "precision": precision,
             },
         }
     )
@@ -80,7 +87,7 @@ def write_results(path: Path) -> None:
             f"{one['tokens_per_cpu_s']} tok per CPU second, peak {one['peak_rss_mb']} MiB"
         )
         model = one["task"].removeprefix("train-")
-        rows.append(Row(IDS[model], one["peer"], one["tokens_per_s"], "tok/s", conditions))
+        rows.append(Row(IDS[model], SYSTEMS.get(one["peer"], one["peer"]), one["tokens_per_s"], "tok/s", conditions))
     write("cpu_train", sorted(rows, key=lambda row: (row.id, row.system != "jumok")), device=cpu())
 
 
@@ -92,10 +99,11 @@ if __name__ == "__main__":
     ours.add_argument("source")
     ours.add_argument("target")
     ours.add_argument("--steps", type=int, default=40)
+    ours.add_argument("--precision", choices=["float32", "bf16"], default="float32")
     results = commands.add_parser("write")
     results.add_argument("lines", type=Path)
     given = parser.parse_args()
     if given.what == "run":
-        run(given.model, given.source, given.target, given.steps)
+        run(given.model, given.source, given.target, given.steps, given.precision)
     else:
         write_results(given.lines)
