@@ -11,14 +11,14 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
-EVERYTHING = FOLDERS | {"config", "model_folder", "graph_model", "translator", "taught", "sections"}
+EVERYTHING = FOLDERS | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
 
 MAY_IMPORT = {
     "attention": set(),
     "data": set(),
     "layers": {"attention"},
     "models": {"layers", "attention"},
-    "training": {"models", "data"},
+    "training": {"models", "data", "screen"},
     "decoding": {"models", "data"},
     "analysis": {"decoding", "models", "layers", "attention", "data"},
     "config": {"models", "data", "training", "decoding", "sections"},

@@ -89,7 +89,7 @@ def is_graph_recipe(path: str | Path) -> bool:
 def read_tables(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}") from None
     except IsADirectoryError:

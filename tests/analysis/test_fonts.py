@@ -42,7 +42,10 @@ def test_one_font_for_everything_is_preferred_to_several():
         ("금요일", r"no installed font can draw 금 요 일 \(Hangul\); install .* apt install fonts-nanum;"),
         ("漢字かな", r"\(Chinese characters, Japanese kana\); .* apt install fonts-noto-cjk;"),
         ("가나다라마바사", r"draw 가 나 다 라 마 \.\.\. \(Hangul\)"),
-        ("𒀀", r"draw 𒀀; install one, for example: apt install fonts-noto-core; or save as \.svg or \.html"),
+        (
+            "𒀀",
+            r"draw 𒀀 \(Cuneiform\); install one, for example: apt install fonts-noto-core; or save as \.svg or \.html",
+        ),
     ],
 )
 def test_letters_no_font_has_are_one_clear_line(text, said):

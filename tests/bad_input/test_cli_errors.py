@@ -442,7 +442,7 @@ def test_a_full_disk_while_a_checkpoint_is_saved(model, monkeypatch):
     before = contents(model / "checkpoints")
     monkeypatch.setattr("jumok.training.checkpoint._write", full)
     said = refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=training.steps=122")
-    assert "No space left on device; free some space on the disk, then go on with --resume" in said
+    assert "No space left on device; free some space on the disk, then go on with the same command and --resume" in said
     assert contents(model / "checkpoints") == before
 
 
@@ -509,3 +509,32 @@ def test_maps_that_cannot_be_written(reverser, tmp_path):
 def test_a_usage_error_is_two():
     assert jumok("train").code == 2
     assert jumok("trian").code == 2
+
+
+def test_every_setting_that_differs_from_the_run_to_be_resumed_is_named(reverser, tmp_path):
+    run = shutil.copytree(reverser, tmp_path / "run")
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    said = refused("train", recipe, "--out", run, "--resume", "--set=encoder.width=32", "--set=training.warmup=3")
+    assert "encoder.width was 64 and is now 32" in said
+    assert "training.warmup was 20 and is now 3" in said
+
+
+def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
+    recipe = write(tmp_path / "r.toml", "\ufeff" + RECIPE)
+    assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0
+
+
+def test_an_empty_key_does_not_leave_a_server_open():
+    assert refused("serve", "--api-key", "") == (
+        "the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out"
+    )
+
+
+def test_a_text_and_a_model_the_wrong_way_round_are_noticed(model):
+    assert (
+        refused("look", "a text", model) == f"'a text' is no model folder, but {str(model)!r} is; the model comes first"
+    )
+
+
+def test_no_text_is_not_taken_for_the_folder_one_is_in():
+    assert refused("look", "") == "there is no attention map of an empty text"

@@ -183,7 +183,7 @@ def test_the_length_of_a_cosine_cannot_change_on_resume(tmp_path):
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        (errno.ENOSPC, "free some space on the disk, then go on with --resume"),
+        (errno.ENOSPC, "free some space on the disk, then go on with the same command and --resume"),
         (errno.EROFS, "name a folder that can be"),
     ],
 )

@@ -74,6 +74,7 @@ def test_a_terminal_without_hangul_still_gets_its_demo(tmp_path):
 @pytest.mark.slow
 def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.cli.translation_demo.TESTED", 20)
+    monkeypatch.setattr("jumok.cli.translation_demo.PAIRS", 15_000)
     result = CliRunner().invoke(app, ["demo", "--minutes", "0.03", "--json", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -81,6 +82,7 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     assert sum(band["sentences"] for band in found["by_length"]) == 20
     assert (tmp_path / "attention.svg").read_text(encoding="utf-8").startswith("<svg")
     assert (tmp_path / "attention" / "model.safetensors").exists()
+    assert "too few to learn much" in result.stderr
 
 
 def test_help_comes_without_importing_torch():

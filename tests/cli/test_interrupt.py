@@ -45,7 +45,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     code, out, said = interrupted(start(*broken), "step 4/")
     assert (code, out) == (0, "")
     assert "finishing this step and saving; once more to quit at once" in said
-    assert f"all saved in {tmp_path / 'broken'}; go on with --resume" in said
+    assert f"all saved in {tmp_path / 'broken'}; go on with the same command and --resume" in said
     assert "Traceback" not in said
     assert len(well("translate", tmp_path / "broken", stdin="12\n").out.splitlines()) == 1
     assert "going on after step" in well(*broken, "--resume").err
@@ -75,3 +75,25 @@ def running(group):
             state, _, of, *_ = path.read_text().rpartition(")")[2].split()
             found += [path] if int(of) == group and state != "Z" else []
     return found
+
+
+def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    options = ("--set=training.steps=12", "--set=training.log_every=1", "--set=training.validate_every=6")
+    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *options)
+    process.stderr.readline()
+    process.stderr.close()  # as `2>&1 | head -1` does
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    options = ("--set=training.steps=100000", "--set=training.log_every=1", "--set=training.validate_every=50000")
+    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *options)
+    while not process.stderr.readline().startswith("step 4/"):
+        pass
+    process.stderr.close()  # as `2>&1 | tee log` does
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "run" / "model.safetensors").exists()

@@ -8,6 +8,7 @@ import torch
 
 from commands import jumok, well
 from jumok.analysis.attention_map import AttentionMap
+from jumok.errors import FontError
 from jumok.translator import Translator
 
 
@@ -72,3 +73,15 @@ def test_a_terminal_gets_colours_unless_it_cannot_or_nobody_wants_them(reverser,
         out = well("look", reverser, "12 34").out
     assert ("\x1b[" in out and "48;2;" in out) == coloured
     assert ("█" in out) != coloured
+
+
+def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path, monkeypatch):
+    def no_font(*_, **__):
+        raise FontError("no installed font can draw it")
+
+    monkeypatch.setattr("jumok.analysis.heatmap_picture.fonts_for", no_font)
+    done = jumok("look", "3 hours, 25 minutes", "--out", tmp_path / "a.png", "--out", tmp_path / "a.html")
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == "jumok: no installed font can draw it"
+    assert (tmp_path / "a.html").exists()
+    assert not (tmp_path / "a.png").exists()

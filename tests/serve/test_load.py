@@ -128,8 +128,7 @@ def test_a_stream_that_breaks_off_says_so_in_its_last_event(reverser, monkeypatc
 
 def test_without_a_model_the_one_that_comes_along_is_served():
     command = [sys.executable, "-m", "jumok.cli", "serve", "--port", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "JUMOK_API_KEY": ""}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             notice, greeting = process.stderr.readline(), process.stderr.readline()
             live = Live(int(re.search(r":(\d+) ", greeting)[1]), None)
@@ -155,8 +154,7 @@ def test_the_work_of_a_client_that_hangs_up_is_dropped(reverser, path):
 def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, number):
     # Beams too wide to be quick, in batches of one: the queue is not empty when the signal comes.
     command = [sys.executable, "-m", "jumok.cli", "serve", f"one={reverser}", "--port", "0", "--batch-tokens", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "JUMOK_API_KEY": ""}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             greeting = process.stderr.readline()
             live = Live(int(re.search(r":(\d+) ", greeting)[1]), None)
@@ -170,6 +168,31 @@ def test_a_server_that_is_told_to_end_answers_what_it_has_accepted(reverser, num
             process.kill()
     assert greeting.startswith("serving one at http://127.0.0.1:")
     assert [one.json["translations"][0]["source"] for one in answers] == [str(n) for n in range(12)]
+
+
+def test_a_server_that_is_told_twice_ends_at_once(reverser):
+    command = [sys.executable, "-m", "jumok.cli", "serve", str(reverser), "--port", "0", "--batch-tokens", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            live = Live(int(re.search(r":(\d+) ", process.stderr.readline())[1]), None)
+            with ThreadPoolExecutor(12) as clients:
+                asked = [clients.submit(live.post, "/api/translate", {"text": str(n), "beam": 32}) for n in range(12)]
+                until(lambda: waiting(live) >= 6)
+                for _ in range(2):
+                    process.send_signal(signal.SIGINT)
+                    time.sleep(0.2)
+                assert process.wait(30) == 128 + signal.SIGINT
+                assert any(one.exception() for one in asked)
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def environment():
+    return {name: value for name, value in os.environ.items() if name != "JUMOK_API_KEY"} | {
+        "PYTHONPATH": str(SOURCE),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def waiting(live):

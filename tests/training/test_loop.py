@@ -85,7 +85,9 @@ def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(tmp_path, number, 
     result = run(tmp_path / "run", report=report)
     assert result.stopped == "interrupted"
     assert step_of(checkpoints(tmp_path / "run/checkpoints")[-1]) == 4
-    assert report.said == [f"stopped after step 4, all saved in {tmp_path / 'run'}; go on with --resume"]
+    assert report.said == [
+        f"stopped after step 4, all saved in {tmp_path / 'run'}; go on with the same command and --resume"
+    ]
     assert "finishing this step and saving; once more to quit at once" in capfd.readouterr().err
     assert signal.getsignal(number) is handler
 

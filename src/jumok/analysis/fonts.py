@@ -113,10 +113,10 @@ def _drawn(letter: str) -> bool:
 def _what_to_install(letters: set[str]) -> str:
     some = " ".join(sorted(letters)[:5]) + (" ..." if len(letters) > 5 else "")
     scripts = {unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0] for letter in letters}
-    known = {PACKAGES[script] for script in sorted(scripts) if script in PACKAGES} or {("", "fonts-noto-core")}
-    names = ", ".join(sorted({name for name, _ in known if name}))
+    known = {PACKAGES.get(script, (script.capitalize(), "fonts-noto-core")) for script in scripts}
+    names = ", ".join(sorted({name for name, _ in known}))
     packages = " ".join(sorted({package for _, package in known}))
     return (
-        f"no installed font can draw {some}{f' ({names})' if names else ''}; install one, for example: "
+        f"no installed font can draw {some} ({names}); install one, for example: "
         f"apt install {packages}; or save as .svg or .html, whose letters the browser draws"
     )

@@ -4,6 +4,7 @@ import os
 import sys
 from io import TextIOWrapper
 from textwrap import indent
+from typing import Annotated
 
 import typer
 
@@ -29,6 +30,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import jumok
+
+        print(f"jumok {jumok.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Attention you can read: sequence-to-sequence models, and what they look at."""
+
+
 for command in (train, translate, look, evaluate, align, serve, inspect, average, demo):
     app.command()(command)
 app.add_typer(compare, no_args_is_help=True)

@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, say
+from jumok.errors import ArgumentError, JumokError
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
@@ -54,16 +55,15 @@ def look(
     else:
         _print(found["text"], shown)
     title = f"{text} → {found['text']}"
-    for path in out or ():
-        shown.save(path, title=title if len(title) <= LONGEST_TITLE else "", grid=grid)
-        say(f"wrote {path}")
+    _save(shown, out or [], title if len(title) <= LONGEST_TITLE else "", grid)
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
     """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
-    alone = model is not None and text is None
-    if alone and not Path(str(model)).is_dir():
+    if model is not None and text is None and not (model and Path(model).is_dir()):
         model, text = None, model
+    if model is not None and text is not None and Path(text).is_dir() and not Path(model).is_dir():
+        raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")
     folder = named_or_bundled(Path(model) if model is not None else None)
     return folder, _first_line() if text in (None, "-") else str(text)
 
@@ -84,6 +84,19 @@ def _translated(
     }
 
 
+def _save(shown: "AttentionMap", paths: list[Path], title: str, grid: bool) -> None:
+    """All that can be written, then what could not: a picture may lack a font where a page does not."""
+    failed: JumokError | None = None
+    for path in paths:
+        try:
+            shown.save(path, title=title, grid=grid)
+            say(f"wrote {path}")
+        except JumokError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
+
+
 def _print(translation: str, shown: "AttentionMap") -> None:
     from rich.console import Console
 
@@ -97,7 +110,6 @@ def _print(translation: str, shown: "AttentionMap") -> None:
 
 def _first_line() -> str:
     from jumok.data import read_lines
-    from jumok.errors import ArgumentError
 
     if sys.stdin is not None and sys.stdin.isatty():
         raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from jumok.screen import to_screen
+
 Item = TypeVar("Item")
 
 
 def say(message: str) -> None:
     """One line to standard error."""
-    print(message, file=sys.stderr, flush=True)
+    to_screen(message)
 
 
 def print_json(value: Any) -> None:

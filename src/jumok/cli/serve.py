@@ -7,6 +7,7 @@ from typer import Argument, Option
 from jumok.cli.bundled import named_or_bundled
 from jumok.cli.output import say
 from jumok.cli.systems import all_named
+from jumok.errors import ArgumentError
 
 
 def serve(
@@ -34,6 +35,8 @@ def serve(
 ) -> None:
     """Serve a page on which to translate and see where the model looked, and a REST interface at /api."""
     _check_extra()
+    if api_key == "":
+        raise ArgumentError("the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out")
     from jumok.serve.app import create_app
     from jumok.serve.limits import Limits
     from jumok.serve.run import listen, run
@@ -52,7 +55,7 @@ def serve(
     with listen(host, port) as listening:
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
-        app = create_app(service, key=api_key or None, origins=allow_origin or ())
+        app = create_app(service, key=api_key, origins=allow_origin or ())
         run(app, listening, seconds=max_seconds, ready=lambda: _greet(listening, list(loaded), api_key))
 
 

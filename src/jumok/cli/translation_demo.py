@@ -18,6 +18,9 @@ from jumok.training.progress import report_to_stderr
 from jumok.translator import Translation, Translator
 
 TESTED = 1000
+PAIRS = 60_000
+ENOUGH = 400
+"""Steps below which neither model has learnt enough to be compared."""
 BANDS = (4, 8, 12, 16)
 EXAMPLE = "Friday, December 23, 1988"
 SHOWN = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago", "Italy, Kenya, Peru, Japan, Spain, Chile, and India")
@@ -42,7 +45,7 @@ def demo_recipe(attention: str, minutes: float) -> Recipe:
     half = {"kind": "rnn", "cell": "gru", "width": 192, "embedding": 128, "dropout": 0.1}
     return make_recipe(
         {
-            "data": {"corpus": "cldr", "size": 60_000, "valid_size": 200},
+            "data": {"corpus": "cldr", "size": PAIRS, "valid_size": 200},
             "tokenizer": {"kind": "unigram", "size": 500},
             "encoder": half,
             "decoder": half | {"attention": attention},
@@ -73,6 +76,9 @@ def compare(out: Path, *, minutes: float, say: Callable[[str], None]) -> Compari
         shutil.rmtree(out / name, ignore_errors=True)  # a demo begins anew each time
         run = run_recipe(demo_recipe(attention, minutes), out / name, report=report_to_stderr(), draw=False)
         translators[name] = run.translator
+        if (steps := run.result.state.step) < ENOUGH:
+            say(f"only {steps} steps in {minutes:g} minutes, too few to learn much: the machine is slow or busy; ")
+            say(f"what follows means little; `jumok demo --minutes {max(5.0, 4 * minutes):g}` gives it more time")
     say(f"translating {TESTED} unseen values with both ...")
     pairs = list(corpus_pairs("cldr", TESTED, split="test"))
     right = {name: _right(translator, pairs) for name, translator in translators.items()}

@@ -78,5 +78,6 @@ def _said(error: dict[str, Any]) -> str:
     """What pydantic found first, and where."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON: {error['ctx']['error']}"
-    place = [str(part) for part in error["loc"][1:] if part not in ("str", "list[str]", "int")]
-    return f"{'.'.join(place) or 'the body'}: {error['msg'][:200]}"
+    named = [str(part) for part in error["loc"][1:]]
+    place = [part for part in named if (part.isidentifier() and part not in ("str", "int")) or part.isdecimal()]
+    return f"{'.'.join(place) or 'the body'}: {error['msg'].removeprefix('Value error, ')[:200]}"

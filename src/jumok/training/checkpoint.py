@@ -154,12 +154,12 @@ def _said(what: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = {
-            errno.ENOSPC: "free some space on the disk, then go on with --resume",
-            errno.EDQUOT: "free some of your quota, then go on with --resume",
+            errno.ENOSPC: "free some space on the disk, then go on with the same command and --resume",
+            errno.EDQUOT: "free some of your quota, then go on with the same command and --resume",
             errno.EROFS: "name a folder that can be written to",
             errno.EACCES: "name a folder you may write to, or change its permissions",
             errno.EPERM: "name a folder you may write to, or change its permissions",
-        }.get(error.errno or 0, "then go on with --resume")
+        }.get(error.errno or 0, "then go on with the same command and --resume")
         raise CheckpointError(
             f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
         ) from None

@@ -235,7 +235,7 @@ class Trainer:
     def _why(self, stopped: Reason) -> str:
         step, config = self.state.step, self.config
         if stopped == "interrupted":
-            return f"stopped after step {step}, all saved in {self.folder}; go on with --resume"
+            return f"stopped after step {step}, all saved in {self.folder}; go on with the same command and --resume"
         if stopped == "patience":
             return (
                 f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done; "

@@ -92,5 +92,6 @@ def _tensorboard(folder: Path, step: int) -> Any | None:
 
 def _unwritable(path: Path, error: OSError) -> DataError:
     return DataError(
-        f"cannot write {path}: {error.strerror or error}; training stopped, checkpoints are whole, go on with --resume"
+        f"cannot write {path}: {error.strerror or error}; training stopped, checkpoints are whole, "
+        "go on with the same command and --resume"
     )

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from jumok.screen import to_screen
 from jumok.training.metrics import Record
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class LineReport(Report):
 
     def say(self, message: str) -> None:
         """Print the sentence."""
-        print(message, file=sys.stderr, flush=True)
+        to_screen(message)
 
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Take the time."""
@@ -97,7 +98,7 @@ class BarReport(Report):
     def say(self, message: str) -> None:
         """Print the sentence above the bar."""
         if self._bar is None:
-            print(message, file=sys.stderr, flush=True)
+            to_screen(message)
         else:
             self._bar.console.print(message, markup=False, highlight=False)
 

@@ -138,16 +138,19 @@ def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> No
 
 
 def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: Origin, folder: object) -> None:
-    """Whether a resumed run is the one that was saved, or a ConfigError with the first setting that differs."""
+    """Whether a resumed run is the one that was saved, or a ConfigError with every setting that differs."""
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
     now = json.loads(json.dumps({"training": trained, **origin.settings}))
     before = {"training": saved["config"], **saved.get("settings", {})}
-    for section, settings in now.items():
-        for name, value in settings.items():
-            was = before.get(section, {}).get(name, value)
-            if was != value:
-                raise ConfigError(f"{section}.{name} was {_shown(was)} and is now {_shown(value)}; {_advice(folder)}")
+    changed = [
+        f"{section}.{name} was {_shown(was)} and is now {_shown(value)}"
+        for section, settings in now.items()
+        for name, value in settings.items()
+        if (was := before.get(section, {}).get(name, value)) != value
+    ]
+    if changed:
+        raise ConfigError(f"{', '.join(changed)}; {_advice(folder)}")
 
 
 def _advice(folder: object) -> str:

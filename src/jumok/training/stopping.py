@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -44,4 +44,5 @@ class StopRequest:
         again, self.asked = self.asked, True
         if again or self._abandon:
             raise KeyboardInterrupt
-        os.write(2, MESSAGE)  # print() may be in the middle of a line
+        with suppress(OSError):  # Ctrl-C ends the other end of a pipe, too
+            os.write(2, MESSAGE)  # print() may be in the middle of a line
