@@ -33,12 +33,15 @@ PEERS = ("eflomal", "fast_align")
 SYSTEMS = {
     "jumok, guided": "guided",
     "jumok": "text",
+    "jumok, constants by development set": "constants",
     "jumok, attention alone": "plain",
     "eflomal": "eflomal",
     "fast_align": "fast_align",
 }
 
 SEEN = {"text": "; constants settled with the test set in view, over some twenty variants"}
+CONSTANTS = [(null, least) for null in (0.05, 0.1) for least in (1e-7, 1e-5)]
+THRESHOLDS = (0.3, 0.4, 0.5)
 
 
 def data() -> Path:
@@ -173,6 +176,31 @@ def _pack(work: Path, out: Path) -> None:
         save_file(halves, out / f"{name}.safetensors")
 
 
+def constants(out: Path) -> None:
+    """The text aligned with other constants, from which `score` takes those that are best on the development set."""
+    from multiprocessing import Pool
+
+    (out / "links").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, Pool(2) as pool:
+        write_text(data(), Path(folder) / "text")
+        pool.starmap(_with_constants, [(out, Path(folder), null, least) for null, least in CONSTANTS], chunksize=1)
+
+
+def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
+    from jumok.analysis import text_alignment
+    from jumok.data import read_pairs
+
+    text_alignment.NULL, text_alignment.LEAST = null, least
+    pairs = list(read_pairs(folder / "text/train.en", folder / "text/train.fr"))
+    corpus, models = text_alignment.learnt(pairs)
+    for threshold in THRESHOLDS:
+        found = text_alignment.read_off(corpus, *models, len(pairs), threshold)
+        for text, rows in _tests(folder, found).items():
+            _write_pharaoh(
+                out / f"links/constants.{text}.null {null:g}, least {least:g}, threshold {threshold:g}", rows
+            )
+
+
 def peers(out: Path) -> None:
     """Align the same text with eflomal and fast_align, as they come."""
     from jumok.data import read_lines
@@ -234,7 +262,7 @@ def _scores(out: Path, text: Path, name: str, stage: str, method: str):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "peers", "score"])
+    parser.add_argument("what", choices=["train", "constants", "peers", "score"])
     parser.add_argument("folder", type=Path)
     parser.add_argument(
         "--minutes", type=float, default=5.0, help="of training with guidance, after the text is aligned"
@@ -244,4 +272,4 @@ if __name__ == "__main__":
     if given.what == "train":
         train(given.folder, given.minutes, tuple(given.set))
     else:
-        {"peers": peers, "score": score}[given.what](given.folder)
+        {"constants": constants, "peers": peers, "score": score}[given.what](given.folder)

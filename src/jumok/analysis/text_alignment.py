@@ -101,16 +101,26 @@ def align_text(
 
     `rounds` are those without and with jumps; `tell` hears of each that is done. An empty side has no links.
     """
+    corpus, (there, back) = learnt(pairs, rounds=rounds, lowercase=lowercase, tell=tell)
+    return read_off(corpus, there, back, len(pairs), threshold)
+
+
+def learnt(
+    pairs: Sequence[Pair],
+    *,
+    rounds: tuple[int, int] = ROUNDS,
+    lowercase: bool = True,
+    tell: Callable[[int], None] = lambda done: None,
+) -> tuple[Corpus, tuple[Direction, Direction]]:
+    """The corpus in numbers, and both directions after all rounds."""
     corpus = index(pairs, lowercase=lowercase)
-    if not corpus.groups:
-        return [set() for _ in pairs]
     there, back = first_guess(corpus)
-    for done in range(sum(rounds)):
+    for done in range(sum(rounds) if corpus.groups else 0):
         if done == rounds[0]:
             there, back = (replace(one, jumps=FIRST_JUMPS) for one in (there, back))
         there, back = learn(corpus, there, back)
         tell(done + 1)
-    return read_off(corpus, there, back, len(pairs), threshold)
+    return corpus, (there, back)
 
 
 def read_off(corpus: Corpus, there: Direction, back: Direction, pairs: int, threshold: float) -> list[set[Link]]:
