@@ -104,3 +104,7 @@ def test_help_takes_less_than_half_a_second_of_processor_time():
 
 def test_an_unknown_option_is_a_usage_error():
     assert jumok("demo", "--nonsense").returncode == 2
+
+
+def test_the_version_can_be_asked_for():
+    assert jumok("--version").stdout.decode().startswith("jumok 0.")

@@ -84,6 +84,7 @@ def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     process.stderr.readline()
     process.stderr.close()  # as `2>&1 | head -1` does
     assert process.wait(timeout=60) == 0
+    process.stdout.close()
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -96,4 +97,5 @@ def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
     process.stderr.close()  # as `2>&1 | tee log` does
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=60) == 0
+    process.stdout.close()
     assert (tmp_path / "run" / "model.safetensors").exists()

@@ -32,12 +32,13 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         import jumok
 
         print(f"jumok {jumok.__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()
