@@ -1,4 +1,4 @@
-"""A corpus that does not fit in memory trains: its tokens stay in the file, and pass through memory a batch at a time."""
+"""A corpus that does not fit in memory trains: its tokens stay in the file and pass through memory by batches."""
 
 import subprocess
 import sys
