@@ -36,7 +36,7 @@ def test_coverage_is_all_the_attention_a_source_word_got():
 
 def test_looks_averages_over_words_and_finds_what_was_looked_past():
     found = looks([map_of([1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.1, 0.4]), map_of([0.5, 0.5, 0.0])])
-    by_hand = (0 + 0 - (0.5 * math.log2(0.5) + 0.1 * math.log2(0.1) + 0.4 * math.log2(0.4)) + 1) / 4
+    by_hand = (0 + 0 - (0.5 * math.log(0.5) + 0.1 * math.log(0.1) + 0.4 * math.log(0.4)) + math.log(2)) / 4
     assert found.entropy == pytest.approx(by_hand)
     assert found.heads == ((pytest.approx(by_hand),),)
     assert (found.little, found.much) == (1 / 4, 1 / 4)  # s1 with 0.1 and s0 with 2.5; the end is not a word

@@ -1,6 +1,5 @@
 """Numbers about many attention maps: how sharply each word looked, and how much every source word was looked at."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Looks:
 
     maps: int
     entropy: float
-    """In bits, of a target word's weights averaged over layers and heads; the mean over target words."""
+    """In nats, of a target word's weights averaged over layers and heads; the mean over target words."""
     heads: tuple[tuple[float, ...], ...]
     """The same for every [layer][head] alone."""
     little: float
@@ -66,13 +65,13 @@ def looks(maps: Iterable[AttentionMap], *, listed: int = 8) -> Looks | None:
         covered += source_words(shown)
     if not counts:
         return None
-    bits = max(sum(counts), 1) * math.log(2)  # entropy comes in nats
+    rows = max(sum(counts), 1)
     values, words = [value for _, value in covered], max(len(covered), 1)
     least, most = _ranked(covered, listed)
     return Looks(
         maps=len(counts),
-        entropy=sharp / bits,
-        heads=tuple(tuple(layer) for layer in (by_head / bits).tolist()),
+        entropy=sharp / rows,
+        heads=tuple(tuple(layer) for layer in (by_head / rows).tolist()),
         little=sum(value < LITTLE for value in values) / words,
         much=sum(value > MUCH for value in values) / words,
         histogram=_histogram(values),

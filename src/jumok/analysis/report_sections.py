@@ -1,5 +1,6 @@
 """The sections of an evaluation report, each from the numbers to HTML."""
 
+import math
 from collections.abc import Iterator
 
 from jumok.analysis.attention_map import AttentionMap
@@ -121,7 +122,11 @@ def attention_section(report: Report) -> Html:
 def _looks(found: Looks, sentences: int) -> Html:
     of = f"all {sentences:,}" if found.maps == sentences else f"{found.maps:,} of {sentences:,}"
     facts = [
-        ("attention entropy", f"{found.entropy:.2f} bits", f"as if spread evenly over {2**found.entropy:.1f} words"),
+        (
+            "attention entropy",
+            f"{found.entropy:.2f} nats",
+            f"as if spread evenly over {math.exp(found.entropy):.1f} words",
+        ),
         ("hardly looked at", _percent(found.little), f"source words with less than {LITTLE:g} of a word’s attention"),
         ("looked at much", _percent(found.much), f"source words with more than {MUCH:g} words’ attention"),
     ]
@@ -156,7 +161,7 @@ def _heads(found: Looks) -> Iterator[Html]:
     if len(found.heads) * len(found.heads[0]) > 1:
         rows = [[f"layer {number}", *(f"{value:.2f}" for value in row)] for number, row in enumerate(found.heads)]
         heads = ["", *(f"head {number}" for number in range(len(found.heads[0])))]
-        yield folded("Entropy of every head, in bits", table(heads, rows, caption="Entropy of every head, in bits"))
+        yield folded("Entropy of every head, in nats", table(heads, rows, caption="Entropy of every head, in nats"))
 
 
 def sentences_section(report: Report) -> Html:
