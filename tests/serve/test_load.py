@@ -175,14 +175,14 @@ def test_a_server_that_is_told_twice_ends_at_once(reverser):
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             live = Live(int(re.search(r":(\d+) ", process.stderr.readline())[1]), None)
-            with ThreadPoolExecutor(12) as clients:
-                asked = [clients.submit(live.post, "/api/translate", {"text": str(n), "beam": 32}) for n in range(12)]
-                until(lambda: waiting(live) >= 6)
+            with ThreadPoolExecutor(60) as clients:
+                for number in range(60):
+                    clients.submit(live.post, "/api/translate", {"text": str(number), "beam": 32})
+                until(lambda: waiting(live) >= 20)
                 for _ in range(2):
                     process.send_signal(signal.SIGINT)
-                    time.sleep(0.2)
+                    time.sleep(0.1)
                 assert process.wait(30) == 128 + signal.SIGINT
-                assert any(one.exception() for one in asked)
             assert process.stderr.read() == ""
         finally:
             process.kill()
