@@ -94,7 +94,9 @@ def test_too_many_panels_are_refused_in_words():
 
 
 def test_signs_of_mathematics_are_letters_like_others():
-    labelled("$x_1$ \\frac")
+    labelled("$x_1$ \\frac")  # no formula, so nothing is wrong with it
+    between, bare = labelled("$" + "x" * 40 + "$"), labelled("x" * 40)
+    assert between.shape[1] > bare.shape[1]  # both signs take their room
 
 
 def test_a_pdf_is_a_pdf_and_the_same_every_time():

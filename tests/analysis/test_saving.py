@@ -107,9 +107,10 @@ def test_our_png_is_what_others_read(tmp_path):
 def test_an_empty_map_can_be_drawn():
     for source, target in (((), ()), (("a",), ()), ((), ("x",))):
         shown = AttentionMap(source, target, torch.zeros(1, 1, len(target), len(source)))
-        ET.fromstring(heatmap_svg(shown))
-        attention_page(shown)
-        AttentionMap.from_json(shown.to_json())
+        assert ET.fromstring(heatmap_svg(shown)).tag.endswith("svg")
+        assert attention_page(shown).rstrip().endswith("</html>")
+        again = AttentionMap.from_json(shown.to_json())
+        assert (again.source, again.target, again.weights.shape) == (source, target, shown.weights.shape)
 
 
 def test_a_page_asks_for_nothing_and_its_words_cannot_end_its_script():
