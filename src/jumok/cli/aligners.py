@@ -1,14 +1,16 @@
 """From what was asked of `jumok align` to an aligner: models are loaded, layers and heads looked up or chosen."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 from jumok.analysis.alignment import Aligner, Extraction, TwoWayAligner, turned
-from jumok.analysis.alignment_choice import SAMPLE, choose_by_agreement, choose_look, links_of_looks
+from jumok.analysis.alignment_choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
 from jumok.analysis.alignment_score import Gold
 from jumok.analysis.symmetrise import Method
 from jumok.analysis.word_attention import Look, all_looks
+from jumok.cli.output import progress
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
@@ -91,7 +93,12 @@ def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | 
         gold=gold,
         method=cast(Extraction, wanted.links),
         threshold=wanted.threshold,
+        watch=_watch(len(sample)),
     )
+
+
+def _watch(pairs: int) -> Watch:
+    return partial(progress, verb="choosing a head", unit="pairs", total=pairs)
 
 
 def _choose_both(
@@ -103,9 +110,10 @@ def _choose_both(
     if len(looks) == len(back_looks) == 1:
         return looks[0], back_looks[0]
     method = cast(Extraction, wanted.links)
-    found = links_of_looks(there.model, there.tokenizers, pairs, looks, method, wanted.threshold)
+    how, watch = (method, wanted.threshold), _watch(len(pairs))
+    found = links_of_looks(there.model, there.tokenizers, pairs, looks, *how, watch=watch)
     other_way = [turned(pair) for pair in pairs]
-    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, method, wanted.threshold)
+    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, *how, watch=watch)
     return choose_by_agreement(found, found_back)
 
 

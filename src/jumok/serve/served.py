@@ -58,6 +58,13 @@ class Served:
         trained = self.translator.trained
         return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
 
+    def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
+        """The same with the layer and head asked for, if any are; of a layer alone, with the mean of its heads."""
+        look = self.aligner.look
+        if layer is None and head is None:
+            return self.aligner
+        return self.aligner._replace(look=look._replace(layer=look.layer if layer is None else layer, head=head))
+
     def count(self, text: str) -> int:
         """The tokens of a source text."""
         return len(self.translator.trained.tokenizers.source.encode(text)) - 2

@@ -81,9 +81,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Align:
-    """The links between the words of texts and their translations."""
+    """The links between the words of texts and their translations, by the layer and head asked for."""
 
     model: Served
+    layer: int | None = None
+    head: int | None = None
 
     def size(self, pair: Pair) -> int:
         """The tokens of both."""
@@ -92,7 +94,17 @@ class Align:
 
     def __call__(self, pairs: list[Pair]) -> list[set[Link]]:
         """The links of every pair."""
-        return self.model.aligner.align(pairs)
+        return self.model.aligner_with(self.layer, self.head).align(pairs)
+
+
+def checked_head(model: Served, layer: int | None, head: int | None) -> None:
+    """Refuse a layer or head that the model does not have."""
+    if (layer or 0) >= model.layers or (head or 0) >= model.heads:
+        asked = [f"{name} = {value}" for name, value in (("layer", layer), ("head", head)) if value is not None]
+        raise ArgumentError(
+            f"{' and '.join(asked)}: the model {model.name} has layers 0 to {model.layers - 1} "
+            f"with heads 0 to {model.heads - 1}"
+        )
 
 
 def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
