@@ -13,6 +13,7 @@ from jumok.analysis.alignment import Aligner
 from jumok.analysis.alignment_choice import choose_look
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.data import Pair, corpus_pairs
+from jumok.data.corpora import KINDS, corpus_values
 from jumok.model_folder import BUNDLED, load_model
 from jumok.serve.served import Served
 from jumok.translator import Translator
@@ -221,6 +222,13 @@ def test_examples_of_a_folder_come_from_its_own_file(reverser, tmp_path):
     folder = shutil.copytree(reverser, tmp_path / "model")
     (folder / "examples.txt").write_text("12\n\n  34 \n", encoding="utf-8")
     assert Served.load("one", folder, device="cpu").examples == ("12", "34")
+
+
+def test_a_model_of_a_built_in_corpus_shows_an_example_of_every_kind():
+    served = Served.load("en-ko", BUNDLED, device="cpu")
+    values = corpus_values("cldr", 200, split="test", source="en", target="ko", longest=12)
+    kinds = {pair.source: value.kind for value, pair in values}
+    assert sorted(kinds[text] for text in served.examples) == sorted(KINDS)
 
 
 def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):

@@ -54,6 +54,7 @@ def model_answer(served: Served) -> ModelAnswer:
         heads=served.heads,
         longest=served.translator.longest,
         beam=served.translator.trained.recipe.decoding.beam,
+        corpus=served.translator.trained.recipe.data.corpus or None,
         examples=list(served.examples),
     )
 

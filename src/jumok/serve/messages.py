@@ -157,6 +157,7 @@ class ModelAnswer(Message):
     heads: int
     longest: Annotated[int, Field(description="Tokens it reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Hypotheses kept at each step unless asked otherwise.")]
+    corpus: Annotated[str | None, Field(description="The built-in corpus it learnt from, where it learnt from one.")]
     examples: list[str]
 
 
