@@ -74,7 +74,11 @@ def test_settings_out_of_range(live, asked, said):
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [({"layer": 1}, "layer = 1: the model reverser has layers 0 to 0 with heads 0 to 0"), ({"head": 7}, "head = 7: ")],
+    [
+        ({"layer": 1}, "layer = 1 was asked for, but there are 1, counted from 0"),
+        ({"head": 7}, "head = 7 was asked for"),
+        ({"layer": -1}, "layer: "),
+    ],
 )
 def test_a_layer_or_head_that_the_model_does_not_have(live, asked, said):
     assert said in refused(live.post("/api/align", {"source": "12", "target": "21", **asked}), 422)

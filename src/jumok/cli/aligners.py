@@ -8,6 +8,7 @@ from typing import NamedTuple, cast, get_args
 from jumok.analysis.alignment import Aligner, Extraction, TwoWayAligner, turned
 from jumok.analysis.alignment_choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
 from jumok.analysis.alignment_score import Gold
+from jumok.analysis.attention_map import place_of
 from jumok.analysis.symmetrise import Method
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.cli.output import progress
@@ -70,17 +71,14 @@ def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
     if taught is not None:
         return [taught if shift is None else taught._replace(shift=shift)]
     every = all_looks(trained.model)
-    found = [
+    layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
+    layer = None if layer is None else place_of(layer, layers, "layer")
+    head = None if head is None else place_of(head, heads, "head")
+    return [
         look
         for look in every
         if layer in (None, look.layer) and head in (None, look.head) and shift in (None, look.shift)
     ]
-    if not found:
-        layers, heads = (max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
-        raise ArgumentError(
-            f"--layer {layer} --head {head}: this model has layers 0 to {layers} with heads 0 to {heads}"
-        )
-    return found
 
 
 def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> Look:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.attention_map import AttentionMap, place_of
 from jumok.analysis.model_map import map_of_translation
 from jumok.data import Pair
 from jumok.data.links import Link
@@ -99,12 +99,8 @@ class Align:
 
 def checked_head(model: Served, layer: int | None, head: int | None) -> None:
     """Refuse a layer or head that the model does not have."""
-    if (layer or 0) >= model.layers or (head or 0) >= model.heads:
-        asked = [f"{name} = {value}" for name, value in (("layer", layer), ("head", head)) if value is not None]
-        raise ArgumentError(
-            f"{' and '.join(asked)}: the model {model.name} has layers 0 to {model.layers - 1} "
-            f"with heads 0 to {model.heads - 1}"
-        )
+    place_of(layer or 0, model.layers, "layer")
+    place_of(head or 0, model.heads, "head")
 
 
 def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
@@ -123,9 +119,5 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
     ids = tokenizer.encode(target)[1:-1] if isinstance(target, str) else target
     if any(not 0 <= id < tokenizer.size for id in ids):
         raise ArgumentError(f"target_ids must lie between 0 and {tokenizer.size - 1}")
-    limit = trained.model.decoder.limit
-    longest = trained.recipe.decoding.max_length
-    most = longest if limit is None else min(longest, limit - 1)
-    if len(ids) > most:
-        raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
+    model.translator.check_target(ids)
     return Forced(source, tuple(ids))
