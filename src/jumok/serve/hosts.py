@@ -38,7 +38,7 @@ class KnownHosts:
         given = Headers(scope=scope).get("host", "") if scope["type"] == "http" else "localhost"
         if self.knows(_without_port(given)):
             return await self.app(scope, receive, send)
-        said = f"this server does not answer to the name {given[:80]!r}; --allow-host makes it"
+        said = f"this server does not answer to the name {given[:80]!r}; it would with --allow-host and that name"
         await problem(WrongHostError(said))(scope, receive, send)
 
     def knows(self, name: str) -> bool:
