@@ -4,7 +4,7 @@ import { say } from "./strings.js";
 import { make } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const ROW = 36, HEIGHT = 28, GAP = 28, WIDEST_GAP = 64, LEFT = 4, TOP = 4;
+const ROW = 36, HEIGHT = 28, GAP = 28, WIDEST_GAP = 110, LEFT = 4, TOP = 4;
 
 function draw(name, attributes, text) {
   const node = document.createElementNS(SVG, name);
