@@ -94,7 +94,7 @@ def words_written(work: Path, kind: str, beam: int) -> Iterator[Row]:
             end = start + sentences // size
             words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
             said = f"words of {end - start} outputs over words of their references; beam {beam}"
-            yield Row(f"{kind}-words/{size} sentences", name, round(words / wanted, 2), "share", said)
+            yield Row(f"{kind}-words/{size} sentence{'s' * (size > 1)}", name, round(words / wanted, 2), "share", said)
             start = end
 
 
