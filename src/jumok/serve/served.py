@@ -11,7 +11,6 @@ from jumok.analysis.alignment import Aligner
 from jumok.analysis.alignment_choice import choose_look, usual_look
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.data import BOS, EOS, DataConfig, Pair
-from jumok.data.pairs import Split
 from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
 from jumok.taught import taught_look
@@ -104,13 +103,13 @@ def _examples(folder: Path, translator: Translator) -> list[str]:
 
 def _chosen_look(trained: Trained) -> Look:
     """Chosen as `jumok align` does on the built-in corpus the model learnt from; else the usual one."""
-    looks, sample = all_looks(trained.model), _corpus_sample(trained, "valid")
+    looks, sample = all_looks(trained.model), _corpus_sample(trained)
     if not sample:
         return usual_look(looks, recurrent=trained.recipe.decoder.kind == "rnn")
     return choose_look(trained.model, trained.tokenizers, sample, looks)
 
 
-def _corpus_sample(trained: Trained, split: Split) -> list[Pair]:
+def _corpus_sample(trained: Trained) -> list[Pair]:
     """Pairs of the built-in corpus a model learnt from, which it never saw; none for a model of other text."""
     from jumok.data import corpus_pairs
 
@@ -118,7 +117,7 @@ def _corpus_sample(trained: Trained, split: Split) -> list[Pair]:
     if not data.corpus:
         return []
     source, target = data.locales
-    return list(corpus_pairs(data.corpus, SAMPLE, split=split, source=source, target=target, longest=data.longest))
+    return list(corpus_pairs(data.corpus, SAMPLE, split="valid", source=source, target=target, longest=data.longest))
 
 
 def _varied(data: DataConfig) -> list[str]:
