@@ -31,7 +31,7 @@ TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "10,20,30,40,50,60"
 JOINED = (1, 2, 3, 4, 5, 6)  # how many sentences make a text
 TEXTS = {"length": "length", "joined": "joined", "long": "joined"}  # which texts each curve is about
-LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+LENGTHS = (8, 16, 32, 64, 128, 256)
 VOCABULARY = 8000
 
 
@@ -152,7 +152,7 @@ def speed(device: str, tokens: int) -> None:
     from jumok.analysis.step_times import StepTime, step_times
 
     on_gpu = device.startswith("cuda")
-    lengths, repeats = (LENGTHS, 3) if on_gpu else (LENGTHS[:-2], 2)
+    lengths, repeats = (LENGTHS, 3) if on_gpu else (LENGTHS[:-1], 2)
     models = {name: untrained(folder, device) for folder, name in SYSTEMS.items()}
     times: dict[str, list[StepTime]] = {name: [] for name in models}
     for length in lengths:
