@@ -126,10 +126,17 @@ class Translator:
         ids = self.trained.tokenizers.target.encode(target)[1:-1]
         if not jobs or not ids:
             raise ArgumentError("there is no attention map of an empty text")
-        limit = self.trained.model.decoder.limit
-        if limit is not None and len(ids) >= limit:
-            raise ArgumentError(f"the target has {len(ids)} tokens, but the decoder knows only {limit} positions")
+        self.check_target(ids)
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
+    def check_target(self, ids: Sequence[int]) -> None:
+        """Refuse a target longer than the model ever writes one."""
+        limit, longest = self.trained.model.decoder.limit, self.trained.recipe.decoding.max_length
+        most = longest if limit is None else min(longest, limit - 1)
+        if len(ids) > most:
+            raise ArgumentError(
+                f"the target has {len(ids)} tokens, more than the {most} the model writes at most; give a shorter one"
+            )
 
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         saved = self.trained.recipe.decoding

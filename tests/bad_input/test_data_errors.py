@@ -308,6 +308,9 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
         (lambda: DataConfig(source="-", target="-"), 'only one file can be "-"'),
         (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
         (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
+        (lambda: DataConfig(corpus="cldr", joined=()), "data.joined = [] must be different numbers of at least 1"),
+        (lambda: DataConfig(corpus="cldr", joined=(2, 0)), "data.joined = [2, 0] must be different numbers"),
+        (lambda: DataConfig(corpus="cldr", joined=(2, 2)), "such as [1, 2, 3]"),
     ],
 )
 def test_settings_that_cannot_work_are_named(make, said):
@@ -335,3 +338,9 @@ def test_malformed_vectors_are_located(tmp_path, name, content, said):
     found = message_of(DataError, lambda: read_vectors(path))
     assert found.startswith(str(path))
     assert said in found
+
+
+def test_too_few_pairs_to_join_are_counted(tmp_path):
+    data = DataConfig(corpus="cldr", size=5, joined=(9,))
+    said = message_of(DataError, lambda: prepare(tmp_path, data, TokenizerConfig(kind="char")))
+    assert said == "data.joined = [9] makes no text of 5 pairs; set it to less, such as [1, 2]"

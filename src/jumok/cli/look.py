@@ -24,8 +24,8 @@ def look(
     out: Annotated[
         list[Path] | None, Option(help="Also write the map: .png .svg .pdf .html .json; can be repeated.")
     ] = None,
-    layer: Annotated[list[int] | None, Option(help="Only this layer, counted from 0; can be repeated.")] = None,
-    head: Annotated[list[int] | None, Option(help="Only this head, counted from 0; can be repeated.")] = None,
+    layer: Annotated[list[int] | None, Option(help="Only this layer, counted from 0, -1 the last; repeatable.")] = None,
+    head: Annotated[list[int] | None, Option(help="Only this head, counted from 0, -1 the last; repeatable.")] = None,
     grid: Annotated[bool, Option(help="Draw every layer and head by itself in pictures, not their average.")] = False,
     tokens: Annotated[bool, Option(help="Show the model's own tokens instead of words.")] = False,
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,

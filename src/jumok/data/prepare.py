@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from jumok.data.files import STDIN, atomic_write, name
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.joining import Row, join_rows
 from jumok.data.links import Link, spaced_links, spaced_words, with_links
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.sides import Tokenizers
@@ -58,6 +59,8 @@ class DataConfig:
     """Training pairs of the built-in corpus."""
     longest: int = 12
     """Most digits in the reverse corpus."""
+    joined: tuple[int, ...] = (1,)
+    """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
     valid_size: int = 1000
     """Most pairs to validate on, of a built-in corpus or held out."""
 
@@ -80,6 +83,10 @@ class DataConfig:
         for key in ("size", "longest", "valid_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
+        if not self.joined or min(self.joined) < 1 or len(set(self.joined)) < len(self.joined):
+            raise ConfigError(
+                f"data.joined = {list(self.joined)} must be different numbers of at least 1, such as [1, 2, 3]"
+            )
 
     @property
     def origin(self) -> str:
@@ -106,13 +113,14 @@ class DataConfig:
 
     def training(self) -> Iterator[Pair]:
         """The pairs to learn from; a source sentence that was held out for validation is not among them."""
-        return (pair for pair, _ in self._kept((pair, []) for pair in self._everything()))
+        rows: Iterator[Row] = ((pair, []) for pair in self._everything())
+        return (pair for pair, _ in join_rows(self._kept(rows), self.joined))
 
-    def training_links(self) -> Iterator[tuple[Pair, list[Link]]]:
+    def training_links(self) -> Iterator[Row]:
         """The pairs to learn from, each with its word links."""
-        return self._kept(with_links(self._everything(), self.alignments))
+        return join_rows(self._kept(with_links(self._everything(), self.alignments)), self.joined)
 
-    def _kept(self, pairs: Iterable[tuple[Pair, list[Link]]]) -> Iterator[tuple[Pair, list[Link]]]:
+    def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
         """Those whose source was not held out; an error if there are none."""
         if self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
             yield from pairs
@@ -237,7 +245,8 @@ def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig
 def _inputs(data: DataConfig) -> str:
     made_by = version("babel") if data.corpus else ""
     saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
-    settings = {key: value for key, value in asdict(data).items() if key != "alignments" or value}
+    later = {"alignments": "", "joined": (1,)}  # settings that data prepared before there were any need not know
+    settings = {key: value for key, value in asdict(data).items() if value != later.get(key, ...)}
     return fingerprint_of(settings, [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
 
 
