@@ -10,8 +10,9 @@ from jumok.data.loader import Batches
 from jumok.data.normalise import Normaliser
 from jumok.data.pairs import Pair, read_dataset, read_pairs
 from jumok.data.plan import BatchPlan
-from jumok.data.prepare import DataConfig, Prepared, prepare
+from jumok.data.prepare import Prepared, prepare
 from jumok.data.sides import Tokenizers
+from jumok.data.sources import DataConfig
 from jumok.data.store import Store, write_store
 from jumok.data.subwords import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
