@@ -289,7 +289,7 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
         (lambda: TokenizerConfig(kind="bpee"), "tokenizer.kind = 'bpee' is not one of unigram, bpe, char, word"),
         (lambda: TokenizerConfig(size=4), "tokenizer.size = 4 is too small; the least is 5"),
         (lambda: TokenizerConfig(size=200, byte_fallback=True), "the least is 261"),
-        (lambda: TokenizerConfig(coverage=0.5), "tokenizer.coverage = 0.5"),
+        (lambda: TokenizerConfig(coverage=0.97), "tokenizer.coverage = 0.97 must lie between 0.98 and 1"),
         (lambda: TokenizerConfig(kind="word", byte_fallback=True), "tokenizer.byte_fallback needs"),
         (lambda: TokenizerConfig(kind="word", spaces="keep"), "tokenizer.spaces"),
         (lambda: TokenizerConfig(kind="bpe", sampling=1.0), "tokenizer.sampling = 1.0"),
