@@ -42,6 +42,7 @@ def test_rows_are_sorted_by_length_a_few_at_a_time(tmp_path, monkeypatch):
     written = write_store(tmp_path / "a", iter(rows), sides=3, size=2)
     assert written.cells.lengths.tolist() == [[1, 1], [2, 5], [71, 1]]  # 70 counts as 71
     assert written.cells.counts.tolist() == [4, 8, 8]
+    assert [written.cells.reached(pairs) for pairs in (1, 8, 9, 99)] == [71, 71, 2, 1]
     found = written.by_length(np.arange(20)).tolist()
     assert found == [*range(3, 20, 5), *(row for row in range(20) if row % 5 in (0, 2)), *_long(range(20))]
 

@@ -28,6 +28,12 @@ class Cells(NamedTuple):
         """The same pairs, every sentence `by` tokens shorter; none is shorter than one."""
         return Cells(np.maximum(self.lengths - by, 1), self.counts)
 
+    def reached(self, pairs: int) -> int:
+        """The longest source that so many pairs reach, if there are so many: one outlier teaches no length."""
+        order = np.argsort(-self.lengths[:, 0], kind="stable")
+        reached = np.searchsorted(self.counts[order].cumsum(), min(pairs, int(self.counts.sum())))
+        return int(self.lengths[order[reached], 0])
+
 
 def rounded(lengths: Integer[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
     """The longest length that counts as alike."""

@@ -18,6 +18,7 @@ from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import DataError
 
+OFTEN = 10  # pairs that a length is learnt from
 WORDS = 1 << 16  # links are kept between the first so many words of a pair
 
 
@@ -34,6 +35,11 @@ class Prepared(NamedTuple):
     def identity(self) -> str:
         """What is trained on, whatever the files were called and whenever they were written."""
         return fingerprint_of(self.train.contents, [side.pieces for side in self.tokenizers])
+
+    @property
+    def longest_source(self) -> int:
+        """Tokens of the longest sources that are learnt from, outliers left out, begin and end not counted."""
+        return max(self.train.cells.reached(OFTEN) - 2, 1)
 
 
 def prepare(
