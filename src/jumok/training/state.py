@@ -148,8 +148,8 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     """Whether a resumed run is the one that was saved, or a ConfigError with every setting that differs."""
     if saved.get("order", 1) != ORDER:
         raise ConfigError(
-            f"{folder} holds a run of another version of jumok ({saved['made_by']['jumok']}), whose batches came in "
-            "another order, so it cannot go on exactly; go on with that version, or train into another folder"
+            f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot go "
+            "on exactly; go on with that version, or train into another folder"
         )
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
