@@ -35,7 +35,9 @@ def tokens_a_second(attention: str) -> float:
         subprocess.run([sys.executable, "-c", TRAIN, attention, *command], check=True)
         lines = (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines]
-    return statistics.fmean(one["tokens_per_second"] for one in found if one.get("tokens_per_second") and one["step"] > 50)
+    return statistics.fmean(
+        one["tokens_per_second"] for one in found if one.get("tokens_per_second") and one["step"] > 50
+    )
 
 
 def main() -> None:

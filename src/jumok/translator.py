@@ -72,7 +72,8 @@ class Translator:
     @property
     def longest(self) -> int:
         """Most tokens of a source text at once: as many as the model saw while it was trained."""
-        seen, limit = self.trained.recipe.filter.max_length, self.trained.model.encoder.limit
+        recipe, limit = self.trained.recipe, self.trained.model.encoder.limit
+        seen = recipe.decoding.max_source or recipe.filter.max_length
         return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
 
     def translate(
