@@ -29,7 +29,7 @@ PAIRS = tl.constexpr(21.9)
 
 @kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, d_out, out, lse,
+    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, d_out, passed, out, lse,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     batches, batch_start, row_start, count, COUNT, queries, keys, value_dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -38,6 +38,7 @@ def upstream_kernel(
     """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
 
     The planes hold queries from `row_start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
+    `passed` is d_out with zeros for queries whose answer is NaN: theirs is NaN too, and so is 0 of it.
     """
     blocks = tl.cdiv(COUNT, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
@@ -50,13 +51,20 @@ def upstream_kernel(
         mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, FIRST, BEYOND, MASK,
     ) & some[:, None]  # fmt: skip
     line = batch * queries + rows
-    delta = tl.zeros([ROWS], tl.float32)
+    delta, broken = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
     for start in range(0, value_dim, VALUES):
         dims = start + tl.arange(0, VALUES)
         at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
         mixed = tl.load(out + at, mask=inside, other=0.0).to(tl.float32)
         delta += tl.sum(tl.load(d_out + at, mask=inside, other=0.0) * mixed, 1)
-    visible = visible & (tl.abs(delta) < float("inf"))[:, None]
+        broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 1))
+    if tl.program_id(1) == 0:
+        for start in range(0, value_dim, VALUES):
+            dims = start + tl.arange(0, VALUES)
+            at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
+            given = tl.load(d_out + at, mask=inside, other=0.0)
+            tl.store(passed + at, tl.where((broken > 0)[:, None], 0.0, given), mask=inside)
+    visible = visible & (broken == 0)[:, None]
     level = tl.load(lse + line, mask=some, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
     total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
