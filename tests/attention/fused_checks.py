@@ -223,6 +223,16 @@ def test_weights_are_rebuilt_and_differentiable():
     assert_all_close(*results, atol=5e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("queries", [3, 9])
+def test_weights_in_half_precision_are_those_that_mixed_the_values(dtype, queries):
+    query, key, _, v = draw(2, queries, 40, 64, dtype=dtype)
+    out = attend(query, key, torch.eye(40, dtype=dtype, device=DEVICE), score=additive(v), backend="fused")
+    assert out.weights().dtype == dtype
+    # Values of an identity show the weights.
+    torch.testing.assert_close(out.weights(), out.values, atol=1e-7, rtol=torch.finfo(dtype).eps)
+
+
 def test_luongs_concat_is_the_same_sum_after_a_projection():
     query, key, value, v = draw()
     score = concat(v, torch.randn(6, 12, device=DEVICE))
