@@ -9,9 +9,14 @@ from torch import Tensor
 
 from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.smoothing import distances
+from jumok.models.progress import shown
+from jumok.models.sorted_smoother import SortedSmoother
 
 KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
 """The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
+
+FEW = 4096
+"""Up to so many points every query looks at all of them; above, points are sorted and far ones left out."""
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20}
 """How large one chunk's plane of weights may be: what a core's cache nearly holds, what fills a GPU."""
@@ -43,6 +48,22 @@ class Smoother:
         mixed = self._attend(query, visible).values
         y, reached = mixed[:, :-1], mixed[:, -1:] > 0
         return y if reached.all() else torch.where(reached, y, self._nearest(query, visible).values[:, :-1])
+
+    def predict(
+        self, query: Float[Tensor, "query dim"], order: Int[Tensor, " place"] | None = None, *, verbose: bool = False
+    ) -> Float[Tensor, "query output"]:
+        """Σ α y of many queries, a few at a time; of many points only those near each, found by their order."""
+        if order is not None:
+            points = SortedSmoother.of(self.kernel, self.bandwidth, self.x, self.y_and_one, order)
+            return points(query, verbose=verbose)
+        # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
+        y = query.new_empty(len(query), self.y_and_one.shape[-1] - 1)
+        if self.kernel == "constant":
+            return y.copy_(self(query[:1]))
+        parts = list(chunks(torch.arange(len(query), device=query.device), len(self.x), query.element_size()))
+        for part in shown(parts, "predicting", enabled=verbose):
+            y[part] = self(query[part])
+        return y
 
     def weights(self, query: Float[Tensor, "query dim"]) -> Float[Tensor, "query point"]:
         """α, the whole matrix."""
