@@ -83,7 +83,7 @@ CPU_CASES = [
 ]
 SLOW = {"statsmodels": 100, "PyTorch in chunks": 2_000, "scikit-learn": 20_000}
 """How many queries a system is asked at most."""
-FULL = 4e10
+FULL = 1e9
 """Pairs that plain PyTorch is asked to compute at most."""
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.kernel_sums import keep_memory
 from jumok.attention.smoothing import distances
 from jumok.models.progress import shown
 from jumok.models.sorted_smoother import SortedSmoother
@@ -90,10 +91,7 @@ class Smoother:
 def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterator[Int[Tensor, " chunk"]]:
     """The rows in parts whose weights on all points stay within CHUNK_BYTES; at least one row each."""
     at_once = CHUNK_BYTES.get(rows.device.type, CHUNK_BYTES["cuda"])
-    if rows.is_cpu:
-        # The C library hands large freed blocks back to the system, and page faults then take half the time. Once it
-        # has seen a block of this size come and go, it keeps the smaller ones.
-        torch.empty(31 * 2**20, dtype=torch.uint8)
+    keep_memory(rows.device)
     size = max(1, at_once // max(1, points * element_size))
     yield from (rows[start : start + size] for start in range(0, len(rows), size))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.kernel_sums import QUERIES, Asked, Points, kernel_sums, nearest_sums
+from jumok.attention.kernel_sums import QUERIES, Asked, Points, keep_memory, kernel_sums, nearest_sums
 from jumok.attention.kernels import smoothing_fused
 from jumok.attention.leave_one_out import left_out, means, rows_asked
 from jumok.attention.point_blocks import PointBlocks
@@ -64,6 +64,7 @@ class SortedSmoother:
 
     def loo_errors(self, rows: Int[Tensor, " row"], bandwidths: Sequence[float]) -> list[float]:
         """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, which descend."""
+        keep_memory(rows.device)
         total = torch.zeros(len(bandwidths), dtype=torch.float64, device=rows.device)
         size = QUERIES.get(rows.device.type, QUERIES["cuda"])
         for places in rows_asked(self.points, rows, size):
@@ -90,6 +91,7 @@ class SortedSmoother:
         self, query: Float[Tensor, "query dim"], compute: Callable[[Asked], Tensor], *, verbose: bool = False
     ) -> Float[Tensor, "query output_and_one"]:
         """What is computed of each block of neighbouring queries, put together."""
+        keep_memory(query.device)
         asked = PointBlocks.of(query, self._at_once(len(query)))
         found = query.new_empty(len(asked.x), len(self.points.values), dtype=torch.float64)
         for start in shown(range(0, asked.points, asked.size), "predicting", enabled=verbose):
