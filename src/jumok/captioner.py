@@ -105,7 +105,7 @@ class Captioner:
         weights = _chosen(_chosen(self._weights(seen, found.ids), layer, "layer"), head, "head")
         numbers, words = words_of_tokens(found.ids, self.trained.tokenizer)
         merged = _merged(weights[: len(found.ids)], numbers)
-        return CaptionLook(tuple(words), merged.unflatten(1, self.trained.model.encoder.grid), seen, found)
+        return CaptionLook(tuple(words), merged.view(-1, *self.trained.model.encoder.grid), seen, found)
 
     def seen(self, image: Picture) -> Pixels:
         """An image as the model sees it."""

@@ -99,7 +99,8 @@ def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> An
 
 def _bleu(tokenize: str, lowercase: bool) -> Any:
     try:
-        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
+        # `force` only keeps it from remarking that captions, for one, come with spaces before their full stops.
+        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
     except (RuntimeError, ImportError, OSError) as error:  # some tokenizers need a package, some a download
         reason = " ".join(str(error).split())
         raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None

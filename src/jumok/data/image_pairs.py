@@ -83,8 +83,25 @@ def read_split(config: ImagesConfig, split: Split, *, say: Callable[[str], None]
     """The captioned images of a split; all of them are known to be there, none is decoded yet."""
     if config.scenes:
         return _scenes(config, split)
-    rows = read_captions(config)
-    folder = ImageFolder(config.path)
+    rows, folder = _checked(config)
+    if split == "train":
+        _say_unused(rows, folder, say)
+    return _source(rows.captions[split], folder)
+
+
+def read_everything(config: ImagesConfig) -> ImageSource:
+    """All captioned images, whatever their split."""
+    rows, folder = _checked(config)
+    return _source({image: texts for split in rows.captions.values() for image, texts in split.items()}, folder)
+
+
+def _source(captions: dict[str, list[str]], folder: "ImageFolder") -> ImageSource:
+    return ImageSource([Captioned(image, tuple(texts)) for image, texts in captions.items() if texts], folder.read)
+
+
+def _checked(config: ImagesConfig) -> tuple["Captions", "ImageFolder"]:
+    """The captions and the images, once every image that is named is found."""
+    rows, folder = read_captions(config), ImageFolder(config.path)
     missing = [(row, number) for row, number in rows.lines.items() if row not in folder]
     if missing:
         image, number = missing[0]
@@ -93,10 +110,7 @@ def read_split(config: ImagesConfig, split: Split, *, say: Callable[[str], None]
             f"{name(config.captions)}, line {number}: there is no image {image!r} in {config.path}{others}; "
             "add what is missing, or take its captions out"
         )
-    if split == "train":
-        _say_unused(rows, folder, say)
-    found = [Captioned(image, tuple(texts)) for image, texts in rows.captions[split].items() if texts]
-    return ImageSource(found, folder.read)
+    return rows, folder
 
 
 class Captions(NamedTuple):

@@ -1,13 +1,14 @@
 """Pictures with a known caption: coloured shapes, how they lie to each other, and which word names which shape.
 
-Scene number n of a split is a pure function of (seed, split, n). The things of a scene differ in size and colour; the
-smallest is what the caption is about and the others are where it is, as people put it. So there is one right caption,
-and every word of it that names a thing has one place in the picture to look at.
+Scene number n of a split is a pure function of (seed, split, n). The thing nearest to the middle is what the caption is
+about, and the others, from left to right, are where it is. So there is one right caption, and as no two things of a
+scene have one colour, every word that names a thing has one place in the picture to look at.
 """
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from math import pi
+from itertools import pairwise
+from math import cos, hypot, pi, sin
 from random import Random
 from typing import Literal, NamedTuple
 
@@ -36,7 +37,9 @@ KOREAN = {
     **{"circle": "동그라미", "square": "네모", "triangle": "세모", "star": "별"},
     **{"left of": "왼쪽에", "right of": "오른쪽에", "above": "위에", "below": "아래에"},
 }
-GAP = 0.05  # between things
+GAP = 0.04  # between things, at least
+NEARER = 0.12  # by how much the first thing is nearer to the middle than any other
+LEFTER = 0.08  # by how much a thing lies further left than the next one
 SIDEWAYS = 1.6  # one thing lies beside another if it is this many times as far across as up or down
 FINE = 4  # samples along each side of a pixel
 
@@ -64,7 +67,7 @@ class Word(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Two or three things, the smallest first."""
+    """Two or three things: that nearest to the middle, then the others from left to right."""
 
     things: tuple[Thing, ...]
     paper: int
@@ -121,20 +124,28 @@ def relation(one: Thing, other: Thing) -> str | None:
 
 def _draw(draws: Random, count: int) -> tuple[Thing, ...] | None:
     """Things at random; None where they touch, or where it is hard to say how they lie."""
-    sizes = sorted(draws.sample(list(RADII), count), key=RADII.__getitem__)
-    colours = draws.sample(list(COLOURS), count)
-    things: list[Thing] = []
-    for size, colour in zip(sizes, colours, strict=True):
+    drawn: list[Thing] = []
+    for colour in draws.sample(list(COLOURS), count):
+        size = draws.choice(list(RADII))
         edge = RADII[size] + 0.02
         x, y = (draws.uniform(edge, 1 - edge) for _ in range(2))
-        things.append(Thing(size, colour, draws.choice(SHAPES), x, y))
+        drawn.append(Thing(size, colour, draws.choice(SHAPES), x, y))
+    first = min(drawn, key=_from_middle)
+    others = sorted((thing for thing in drawn if thing is not first), key=lambda thing: thing.x)
+    things = (first, *others)
     apart = all(_apart(one, other) for at, one in enumerate(things) for other in things[:at])
-    clear = all(relation(things[0], other) for other in things[1:])
-    return tuple(things) if apart and clear else None
+    nearest = all(_from_middle(first) + NEARER < _from_middle(other) for other in others)
+    ordered = all(one.x + LEFTER < next_.x for one, next_ in pairwise(others))
+    clear = all(relation(first, other) for other in others)
+    return things if apart and nearest and ordered and clear else None
+
+
+def _from_middle(thing: Thing) -> float:
+    return hypot(thing.x - 0.5, thing.y - 0.5)
 
 
 def _apart(one: Thing, other: Thing) -> bool:
-    return max(abs(one.x - other.x), abs(one.y - other.y)) > one.radius + other.radius + GAP
+    return hypot(one.x - other.x, one.y - other.y) > one.radius + other.radius + GAP
 
 
 def _split_of(things: tuple[Thing, ...]) -> Split:
@@ -203,16 +214,23 @@ def _inside(
 ) -> Bool[np.ndarray, "row column"]:
     """Whether points are inside a shape that reaches from -1 to 1."""
     if shape == "circle":
-        return across**2 + down**2 <= 1
-    if shape == "square":
-        return np.maximum(abs(across), abs(down)) <= 0.88
-    if shape == "triangle":
-        return (abs(across) <= (down + 1) / 2) & (down <= 0.9)
-    angle = np.mod(np.arctan2(across, -down), 2 * pi / 5)  # of the star's five points, the first upwards
-    angle = np.minimum(angle, 2 * pi / 5 - angle)
-    inner = 0.42
-    # The straight edge from a point (distance 1, angle 0) to the notch beside it (distance `inner`, angle π/5).
-    edge = (
-        inner * np.sin(pi / 5) / (np.sin(angle) * (1 - inner * np.cos(pi / 5)) + np.cos(angle) * inner * np.sin(pi / 5))
+        inside: np.ndarray = across**2 + down**2 <= 1
+    elif shape == "square":
+        inside = np.maximum(abs(across), abs(down)) <= 0.88
+    elif shape == "triangle":
+        inside = (abs(across) <= (down + 1) / 2) & (down <= 0.9)
+    else:
+        inside = np.hypot(across, down) <= _star(np.arctan2(across, -down))
+    return inside
+
+
+def _star(angle: Float[np.ndarray, "row column"]) -> Float[np.ndarray, "row column"]:
+    """How far the edge of a star is from its middle, in some direction; the first of its five points is upwards."""
+    notch, half = 0.42, pi / 5
+    turned = np.mod(angle, 2 * half)
+    turned = np.minimum(turned, 2 * half - turned)
+    # The straight line from a point (distance 1, angle 0) to the notch beside it (distance `notch`, angle π/5).
+    edge: np.ndarray = (
+        notch * sin(half) / (np.sin(turned) * (1 - notch * cos(half)) + np.cos(turned) * notch * sin(half))
     )
-    return np.hypot(across, down) <= edge
+    return edge

@@ -50,7 +50,7 @@ class DecodingConfig:
 
 
 def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
-    """The saved settings with some changed, such as beam=5; unless that is given, the beam is at least `n_best` wide."""
+    """The saved settings with some changed, such as beam=5; unless given, the beam is at least `n_best` wide."""
     try:
         config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
     except TypeError as error:

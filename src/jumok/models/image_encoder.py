@@ -131,8 +131,6 @@ class ImageEncoder(nn.Module, ABC):
         self.width, self.side, self.grid = config.width, side, grid
         self.places = GridPlaces(grid, config.width) if config.positions else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
-        self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1) * 255, persistent=False)
-        self.register_buffer("spread", torch.tensor(SPREAD).view(3, 1, 1) * 255, persistent=False)
 
     def forward(self, images: UInt8[Tensor, "batch 3 side side"]) -> Encoding:
         """Encode a batch; the summary of an image is the mean of its regions."""
@@ -141,13 +139,18 @@ class ImageEncoder(nn.Module, ABC):
                 f"images are {list(images.shape)} of {images.dtype}; wanted [batch, 3, {self.side}, {self.side}] of "
                 "torch.uint8"
             )
-        states = self.regions((images - self.mean) / self.spread)
+        states = self.regions(_standardised(images))
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:
         """The vectors of the regions, from colours of mean 0 and spread 1."""
+
+
+def _standardised(images: UInt8[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch 3 side side"]:
+    mean, spread = (torch.tensor(part, device=images.device).view(3, 1, 1) for part in (MEAN, SPREAD))
+    return (images / 255 - mean) / spread
 
 
 class GridEncoder(ImageEncoder):
@@ -187,11 +190,7 @@ class PatchEncoder(ImageEncoder):
         super().__init__(config, side=side, grid=(side // config.patch, side // config.patch))
         self.config = config
         self.to_width = nn.Conv2d(3, config.width, config.patch, stride=config.patch)
-        options = {"width": config.width, "heads": config.heads, "hidden": config.hidden, "activation": "gelu"}
-        self.layers = nn.ModuleList(
-            EncoderLayer(**options, dropout=config.dropout)
-            for _ in range(config.layers)  # type: ignore[arg-type]
-        )
+        self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         initialise(self.layers)
 
@@ -202,6 +201,12 @@ class PatchEncoder(ImageEncoder):
             x = layer(x).values
         normed: Tensor = self.norm(x)
         return normed
+
+
+def _layer(config: PatchEncoderConfig) -> EncoderLayer:
+    return EncoderLayer(
+        width=config.width, heads=config.heads, hidden=config.hidden, activation="gelu", dropout=config.dropout
+    )
 
 
 class GridPlaces(nn.Module):
