@@ -107,7 +107,7 @@ class Captioner:
         merged = _merged(weights[: len(found.ids)], numbers)
         return CaptionLook(tuple(words), merged.view(-1, *self.trained.model.encoder.grid), seen, found)
 
-    def seen(self, image: Picture) -> Pixels:
+    def seen(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image as the model sees it."""
         pixels = image if isinstance(image, np.ndarray) else read_image(image)
         return prepared_image(pixels, self.trained.recipe.images)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import UInt8
+
 from jumok.data.files import bare_suffix, name, read_lines
 from jumok.data.images import MOST_BYTES, Fit, Pixels, decode_image, read_image, squared
 from jumok.data.pairs import Split
@@ -263,6 +266,6 @@ def _jsonl(path: str, columns: list[Column]) -> Iterator[tuple[int, list[str]]]:
         yield number, [row[key] for key in keys]
 
 
-def prepared_image(image: Pixels, config: ImagesConfig) -> Pixels:
+def prepared_image(image: Pixels, config: ImagesConfig) -> UInt8[np.ndarray, "side side 3"]:
     """An image as the model sees it."""
     return squared(image, config.size, fit=config.fit)
