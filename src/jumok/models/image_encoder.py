@@ -139,7 +139,8 @@ class ImageEncoder(nn.Module, ABC):
                 f"images are {list(images.shape)} of {images.dtype}; wanted [batch, 3, {self.side}, {self.side}] of "
                 "torch.uint8"
             )
-        states = self.regions(_standardised(images))
+        # Under autocast the last map gives half precision; sums over many words want more.
+        states = self.regions(_standardised(images)).to(next(self.parameters()).dtype)
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
 
