@@ -21,7 +21,7 @@ TILE = {"cpu": 2**18, "cuda": 2**26}
 """Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
 QUERIES = {"cpu": 256, "cuda": 4096}
 """Queries in a block."""
-POINTS = {"cpu": 512, "cuda": 256}
+POINTS = {"cpu": 256, "cuda": 256}
 """Points in a block."""
 LOG2E = math.log2(math.e)
 FEW_DIMENSIONS = 16
@@ -131,10 +131,11 @@ def weigh(
     """K(d / h) in place of d²; the Gaussian's is relative to the nearest point's."""
     if kernel == "gaussian":
         return exponentials(squared.sub_(nearest[:, None]), bandwidth)
-    u = squared.sqrt_().div_(bandwidth)
+    square = max(bandwidth * bandwidth, torch.finfo(squared.dtype).tiny)
     if kernel == "boxcar":
-        return (u <= 1).to(u.dtype)
-    return (u.square_() if kernel == "epanechnikov" else u).neg_().add_(1).clamp_(min=0)
+        return (squared <= square).to(squared.dtype)
+    u = squared.div_(square) if kernel == "epanechnikov" else squared.sqrt_().div_(bandwidth)
+    return u.neg_().add_(1).clamp_(min=0)
 
 
 def exponentials(further: Float[Tensor, "query point"], bandwidth: float) -> Float[Tensor, "query point"]:

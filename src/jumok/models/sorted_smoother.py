@@ -102,4 +102,4 @@ class SortedSmoother:
     def _at_once(self, queries: int) -> int:
         """How many queries make a block: fewer of them where they stand far apart among the points."""
         most = QUERIES.get(self.points.x.device.type, QUERIES["cuda"])
-        return max(32, min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points))
+        return max(16, min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points))
