@@ -30,7 +30,7 @@ class Pointing(NamedTuple):
 
 
 def pointing(
-    looks: Iterable[tuple[Scene, Float[np.ndarray, "word row column"]]], *, language: Language = "en"
+    looks: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, language: Language = "en"
 ) -> Pointing:
     """Of scenes, and where each word of their true captions looked."""
     hits: dict[str, list[bool]] = {kind: [] for kind in KINDS}
