@@ -1,4 +1,4 @@
-"""Captioners from the program's own recipes, on images they have not seen; and whether their words look where they should.
+"""Captioners from the program's own recipes on images they have not seen, and whether words look at what they name.
 
     export JUMOK_DATA=path/to/data                            # with flickr8k_small/, which is not ours to give
     python -m benchmarks.captions runs/captions               # trains what is not there yet; minutes on a GPU
