@@ -29,9 +29,7 @@ class Pointing(NamedTuple):
     """The share of attention, in percent, that lies on the thing a word names, on average."""
 
 
-def pointing(
-    looks: Iterable[tuple[Scene, Float[np.ndarray, "word row column"]]], *, language: Language = "en"
-) -> Pointing:
+def pointing(looks: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, language: Language = "en") -> Pointing:
     """Of scenes, and where each word of their true captions looked."""
     hits: dict[str, list[bool]] = {kind: [] for kind in KINDS}
     masses: list[float] = []

@@ -11,6 +11,7 @@ from jumok.analysis.scores import score_outputs
 from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captioner, new_captioner
 from jumok.captioner import Captioner
 from jumok.cli.output import progress
+from jumok.cli.training_run import draw_curve
 from jumok.data.files import check_place
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
 from jumok.errors import ConfigError
@@ -39,6 +40,7 @@ def run_caption_recipe(
     resume: bool = False,
     device: str = "auto",
     report: Report | None = None,
+    draw: bool = True,
 ) -> CaptionRun:
     """Bring the images to one size, train on them, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
@@ -62,6 +64,7 @@ def run_caption_recipe(
         resume=resume,
         data=prepared.identity,
         settings=settings,
+        draw=draw_curve if draw else None,
         task=CaptionTask(),
     )
     scores = dict(result.state.best_scores or {})
