@@ -5,7 +5,7 @@
                                                            after checks of the kernels and a sweep of tiles, printed
 
 On the CPU every system and case runs in a process of its own; a time is the fastest of three rounds, memory the
-process's peak less that of one that only imports. statsmodels answers so slowly that it is asked less, and its time is
+process's peak less that of the same process with 64 points. Who answers too slowly is asked less, and its time
 multiplied; the conditions say so.
 """
 
@@ -168,7 +168,7 @@ def child(arguments: list[str]) -> None:
     torch.set_num_threads(1)
     system, what, count = arguments[0], arguments[1], int(arguments[2])
     if what == "nothing":
-        from jumok.models import KernelRegressor  # noqa: F401
+        answer(system, CPU_CASES[count]._replace(points=64), 1)
     seconds = 0.0
     if what == "bandwidth":
         seconds = bandwidth_seconds(system, count)
@@ -183,7 +183,6 @@ def in_own_process(*arguments: object) -> dict[str, float]:
 
 
 def cpu_rows(rounds: int) -> Iterator[Row]:
-    idle = in_own_process("jumok", "nothing", 0)["peak"]
     for number, case in enumerate(CPU_CASES):
         rows = []
         for system in cpu_systems(case):
@@ -194,8 +193,10 @@ def cpu_rows(rounds: int) -> Iterator[Row]:
             note = f"one thread; {queries} queries asked, times {case.queries / queries:g}; fastest of {rounds}"
             value = min(run["seconds"] for run in runs) * case.queries / queries
             yield Row(f"predict/{case}", system, round(value, 4), "s", note)
-            memory = statistics.median(run["peak"] for run in runs) - idle
-            rows.append(Row(f"memory/{case}", system, round(memory, 1), "MiB", f"data included; {queries} queries"))
+            memory = statistics.median(run["peak"] for run in runs) - in_own_process(system, "nothing", number)["peak"]
+            rows.append(
+                Row(f"memory/{case}", system, round(max(memory, 0.0), 1), "MiB", f"with data; {queries} queries")
+            )
             print(case, system, round(value, 3), "s", round(memory), "MiB", file=sys.stderr)
         yield from rows
     for points in (500, 2_000):

@@ -57,13 +57,15 @@ class ImageMap:
         weights = self.weights[word].detach().float().cpu()
         size = self.picture().shape[:2]
         smooth = F.interpolate(weights[None, None], size, mode="bicubic", align_corners=False)[0, 0].clamp(min=0)
-        return (smooth / smooth.max().clamp(min=1e-12)).clamp(max=1).numpy()
+        share: np.ndarray = (smooth / smooth.max().clamp(min=1e-12)).clamp(max=1).numpy()
+        return share
 
     def overlay(self, word: int) -> UInt8[np.ndarray, "high wide 3"]:
         """The picture in its colours where the word looked, dark and greyer elsewhere."""
         picture, light = self.picture().astype(float), self.light(word)[..., None]
         dark = DIM * (picture + (picture @ LUMINANCE)[..., None]) / 2
-        return (light * picture + (1 - light) * dark).round().astype(np.uint8)
+        mixed: np.ndarray = light * picture + (1 - light) * dark
+        return mixed.round().astype(np.uint8)
 
     def where(self, word: int) -> tuple[int, int, float]:
         """The row and column of the region a word looked at most, counted from 0, and its weight."""
@@ -112,7 +114,7 @@ def _check(image: Any, words: Sequence[str], weights: Any) -> None:
     if not pixels or image.shape[2] != 3 or not image.size:
         seen = f"{list(image.shape)} of {image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
         raise ArgumentError(f"image must be an array of bytes [height, width, 3], but it is {seen}")
-    if not isinstance(weights, Tensor) or weights.dim() != 3 or len(weights) != len(words) or not weights[:1].numel():
+    if not isinstance(weights, Tensor) or weights.dim() != 3 or len(weights) != len(words) or 0 in weights.shape[1:]:
         seen = f"{list(weights.shape)}" if isinstance(weights, Tensor) else type(weights).__name__
         raise ArgumentError(
             f"weights are {seen}, but there are {len(words)} words; wanted [{len(words)}, rows, columns]"

@@ -23,8 +23,8 @@ HEADING, WORD, NOTE = 17, 14, 11
 """Sizes of letters."""
 LETTER = 0.58
 """Width of a letter of size 1; Hangul and Chinese letters are two wide."""
-COLUMNS, MANY = 4, 6
-"""Panels beside each other, and where there are more than three rows of them."""
+COLUMNS = (4, 5, 6)
+"""Panels beside each other: whichever leaves the fewest places of the last row empty."""
 TALLEST = 20_000
 NOTED = "bright where a word looked; each word by its own largest weight"
 
@@ -55,7 +55,7 @@ def sheet_of(shown: ImageMap) -> Sheet:
     scale = PANEL / max(picture.shape[:2])
     high, wide = (scale * side for side in picture.shape[:2])
     count = 1 + len(shown.words)
-    columns = min(count, COLUMNS if count <= 3 * COLUMNS else MANY)
+    columns = min(count, min(COLUMNS, key=lambda columns: (-count % columns, -columns)))
     width = max(2 * MARGIN + columns * (wide + GAP) - GAP, 360)
     heading = list(_lines(_one_line(shown.caption), width - 2 * MARGIN, HEADING))
     top = MARGIN + 1.4 * HEADING * len(heading) + 4
@@ -68,7 +68,7 @@ def sheet_of(shown: ImageMap) -> Sheet:
     ]
     pixels = [picture, *(shown.overlay(word) for word in range(len(shown.words)))]
     words = ["", *(_cut(_one_line(word), wide, WORD) for word in shown.words)]
-    panels = [Panel(*one, *place) for *one, place in zip(pixels, words, places, strict=True)]
+    panels = [Panel(drawn, word, x, y) for drawn, word, (x, y) in zip(pixels, words, places, strict=True)]
     return Sheet(panels, heading, width, height, (wide, high))
 
 

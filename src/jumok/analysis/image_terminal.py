@@ -11,6 +11,8 @@ from jumok.analysis.width import cells, fitted
 
 SIDE = 22
 """Columns of a terminal that a picture takes; it has half as many lines, of two pixels each."""
+LEAST = 12
+"""Columns that a word has at least."""
 APART = "  "
 
 
@@ -51,12 +53,9 @@ def _shaded(word: int, shown: ImageMap) -> list[Text]:
     """A row of the grid a line, two letters a region."""
     weights = shown.weights[word].detach().float()
     shares = (weights / weights.max().clamp(min=1e-12) * (len(SHADES) - 1)).round().int().tolist()
-    rows = [Text("".join(2 * SHADES[share] for share in row)) for row in shares]
-    return [Text(_label(shown.words[word], max(4, 2 * len(shares[0])))), *(_padded(row) for row in rows)]
-
-
-def _padded(row: Text) -> Text:
-    return row if len(row) >= 4 else row + Text(" " * (4 - len(row)))
+    wide = max(LEAST, 2 * len(shares[0]))
+    rows = ["".join(2 * SHADES[share] for share in row) for row in shares]
+    return [Text(_label(shown.words[word], wide)), *(Text(row.ljust(wide)) for row in rows)]
 
 
 def _label(word: str, width: int) -> str:

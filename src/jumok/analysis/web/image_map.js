@@ -60,7 +60,7 @@
         for (let c = 0; c < 3; c++) to[at + c] = b * to[at + c] + (1 - b) * data.dim * (to[at + c] + grey) / 2;
       }
     }
-    canvas.getContext("2d").putImageData(painted, 0, 0);
+    canvas.getContext("2d", { willReadFrequently: true }).putImageData(painted, 0, 0);
   }
 
   function place(word) {
@@ -78,7 +78,8 @@
     if (word === shown || !pixels) return;
     shown = word;
     paint(large, word);
-    read.textContent = word < 0 ? "" : data.words[word] + " looked most " + place(word) + ".";
+    const nothing = data.words.length ? "" : "The caption is empty.";
+    read.textContent = word < 0 ? nothing : data.words[word] + " looked most " + place(word) + ".";
     large.setAttribute("aria-label", word < 0 ? data.caption : "Where " + data.words[word] + " looked, " + place(word));
     [words, panels].forEach((list) => list.forEach((button, at) => button.setAttribute("aria-pressed", String(at === word))));
   }
@@ -121,7 +122,6 @@
     label.textContent = text;
     panel.append(label, document.createElement("canvas"));
   });
-  if (!data.words.length) read.textContent = "The caption is empty.";
 
   const image = new Image();
   image.onload = function () {
