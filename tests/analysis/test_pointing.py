@@ -1,5 +1,8 @@
 """Whether words look at what they name, by attention that was made to be right, wrong or undecided."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,7 @@ from jumok.data.scenes import COLOURS, KOREAN, SHAPES, scenes
 from jumok.errors import ArgumentError
 
 GRID = (8, 8)
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def looks(language, thing_of):
@@ -60,3 +64,12 @@ def test_as_many_words_must_have_looked_as_there_are():
     (scene,) = scenes(1)
     with pytest.raises(ArgumentError, match="wanted as many"):
         pointing([(scene, np.zeros((2, *GRID)))])
+
+
+def test_the_recipes_of_scenes_were_measured_to_point():
+    rows = json.loads((ROOT / "benchmarks/results/captions.json").read_text(encoding="utf-8"))["rows"]
+    measured = {(row["system"], row["id"]): row["value"] for row in rows}
+    for language in ("English", "Korean"):
+        assert measured[f"jumok, {language}", "scenes/words that point"] >= 90
+        assert measured[f"jumok, {language}", "scenes/words of colour that point"] >= 90
+        assert measured[f"jumok, {language}", "scenes/captions right"] >= 90

@@ -61,12 +61,14 @@ def pointing_of(captioner: Captioner) -> Pointing | None:
 
 
 def _test_images(config: ImagesConfig, images: str | None, captions: str | None) -> ImageSource:
-    """The recipe's own test images, or others, with all their captions."""
-    if images is None and captions is None:
-        source = read_split(config, "test")
-        if not source.rows:
-            raise DataError(f"{config.origin} has no captions of split {config.splits[2]!r} to test with")
-        return source
-    if images is None or captions is None:
+    """The recipe's own test images, or others in files of the same form; without a split column, all of those."""
+    if (images is None) != (captions is None):
         raise ArgumentError("--source (a folder or zip of images) and --reference (their captions) belong together")
-    return read_everything(replace(config, scenes="", path=images, captions=captions, split_column=0))
+    if images is not None and captions is not None:
+        config = replace(config, scenes="", path=images, captions=captions)
+        if not config.split_column:
+            return read_everything(config)
+    source = read_split(config, "test")
+    if not source.rows:
+        raise DataError(f"{config.origin} has no captions of split {config.splits[2]!r} to test with")
+    return source
