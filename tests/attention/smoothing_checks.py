@@ -60,6 +60,11 @@ def test_sums_are_as_accurate_as_plain_torch(kernel, points, queries, dim, value
     assert_as_accurate_as_plain_torch(kernel, 0.4, draw(points, queries, dim, values))
 
 
+@pytest.mark.parametrize("bandwidth", [0.3, 5.0])
+def test_a_bandwidth_so_wide_that_all_look_at_everything(bandwidth):
+    assert_as_accurate_as_plain_torch("gaussian", bandwidth, draw(150, 33, 2, 3))
+
+
 @pytest.mark.parametrize("dim", [5, 8])
 def test_up_to_eight_dimensions(dim):
     assert_as_accurate_as_plain_torch("gaussian", 0.5, draw(130, 17, dim))
@@ -87,12 +92,13 @@ def test_where_the_work_is_cut_does_not_matter(monkeypatch):
     assert torch.equal(fused("epanechnikov", 0.3, *inputs), wanted)
 
 
-def test_squared_weights():
-    x, y, query = draw(130, 17, 2)
+@pytest.mark.parametrize("values", [1, 2, 3])
+def test_squares_are_summed_too(values):
+    x, y, query = draw(130, 17, 2, values)
     points = Points.of(x, y)
     sums = smoothing_fused.kernel_sums(
-        query, points.blocks, points.values, "triangular", 0.5, squared=True, tiling=SMALL
-    )
-    weights = (1 - torch.cdist(query.double(), x.double()) / 0.5).clamp(min=0) ** 2
-    torch.testing.assert_close(sums[:, :1].double(), weights.sum(1, keepdim=True), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(sums[:, 1:].double(), weights @ y.double(), rtol=1e-5, atol=1e-5)
+        query, points.blocks, points.values, "triangular", 0.5, squares=True, tiling=SMALL
+    ).double()
+    weights = (1 - torch.cdist(query.double(), x.double()) / 0.5).clamp(min=0)
+    wanted = torch.cat([weights.sum(1, keepdim=True), weights @ y.double(), (weights**2).sum(1, keepdim=True)], 1)
+    torch.testing.assert_close(sums, wanted, rtol=1e-5, atol=1e-5)

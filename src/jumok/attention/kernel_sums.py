@@ -84,19 +84,21 @@ class Tile:
 
 
 def kernel_sums(
-    asked: Asked, points: Points, kernel: str, bandwidth: float, *, squared: bool = False
-) -> Float[Tensor, "query value"]:
-    """Σ K vᵢ, or Σ K² vᵢ, in float64; the Gaussian's K is relative to the nearest point's."""
+    asked: Asked, points: Points, kernel: str, bandwidth: float, *, squares: bool = False
+) -> Float[Tensor, "query value_and_square"]:
+    """Σ K vᵢ in float64, and with `squares` Σ K² beside it; the Gaussian's K is relative to the nearest point's."""
     gap = asked.gaps(points)
     if kernel == "gaussian":
         nearest = nearest_squared(asked, points, gap)
         reach = nearest.amax() + negligible(bandwidth, points, asked.x.dtype)
     else:
         nearest, reach = asked.x.new_zeros(len(asked.x)), asked.x.new_tensor(bandwidth).square()
-    found = _nothing(asked, points)
+    found, values = _nothing(asked, points, int(squares)), len(points.values)
     for tile in asked.tiles(points, within(gap, reach[None]).nonzero()[:, 0]):
         weights = weigh(tile.squared, nearest, kernel, bandwidth)
-        found += tile.mixed(weights.square_() if squared else weights)
+        found[:, :values] += tile.mixed(weights)
+        if squares:
+            found[:, values] += weights.square_().sum(1)
     return found
 
 
@@ -176,8 +178,8 @@ def keep_memory(device: torch.device) -> None:
         torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _nothing(asked: Asked, points: Points) -> Tensor:
-    return torch.zeros(len(asked.x), points.values.shape[0], dtype=torch.float64, device=asked.x.device)
+def _nothing(asked: Asked, points: Points, more: int = 0) -> Tensor:
+    return torch.zeros(len(asked.x), len(points.values) + more, dtype=torch.float64, device=asked.x.device)
 
 
 def _of_device(sizes: dict[str, int], x: Tensor) -> int:

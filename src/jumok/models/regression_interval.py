@@ -45,9 +45,9 @@ class Look(NamedTuple):
 
 
 def _look(points: SortedSmoother, query: Float[Tensor, "query dim"]) -> Look:
-    sums, total_of_squares = points.sums(query), points.sums(query, squared=True)[:, -1:]
-    total = sums[:, -1:]
-    return Look(sums[:, :-1] / total, 1 / total, total_of_squares / total**2)
+    sums = points.sums(query, squares=True)
+    total, squares = sums[:, -2:-1], sums[:, -1:]
+    return Look(sums[:, :-2] / total, 1 / total, squares / total**2)
 
 
 def _noise(

@@ -47,20 +47,20 @@ class SortedSmoother:
         return means(self.sums(query, verbose=verbose)).to(query.dtype)
 
     def sums(
-        self, query: Float[Tensor, "query dim"], *, squared: bool = False, verbose: bool = False
-    ) -> Float[Tensor, "query output_and_one"]:
-        """Σ K y and Σ K, or of K²; over the nearest points, each with weight 1, where no kernel reaches.
+        self, query: Float[Tensor, "query dim"], *, squares: bool = False, verbose: bool = False
+    ) -> Float[Tensor, "query sum"]:
+        """Σ K y, Σ K, and with `squares` Σ K²; over the nearest points, each with weight 1, where no kernel reaches.
 
         The Gaussian's K is relative to that of the nearest point, so at a point of its own every kernel has K = 1.
         """
         query = query / self.stretch
         if smoothing_fused.why_not(query, len(self.points.values) - 1) is None:
-            return self._fused(query, squared)
+            return self._fused(query, squares)
 
         def compute(asked: Asked) -> Tensor:
-            return kernel_sums(asked, self.points, self.kernel, self.bandwidth, squared=squared)
+            return kernel_sums(asked, self.points, self.kernel, self.bandwidth, squares=squares)
 
-        return self._or_nearest(self._in_blocks(query, compute, verbose=verbose), query)
+        return self._or_nearest(self._in_blocks(query, compute, int(squares), verbose=verbose), query, squares)
 
     def loo_errors(self, rows: Int[Tensor, " row"], bandwidths: Sequence[float]) -> list[float]:
         """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, which descend."""
@@ -73,27 +73,34 @@ class SortedSmoother:
             total += (found - self.points.values[:-1, places].mT).square().sum((1, 2))
         return (total / len(rows)).tolist()
 
-    def _fused(self, query: Float[Tensor, "query dim"], squared: bool) -> Float[Tensor, "query output_and_one"]:
+    def _fused(self, query: Float[Tensor, "query dim"], squares: bool) -> Float[Tensor, "query sum"]:
         """The same by the Triton kernels."""
-        one_and_y = smoothing_fused.kernel_sums(
-            query, self.points.blocks, self.points.values[:-1], self.kernel, self.bandwidth, squared=squared
-        )
-        return self._or_nearest(one_and_y.roll(-1, 1).double(), query)
+        found = smoothing_fused.kernel_sums(
+            query, self.points.blocks, self.points.values[:-1], self.kernel, self.bandwidth, squares=squares
+        ).double()
+        one = len(self.points.values)
+        return self._or_nearest(torch.cat([found[:, 1:one], found[:, :1], found[:, one:]], 1), query, squares)
 
-    def _or_nearest(self, sums: Tensor, query: Tensor) -> Tensor:
+    def _or_nearest(self, sums: Tensor, query: Tensor, squares: bool) -> Tensor:
         """Queries that no kernel reaches take their nearest points instead."""
-        lost = (sums[:, -1] == 0).nonzero()[:, 0]
+        lost = (sums[:, len(self.points.values) - 1] == 0).nonzero()[:, 0]
         if len(lost):
-            sums[lost] = self._in_blocks(query[lost], lambda asked: nearest_sums(asked, self.points))
+            near = self._in_blocks(query[lost], lambda asked: nearest_sums(asked, self.points))
+            sums[lost] = torch.cat([near, near[:, -1:]], 1) if squares else near
         return sums
 
     def _in_blocks(
-        self, query: Float[Tensor, "query dim"], compute: Callable[[Asked], Tensor], *, verbose: bool = False
-    ) -> Float[Tensor, "query output_and_one"]:
+        self,
+        query: Float[Tensor, "query dim"],
+        compute: Callable[[Asked], Tensor],
+        more: int = 0,
+        *,
+        verbose: bool = False,
+    ) -> Float[Tensor, "query sum"]:
         """What is computed of each block of neighbouring queries, put together."""
         keep_memory(query.device)
         asked = PointBlocks.of(query, self._at_once(len(query)))
-        found = query.new_empty(len(asked.x), len(self.points.values), dtype=torch.float64)
+        found = query.new_empty(len(asked.x), len(self.points.values) + more, dtype=torch.float64)
         for start in shown(range(0, asked.points, asked.size), "predicting", enabled=verbose):
             rows = slice(start, min(start + asked.size, asked.points))
             found[rows] = compute(Asked(asked.x[rows], None))

@@ -51,35 +51,35 @@ def kernel_sums(
     kernel: str,
     bandwidth: float,
     *,
-    squared: bool = False,
+    squares: bool = False,
     tiling: Tiling | None = None,
-) -> Float[Tensor, "query one_and_value"]:
-    """Σ K and Σ K v, or those of K²; the Gaussian's K is relative to the nearest point's."""
+) -> Float[Tensor, "query sum"]:
+    """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's."""
     tiling = tiling or tiling_for(query.dtype, len(values))
-    asked = PointBlocks.of(query, tiling.rows)
+    slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
+    everything = kernel == "gaussian" and slack >= _widest(query, points)
+    # Who looks at everything needs no neighbours, and no weight is too small to be written as it is.
+    asked = PointBlocks.of(query, tiling.rows, torch.arange(len(query), device=query.device) if everything else None)
     x = asked.x.clone()
     x[asked.points :] = x[asked.points - 1]  # empty places ask what the last one does, and are dropped
     x = x.mT.contiguous()
     key = points.x.mT.contiguous()
-    found = x.new_empty(1 + len(values), x.shape[1])
+    found = x.new_empty(1 + len(values) + squares, x.shape[1])
     nearest = x.new_zeros(x.shape[1])
-    slack = 0.0
-    if kernel == "gaussian":
+    reach = nearest.new_full((asked.count,), torch.inf if everything else bandwidth * bandwidth)
+    if kernel == "gaussian" and not everything:
         nearest = nearest_squared(asked, x, points, key, tiling)
-        slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(x.dtype).eps)
         reach = nearest.view(-1, tiling.rows).amax(1) + slack
-    else:
-        reach = nearest.new_full((asked.count,), bandwidth * bandwidth)
     for some, starts, blocks in visits(asked, points, reach):
         rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
         for first in range(0, len(values), 2):
-            some_values = values[first : first + 2]
+            some_values, last = values[first : first + 2], first + 2 >= len(values)
             sums = _sums(
-                x[:, rows], nearest[rows], key, some_values, starts, blocks, points.size, kernel, bandwidth, squared,
-                tiling,
+                x[:, rows], nearest[rows], key, some_values, starts, blocks, points.size, kernel, bandwidth,
+                squares and last, tiling,
             )  # fmt: skip
             found[0, rows] = sums[0]
-            found[1 + first : 1 + first + len(some_values), rows] = sums[1:]
+            found[1 + first : first + len(sums), rows] = sums[1:]
     return asked.of_points(found.mT)
 
 
@@ -118,6 +118,13 @@ def visits(
         start = stop
 
 
+def _widest(query: Float[Tensor, "query dim"], points: PointBlocks) -> float:
+    """The squared diagonal of a box that holds all queries and points."""
+    low = torch.minimum(query.amin(0), points.low.amin(0))
+    high = torch.maximum(query.amax(0), points.high.amax(0))
+    return float((high - low).square().sum())
+
+
 def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
     """Sums of a tile must fit in registers."""
     if dtype == torch.float64:
@@ -140,16 +147,16 @@ def _sums(
     block: int,
     kernel: str,
     bandwidth: float,
-    squared: bool,
+    squares: bool,
     tiling: Tiling,
-) -> Float[Tensor, "one_and_value query"]:
+) -> Float[Tensor, "sum query"]:
     from jumok.attention.kernels import smoothing_tiles
 
-    sums = x.new_empty(1 + len(values), x.shape[1])
+    sums = x.new_empty(1 + len(values) + squares, x.shape[1])
     smoothing_tiles.sums_kernel[(x.shape[1] // tiling.rows,)](
         x, nearest, x.stride(0), key, values, key.shape[1], starts, blocks, sums, sums.shape[1],
         x.new_tensor([_scale(kernel, bandwidth, x.dtype)]),
-        KERNEL=KERNELS.index(kernel), SQUARED=squared, DIM=len(x), VALUES=len(values), BLOCK=block,
+        KERNEL=KERNELS.index(kernel), SQUARES=squares, DIM=len(x), VALUES=len(values), BLOCK=block,
         ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
         num_warps=tiling.warps, num_stages=tiling.stages,
     )  # fmt: skip

@@ -80,10 +80,10 @@ def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr)
 def sums_kernel(
     query_ptr, nearest_ptr, QUERY_STEP, point_ptr, value_ptr, POINT_STEP, starts_ptr, blocks_ptr,
     out_ptr, OUT_STEP, scale_ptr,
-    KERNEL: tl.constexpr, SQUARED: tl.constexpr, DIM: tl.constexpr, VALUES: tl.constexpr, BLOCK: tl.constexpr,
+    KERNEL: tl.constexpr, SQUARES: tl.constexpr, DIM: tl.constexpr, VALUES: tl.constexpr, BLOCK: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Σ K v of one or two values and Σ K, or of K², for a block of queries."""
+    """Σ K, Σ K v of one or two values, and Σ K² if it is wanted, for a block of queries."""
     block = tl.program_id(0)
     rows = block * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, COLS)
@@ -94,23 +94,25 @@ def sums_kernel(
     q4, q5 = load_query(query_ptr + rows, QUERY_STEP, 4, DIM), load_query(query_ptr + rows, QUERY_STEP, 5, DIM)
     q6, q7 = load_query(query_ptr + rows, QUERY_STEP, 6, DIM), load_query(query_ptr + rows, QUERY_STEP, 7, DIM)
     zero = zeros_in_squares(ROWS, COLS).to(nearest.dtype)
-    total, first, second = zero, zero, zero
+    total, first, second, squares = zero, zero, zero, zero
     for visit in range(tl.load(starts_ptr + block), tl.load(starts_ptr + block + 1)):
         start = tl.load(blocks_ptr + visit) * BLOCK
         for part in tl.static_range(BLOCK // COLS):
             at = start + part * COLS + cols
             squared = squared_distances(q0, q1, q2, q3, q4, q5, q6, q7, point_ptr + at, POINT_STEP, DIM)
             weights = weigh(squared, nearest, scale, KERNEL, ASSEMBLY)
-            if SQUARED:
-                weights = weights * weights
             total += weights
             first += weights * tl.load(value_ptr + at)[None, :]
             if VALUES > 1:
                 second += weights * tl.load(value_ptr + POINT_STEP + at)[None, :]
+            if SQUARES:
+                squares += weights * weights
     tl.store(out_ptr + rows, tl.sum(total, 1))
     tl.store(out_ptr + OUT_STEP + rows, tl.sum(first, 1))
     if VALUES > 1:
         tl.store(out_ptr + 2 * OUT_STEP + rows, tl.sum(second, 1))
+    if SQUARES:
+        tl.store(out_ptr + (1 + VALUES) * OUT_STEP + rows, tl.sum(squares, 1))
 
 
 @triton.jit
