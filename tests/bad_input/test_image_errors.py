@@ -14,7 +14,8 @@ from commands import jumok, write
 from jumok.caption_model import make_caption_recipe
 from jumok.captioner import Captioner
 from jumok.data.augment import AugmentConfig
-from jumok.data.image_pairs import ImageFolder, ImagesConfig, read_split
+from jumok.data.image_folder import ImageFolder
+from jumok.data.image_pairs import ImagesConfig, read_split
 from jumok.data.image_store import prepare_images
 from jumok.data.images import decode_image, read_image, squared
 from jumok.data.tokenizer import TokenizerConfig
