@@ -201,6 +201,10 @@ def test_models_that_cannot_be():
         build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9)
     with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
         PatchEncoder(PatchEncoderConfig(patch=7), side=16)
+    with pytest.raises(
+        ConfigError, match=r"images\.size = 16 leaves a single region .* 32 pixels a side; wanted at least 33"
+    ):
+        GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
     with pytest.raises(ArgumentError, match=r"wanted \[batch, 3, 16, 16\] of torch\.uint8"):
         GridEncoder(grid, side=16)(torch.zeros(1, 3, 16, 16))
     with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
