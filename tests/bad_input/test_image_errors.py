@@ -303,3 +303,18 @@ def test_a_captioner_wants_a_list_of_images(model):
         captioner.look(np.zeros((16, 16, 3), np.uint8), caption="")
     with pytest.raises(ArgumentError, match="width is not a setting of decoding"):
         captioner.caption([np.zeros((16, 16, 3), np.uint8)], width=3)
+
+
+def test_test_images_that_have_gone_must_be_named(files, tmp_path):
+    recipe = TINY.replace('scenes = "en"\ncount = 30\nvalid_count = 4', 'path = "images"\ncaptions = "captions.tsv"')
+    recipe = recipe.replace('"images"', f'"{files / "images"}"').replace(
+        '"captions.tsv"', f'"{files / "captions.tsv"}"'
+    )
+    done = jumok("train", write(tmp_path / "files.toml", recipe), "--out", tmp_path / "model", "--device", "cpu")
+    assert done.code == 0, done.err
+    (files / "images").rename(files / "moved")
+    done = jumok("evaluate", tmp_path / "model")
+    assert done.code == 1
+    assert "which is not there now; name the test images: --source FOLDER" in done.err
+    done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
+    assert done.code == 0, done.err
