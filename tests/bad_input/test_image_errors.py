@@ -14,7 +14,8 @@ from commands import jumok, write
 from jumok.caption_model import make_caption_recipe
 from jumok.captioner import Captioner
 from jumok.data.augment import AugmentConfig
-from jumok.data.image_pairs import ImageFolder, ImagesConfig, read_split
+from jumok.data.image_folder import ImageFolder
+from jumok.data.image_pairs import ImagesConfig, read_split
 from jumok.data.image_store import prepare_images
 from jumok.data.images import decode_image, read_image, squared
 from jumok.data.tokenizer import TokenizerConfig
@@ -200,6 +201,10 @@ def test_models_that_cannot_be():
         build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9)
     with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
         PatchEncoder(PatchEncoderConfig(patch=7), side=16)
+    with pytest.raises(
+        ConfigError, match=r"images\.size = 16 leaves a single region .* 32 pixels a side; wanted at least 33"
+    ):
+        GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
     with pytest.raises(ArgumentError, match=r"wanted \[batch, 3, 16, 16\] of torch\.uint8"):
         GridEncoder(grid, side=16)(torch.zeros(1, 3, 16, 16))
     with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
@@ -298,3 +303,18 @@ def test_a_captioner_wants_a_list_of_images(model):
         captioner.look(np.zeros((16, 16, 3), np.uint8), caption="")
     with pytest.raises(ArgumentError, match="width is not a setting of decoding"):
         captioner.caption([np.zeros((16, 16, 3), np.uint8)], width=3)
+
+
+def test_test_images_that_have_gone_must_be_named(files, tmp_path):
+    recipe = TINY.replace('scenes = "en"\ncount = 30\nvalid_count = 4', 'path = "images"\ncaptions = "captions.tsv"')
+    recipe = recipe.replace('"images"', f'"{files / "images"}"').replace(
+        '"captions.tsv"', f'"{files / "captions.tsv"}"'
+    )
+    done = jumok("train", write(tmp_path / "files.toml", recipe), "--out", tmp_path / "model", "--device", "cpu")
+    assert done.code == 0, done.err
+    (files / "images").rename(files / "moved")
+    done = jumok("evaluate", tmp_path / "model")
+    assert done.code == 1
+    assert "which is not there now; name the test images: --source FOLDER" in done.err
+    done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
+    assert done.code == 0, done.err

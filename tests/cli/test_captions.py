@@ -12,6 +12,7 @@ from commands import jumok, well, write
 from jumok.captioner import Captioner
 from jumok.data.scenes import scene
 from jumok.model_folder import is_captioner
+from jumok.models.image_encoder import GridEncoderConfig
 
 RECIPE = """
 [images]
@@ -184,3 +185,15 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         assert message in done.err
         assert len(done.err.splitlines()) == 1
         assert done.out == ""
+
+
+def test_a_run_begins_with_the_weights_of_a_file_and_keeps_them_frozen(recipe, tmp_path):
+    source = GridEncoderConfig(stem="large", blocks=(1, 1), channels=8).network()
+    torch.save({**source.state_dict(), "fc.weight": torch.zeros(10, 16)}, tmp_path / "weights.pth")
+    changes = (f"encoder.weights={tmp_path / 'weights.pth'}", "encoder.freeze=true", "training.metric=loss")
+    well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", *(f"--set={change}" for change in changes))
+    trained = load_file(tmp_path / "run/model.safetensors")
+    for name, weight in source.state_dict().items():
+        assert torch.equal(trained[f"encoder.network.{name}"], weight), name
+    (tmp_path / "weights.pth").unlink()  # once trained, the folder is all there needs to be
+    assert Captioner.load(tmp_path / "run").caption([np.zeros((9, 9, 3), np.uint8)])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import ResNetConfig, ResNetModel
+from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
 from jumok.data.subwords import BOS, EOS, PAD
 from jumok.decoding import DecodingConfig, Specials, beam_search
@@ -74,6 +74,41 @@ def test_a_residual_network_equals_that_of_transformers(layout):
     images = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.allclose(ours(images), theirs(images).last_hidden_state, atol=1e-4, rtol=1e-4)
+
+
+def test_patches_go_through_the_layers_of_transformers_vit():
+    config = ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8
+    )
+    config.layer_norm_eps = 1e-5
+    theirs = ViTModel(config, add_pooling_layer=False).eval()
+    for weight in theirs.parameters():
+        nn.init.normal_(weight, std=0.3)
+    ours = PatchEncoder(PatchEncoderConfig(patch=8, layers=2, heads=2, width=24, hidden=32), side=32).eval()
+    names = {
+        "own.to_query": "attention.q_proj",
+        "own.to_key": "attention.k_proj",
+        "own.to_value": "attention.v_proj",
+        "own.to_output": "attention.o_proj",
+        "feed.to_hidden": "mlp.fc1",
+        "feed.to_output": "mlp.fc2",
+        "around_own.norm": "layernorm_before",
+        "around_feed.norm": "layernorm_after",
+    }
+    for number in range(2):
+        for mine, other in names.items():
+            weights = theirs.get_submodule(f"layers.{number}.{other}").state_dict()
+            ours.get_submodule(f"layers.{number}.{mine}").load_state_dict(weights)
+    ours.to_width.load_state_dict(theirs.embeddings.patch_embeddings.projection.state_dict())
+    ours.norm.load_state_dict(theirs.layernorm.state_dict())
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        wanted = theirs.embeddings.patch_embeddings(images)
+        rows, columns = ours.places.rows.table, ours.places.columns.table
+        wanted = wanted + torch.stack([rows[row] + columns[column] for row in range(4) for column in range(4)])
+        for layer in theirs.layers:
+            wanted = layer(wanted)
+        assert torch.allclose(ours.regions(images), theirs.layernorm(wanted), atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def _test_images(config: ImagesConfig, images: str | None, captions: str | None)
         config = replace(config, scenes="", path=images, captions=captions)
         if not config.split_column:
             return read_everything(config)
+    elif config.path and not Path(config.path).exists():
+        raise DataError(
+            f"the images this model learnt from were in {config.path}, which is not there now; name the test images: "
+            "--source FOLDER --reference captions.tsv"
+        )
     source = read_split(config, "test")
     if not source.rows:
         raise DataError(f"{config.origin} has no captions of split {config.splits[2]!r} to test with")

@@ -1,22 +1,19 @@
 """Images and their captions: a folder or a zip of images and a TSV or JSONL of captions, or built-in scenes."""
 
-import json
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
-from jumok.data.files import bare_suffix, name, read_lines
-from jumok.data.images import MOST_BYTES, Fit, Pixels, decode_image, read_image, squared
+from jumok.data.cells import Column, read_cells
+from jumok.data.files import name
+from jumok.data.image_folder import ImageFolder
+from jumok.data.images import Fit, Pixels, squared
 from jumok.data.pairs import Split
 from jumok.data.scenes import Language, scene
-from jumok.errors import ArgumentError, ConfigError, DataError
-
-Column = int | str
+from jumok.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +95,11 @@ def read_everything(config: ImagesConfig) -> ImageSource:
     return _source({image: texts for split in rows.captions.values() for image, texts in split.items()}, folder)
 
 
-def _source(captions: dict[str, list[str]], folder: "ImageFolder") -> ImageSource:
+def _source(captions: dict[str, list[str]], folder: ImageFolder) -> ImageSource:
     return ImageSource([Captioned(image, tuple(texts)) for image, texts in captions.items() if texts], folder.read)
 
 
-def _checked(config: ImagesConfig) -> tuple["Captions", "ImageFolder"]:
+def _checked(config: ImagesConfig) -> tuple["Captions", ImageFolder]:
     """The captions and the images, once every image that is named is found."""
     rows, folder = read_captions(config), ImageFolder(config.path)
     missing = [(row, number) for row, number in rows.lines.items() if row not in folder]
@@ -153,49 +150,6 @@ def read_captions(config: ImagesConfig) -> Captions:
     return found._replace(empty=empty)
 
 
-class ImageFolder:
-    """A folder or a zip of images, by name."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._zip = self._opened() if self.path.suffix == ".zip" else None
-        if self._zip is None and not self.path.is_dir():
-            what = "is a file, neither a folder nor a .zip" if self.path.exists() else "does not exist"
-            raise DataError(f"images.path = {str(path)!r} {what}")
-        self._infos = {} if self._zip is None else {info.filename: info for info in self._zip.infolist()}
-
-    def __contains__(self, image: str) -> bool:
-        return image in self._infos if self._zip is not None else (self.path / image).is_file()
-
-    def names(self) -> list[str]:
-        """The files there are, as captions name them."""
-        if self._zip is not None:
-            return [name for name in self._infos if not name.endswith("/")]
-        return [path.relative_to(self.path).as_posix() for path in sorted(self.path.rglob("*")) if path.is_file()]
-
-    def read(self, image: str) -> Pixels:
-        """One image in its own size."""
-        if self._zip is None:
-            return read_image(self.path / image)
-        info, called = self._infos[image], f"{self.path}:{image}"
-        if info.file_size > MOST_BYTES:
-            raise DataError(f"the image {called} has {info.file_size:,} bytes; the most is {MOST_BYTES:,}")
-        try:
-            with self._zip.open(info) as file:
-                content = file.read(MOST_BYTES)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise DataError(f"{called} cannot be unpacked ({error}); make or copy the zip again") from None
-        return decode_image(content, called)
-
-    def _opened(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except FileNotFoundError:
-            raise DataError(f"images.path = {str(self.path)!r} does not exist") from None
-        except (zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"{self.path} is not a whole zip ({error}); make or copy it again") from None
-
-
 def _scenes(config: ImagesConfig, split: Split) -> ImageSource:
     assert config.scenes
     language, count = config.scenes, config.count if split == "train" else config.valid_count
@@ -221,49 +175,8 @@ def _rows(config: ImagesConfig) -> Iterator[tuple[int, str, str, str | None]]:
     columns = [config.image_column, config.caption_column]
     if config.split_column:
         columns.append(config.split_column)
-    suffix = bare_suffix(config.captions)
-    if suffix not in (".tsv", ".tab", ".jsonl", ".ndjson"):
-        raise ArgumentError(f"images.captions = {config.captions!r} must be a .tsv or .jsonl file, plain, .gz or .xz")
-    read = _tsv if suffix in (".tsv", ".tab") else _jsonl
-    for number, cells in read(config.captions, columns):
+    for number, cells in read_cells(config.captions, columns):
         yield number, cells[0], cells[1], cells[2] if len(cells) > 2 else None
-
-
-def _tsv(path: str, columns: list[Column]) -> Iterator[tuple[int, list[str]]]:
-    named = any(isinstance(column, str) for column in columns)
-    places = [] if named else [int(column) for column in columns]
-    for number, line in enumerate(read_lines(path), start=1):
-        cells = line.split("\t")
-        if named and number == 1:
-            absent = [column for column in columns if isinstance(column, str) and column not in cells]
-            if absent:
-                raise DataError(f"the first line of {name(path)} names no column {absent[0]!r}; there are {cells[:8]}")
-            places = [cells.index(column) + 1 if isinstance(column, str) else column for column in columns]
-            continue
-        if not line.strip():
-            continue
-        if len(cells) < max(places) or min(places) < 1:
-            raise DataError(
-                f"{name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns {places} are "
-                f"asked for: {line[:60]!r}"
-            )
-        yield number, [cells[place - 1] for place in places]
-
-
-def _jsonl(path: str, columns: list[Column]) -> Iterator[tuple[int, list[str]]]:
-    # Columns are numbers unless told, which is nothing a key can be.
-    keys = [{1: "image", 2: "caption", 3: "split"}.get(key, "") if isinstance(key, int) else key for key in columns]
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            row: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            raise DataError(f"{name(path)}, line {number} is not JSON: {line[:60]!r}") from None
-        for key in keys:
-            if not isinstance(row, dict) or not isinstance(row.get(key), str):
-                raise DataError(f"{name(path)}, line {number} has no text under the key {key!r}: {line[:60]!r}")
-        yield number, [row[key] for key in keys]
 
 
 def prepared_image(image: Pixels, config: ImagesConfig) -> UInt8[np.ndarray, "side side 3"]:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +18,15 @@ from torch import Tensor
 
 from jumok.data.augment import AugmentConfig, augment
 from jumok.data.batches import BatchConfig, BatchPlan, pad
-from jumok.data.image_pairs import ImagesConfig, ImageSource, prepared_image, read_split
-from jumok.data.pairs import Split
+from jumok.data.image_pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_split
 from jumok.data.sides import SHARED
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.errors import DataError
 
-Item = TypeVar("Item")
 Say = Callable[[str], None]
+Watch = Callable[[Sequence[Captioned]], Iterable[Captioned]]
+"""Passes images on, and sees them go by."""
 
 
 class ImageBatch(NamedTuple):
@@ -102,7 +102,7 @@ def prepare_images(
     tokenizer: TokenizerConfig,
     *,
     say: Say = lambda message: None,
-    watch: Callable[[Sequence[Item]], Iterable[Item]] = iter,
+    watch: Watch = iter,
 ) -> PreparedImages:
     """Bring images to one size and captions to tokens, unless that was done already; `watch` sees images go by."""
     folder = Path(folder)
@@ -120,7 +120,16 @@ def prepare_images(
         words.save(folder / SHARED)
         say(f"reading {len(train.rows) + len(valid.rows):,} images")
         for name, source in (("train", train), ("valid", valid)):
-            _write(folder, name, source, config, words, made_from, say, watch)  # type: ignore[arg-type]
+            note = _write_images(folder / f"{name}.images.npy", source, config, watch)
+            # The rows come last, so that a store means that all is there.
+            store = write_store(
+                folder / f"{name}.store",
+                _rows(source, words, config.max_length),
+                size=max(words.size, len(source.rows)),
+                fingerprint=made_from,
+                note=note,
+            )
+            _check_lengths(store, source, config, name, say)
         found = _opened(folder, made_from)
         assert found is not None
     return PreparedImages(*found, [row.captions for row in valid.rows])
@@ -150,48 +159,39 @@ def _images(folder: Path, store: Store) -> UInt8[np.ndarray, "image side side 3"
     return found
 
 
-def _write(
-    folder: Path,
-    name: Split,
-    source: ImageSource,
-    config: ImagesConfig,
-    tokenizer: Tokenizer,
-    made_from: str,
-    say: Say,
-    watch: Callable[[Sequence[Item]], Iterable[Item]],
-) -> None:
-    """The images, then the rows, which come last so that a store means that all is there."""
-    path = folder / f"{name}.images.npy"
-    unfinished = folder / f".{name}.images.unfinished.npy"
+def _write_images(path: Path, source: ImageSource, config: ImagesConfig, watch: Watch) -> dict[str, Any]:
+    """Every image as the model sees it; gives back their checksum and shape."""
+    unfinished = path.with_name(f".{path.stem}.unfinished.npy")
     shape = (len(source.rows), config.size, config.size, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
     images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
     check = 0
-    for number, row in enumerate(watch(source.rows)):  # type: ignore[arg-type]
-        image = prepared_image(source.read(row.image), config)  # type: ignore[attr-defined]
+    for number, row in enumerate(watch(source.rows)):
+        image = prepared_image(source.read(row.image), config)
         images[number] = image
         check = zlib.crc32(image.tobytes(), check)
     images.flush()
     del images
     os.replace(unfinished, path)
-    long = 0
+    return {"images": check, "shape": list(shape)}
 
-    def rows() -> Iterator[list[list[int]]]:
-        nonlocal long
-        for number, row in enumerate(source.rows):
-            for text in row.captions:
-                ids = tokenizer.encode(text)
-                if len(ids) - 2 <= config.max_length:
-                    yield [[number], ids]
-                else:
-                    long += 1
 
-    note = {"images": check, "shape": list(shape)}
-    size = max(tokenizer.size, len(source.rows))
-    store = write_store(folder / f"{name}.store", rows(), size=size, fingerprint=made_from, note=note)
-    if long:
-        say(f"{long:,} captions of {name} are longer than images.max_length = {config.max_length} and left out")
+def _rows(source: ImageSource, tokenizer: Tokenizer, longest: int) -> Iterator[list[list[int]]]:
+    """A row for each caption that is not too long."""
+    for number, row in enumerate(source.rows):
+        for text in row.captions:
+            ids = tokenizer.encode(text)
+            if len(ids) - 2 <= longest:
+                yield [[number], ids]
+
+
+def _check_lengths(store: Store, source: ImageSource, config: ImagesConfig, name: str, say: Say) -> None:
+    """Say how many captions were too long; an error if all were."""
+    limit = f"longer than images.max_length = {config.max_length}"
     if not len(store):
-        raise DataError(f"every caption of {name} is longer than images.max_length = {config.max_length} tokens")
+        raise DataError(f"every caption of {name} is {limit} tokens")
+    if long := sum(len(row.captions) for row in source.rows) - len(store):
+        say(f"{long:,} captions of {name} are {limit} tokens and left out")
 
 
 def _states(config: ImagesConfig) -> list[tuple[str, int, int]]:

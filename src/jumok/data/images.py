@@ -3,6 +3,7 @@
 import warnings
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -101,7 +102,7 @@ def _bomb(name: str, size: str) -> DataError:
     )
 
 
-def _pillow(name: str):  # type: ignore[no-untyped-def]
+def _pillow(name: str) -> ModuleType:
     try:
         from PIL import Image
     except ImportError:

@@ -160,6 +160,11 @@ class GridEncoder(ImageEncoder):
     def __init__(self, config: GridEncoderConfig, *, side: int) -> None:
         network = config.network()
         cells = -(-side // network.shrinks)
+        if cells < 2:
+            raise ConfigError(
+                f"images.size = {side} leaves a single region to look at: the network's are {network.shrinks} pixels a "
+                f"side; wanted at least {network.shrinks + 1}, or fewer stages"
+            )
         super().__init__(config, side=side, grid=(cells, cells))
         self.config, self.network = config, network
         self.to_width = nn.Linear(network.width, config.width)
