@@ -244,6 +244,15 @@ def test_sorted_points_can_have_a_bandwidth_for_each_dimension_and_stand_in_one_
 
 
 @pytest.mark.usefixtures("sorted_points")
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+def test_a_query_whose_distances_are_too_large_for_their_type_gets_a_number(kernel):
+    x, y = noisy_sine(100)
+    found = KernelRegressor(kernel, 0.5).fit(x.astype(np.float32), y).predict(np.array([[1e30], [2.5]], np.float32))
+    assert np.isfinite(found).all()
+    assert y.min() <= found[0] <= y.max()
+
+
+@pytest.mark.usefixtures("sorted_points")
 def test_only_points_near_enough_to_count_are_read(monkeypatch):
     monkeypatch.setitem(kernel_sums.TILE, "cpu", 2**16)
     monkeypatch.setitem(kernel_sums.QUERIES, "cpu", 32)
@@ -316,8 +325,9 @@ def test_the_interval_holds_the_smoothed_mean_as_often_as_it_says(kernel, bandwi
         assert np.mean((low <= smoothed) & (smoothed <= high)) == pytest.approx(level, abs=0.02)
 
 
-def test_the_interval_of_the_plain_mean_is_that_of_the_textbook():
-    x, y = noisy_sine()
+@pytest.mark.parametrize("points", [60, 300])
+def test_the_interval_of_the_plain_mean_is_that_of_the_textbook(points):
+    x, y = noisy_sine(points)
     fit, low, high = KernelRegressor("constant").fit(x, y).interval([[0.0]])
     half = 1.959964 * y.std(ddof=1) / np.sqrt(len(y))
     np.testing.assert_allclose([fit[0], low[0], high[0]], [y.mean(), y.mean() - half, y.mean() + half], rtol=1e-6)

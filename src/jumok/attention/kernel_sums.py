@@ -133,7 +133,8 @@ def weigh(
     """K(d / h) in place of d²; the Gaussian's is relative to the nearest point's."""
     if kernel == "gaussian":
         return exponentials(squared.sub_(nearest[:, None]), bandwidth)
-    square = max(bandwidth * bandwidth, torch.finfo(squared.dtype).tiny)
+    limits = torch.finfo(squared.dtype)
+    square = min(max(bandwidth * bandwidth, limits.tiny), limits.max)  # empty places, infinitely far, stay outside
     if kernel == "boxcar":
         return (squared <= square).to(squared.dtype)
     u = squared.div_(square) if kernel == "epanechnikov" else squared.sqrt_().div_(bandwidth)

@@ -82,8 +82,11 @@ class SortedSmoother:
         return self._or_nearest(torch.cat([found[:, 1:one], found[:, :1], found[:, one:]], 1), query, squares)
 
     def _or_nearest(self, sums: Tensor, query: Tensor, squares: bool) -> Tensor:
-        """Queries that no kernel reaches take their nearest points instead."""
-        lost = (sums[:, len(self.points.values) - 1] == 0).nonzero()[:, 0]
+        """Queries that no kernel reaches take their nearest points instead.
+
+        So do those so far away that their squared distances are no numbers: for them all points are as near.
+        """
+        lost = (~(sums[:, len(self.points.values) - 1] > 0)).nonzero()[:, 0]
         if len(lost):
             near = self._in_blocks(query[lost], lambda asked: nearest_sums(asked, self.points))
             sums[lost] = torch.cat([near, near[:, -1:]], 1) if squares else near
