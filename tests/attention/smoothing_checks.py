@@ -11,6 +11,8 @@ from jumok.attention import attend, boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.kernel_sums import Points
 from jumok.attention.kernels import smoothing_fused
 from jumok.attention.kernels.smoothing_fused import Tiling
+from jumok.models.smoother import Smoother
+from jumok.models.sorted_smoother import SortedSmoother
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SCORES = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
@@ -58,6 +60,15 @@ def assert_as_accurate_as_plain_torch(kernel, bandwidth, inputs, floor=1e-6):
 @pytest.mark.parametrize(("points", "queries", "dim", "values"), [(200, 1, 1, 1), (129, 17, 2, 3), (65, 33, 3, 2)])
 def test_sums_are_as_accurate_as_plain_torch(kernel, points, queries, dim, values):
     assert_as_accurate_as_plain_torch(kernel, 0.4, draw(points, queries, dim, values))
+
+
+@pytest.mark.parametrize("points", [1, 20, 64, 100])
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
+def test_a_smoother_of_few_points_sees_them_all(kernel, points):
+    x, y, query = draw(points, 9, 1)
+    bandwidth = torch.tensor(0.2, device=DEVICE)
+    dense = Smoother.of(kernel, bandwidth, x, y)
+    torch.testing.assert_close(SortedSmoother.of(kernel, bandwidth, x, dense.y_and_one)(query), dense(query))
 
 
 @pytest.mark.parametrize("bandwidth", [0.3, 5.0])

@@ -39,7 +39,8 @@ class Points:
     @staticmethod
     def of(x: Tensor, values: Tensor, order: Int[Tensor, " place"] | None = None) -> "Points":
         """Points x [point, dim] with values [point, value]."""
-        blocks = PointBlocks.of(x, min(_of_device(POINTS, x), len(x)), order)
+        size = _of_device(POINTS, x)
+        blocks = PointBlocks.of(x, min(size, len(x)) if x.is_cpu else size, order)  # a GPU wants whole tiles
         return Points(blocks, blocks.x.mT.contiguous(), blocks.at_places(values).mT.contiguous())
 
 

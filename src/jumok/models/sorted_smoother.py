@@ -54,7 +54,7 @@ class SortedSmoother:
         The Gaussian's K is relative to that of the nearest point, so at a point of its own every kernel has K = 1.
         """
         query = query / self.stretch
-        if smoothing_fused.why_not(query, len(self.points.values) - 1) is None:
+        if smoothing_fused.why_not(query, len(self.points.values) - 1, self.points.blocks.size) is None:
             return self._fused(query, squares)
 
         def compute(asked: Asked) -> Tensor:

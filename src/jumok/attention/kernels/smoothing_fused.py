@@ -16,6 +16,8 @@ KERNELS = ("gaussian", "boxcar", "epanechnikov", "triangular")
 MOST_DIMENSIONS = 8
 MOST_VALUES = 8
 """More values than this are better mixed by a product of matrices."""
+LONGEST = 64
+"""Points in a tile, at most."""
 VISITS = 2**24
 """Pairs of blocks looked at in one go."""
 
@@ -29,14 +31,16 @@ class Tiling(NamedTuple):
     stages: int = 1
 
 
-def why_not(x: Tensor, values: int) -> str | None:
-    """Why these points cannot be summed by the kernels; None if they can."""
+def why_not(x: Tensor, values: int, block: int = LONGEST) -> str | None:
+    """Why points in blocks of that size cannot be summed by the kernels; None if they can."""
     if x.device.type != "cuda" and not (x.is_cpu and os.environ.get("TRITON_INTERPRET") == "1"):
         return f"the kernels run on a CUDA GPU and the points are on {x.device}"
     if x.dtype not in (torch.float32, torch.float64):
         return f"the kernels take float32 and float64 and the points are {x.dtype}"
     if x.shape[1] > MOST_DIMENSIONS or values > MOST_VALUES:
         return f"the kernels take {MOST_DIMENSIONS} dimensions and {MOST_VALUES} outputs, not {x.shape[1]} and {values}"
+    if block % LONGEST:
+        return f"blocks of {block} points are no whole tiles of {LONGEST}"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; pip install triton"
     if x.is_cuda and torch.cuda.get_device_properties(x.device).major < 8:
@@ -129,7 +133,7 @@ def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
     """Sums of a tile must fit in registers."""
     if dtype == torch.float64:
         return Tiling(32, 32, 4)
-    return Tiling(64, 64, 4) if values == 1 else Tiling(64, 32, 4)
+    return Tiling(64, LONGEST, 4) if values == 1 else Tiling(64, 32, 4)
 
 
 def _some_boxes(asked: PointBlocks, points: PointBlocks) -> Iterator[tuple[Tensor, Tensor]]:
