@@ -191,6 +191,8 @@ def test_a_long_prediction_shows_a_bar_on_standard_error(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "predicting" in err
+    KernelRegressor(verbose=True).fit(x, y)
+    assert "leaving points out" in capsys.readouterr().err
 
 
 @pytest.mark.slow

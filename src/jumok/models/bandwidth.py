@@ -28,7 +28,12 @@ class Chosen(NamedTuple):
 
 
 def search(
-    smoother: Smoother, rows: Int[Tensor, " row"], order: Int[Tensor, " place"] | None = None, *, sweeps: int = SWEEPS
+    smoother: Smoother,
+    rows: Int[Tensor, " row"],
+    order: Int[Tensor, " place"] | None = None,
+    *,
+    sweeps: int = SWEEPS,
+    verbose: bool = False,
 ) -> Chosen:
     """The best multiple of the smoother's bandwidth.
 
@@ -39,21 +44,27 @@ def search(
     low, high = _range(smoother)
     step = math.log(2) / 2
     tried = [high - step * i for i in range(1 + math.ceil((high - low) / step))]
-    best, error = _best(points, rows, tried)
+    best, error = _best(points, rows, tried, verbose)
     for _ in range(sweeps):
         around, step = best, step * 2 / (CANDIDATES + 1)
         tried = [around + step * (CANDIDATES // 2 - i) for i in range(CANDIDATES)]
-        best, error = min((best, error), _best(points, rows, tried), key=lambda found: found[1])
+        best, error = min((best, error), _best(points, rows, tried, verbose), key=lambda found: found[1])
     return Chosen(unit * math.exp(best), error)
 
 
-def learn(smoother: Smoother, rows: Int[Tensor, " row"], order: Int[Tensor, " place"] | None = None) -> Chosen:
+def learn(
+    smoother: Smoother,
+    rows: Int[Tensor, " row"],
+    order: Int[Tensor, " place"] | None = None,
+    *,
+    verbose: bool = False,
+) -> Chosen:
     """Descend the gradient of the leave-one-out error in log h, from the best multiple on the grid.
 
     The error has several valleys, so the descent does not start just anywhere. With one h per dimension it stretches
     the dimensions that do not matter until they no longer count.
     """
-    best = start = search(smoother, rows, order, sweeps=0)
+    best = start = search(smoother, rows, order, sweeps=0, verbose=verbose)
     log_factor = torch.zeros_like(start.bandwidth, dtype=torch.float64, requires_grad=True)
     spread = float(_outputs(smoother).var(0, correction=0).sum()) or 1.0
     descent = torch.optim.LBFGS([log_factor], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
@@ -90,9 +101,9 @@ def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) ->
     return SortedSmoother.of(smoother.kernel, one, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
 
 
-def _best(points: SortedSmoother, rows: Int[Tensor, " row"], logs: list[float]) -> tuple[float, float]:
+def _best(points: SortedSmoother, rows: Int[Tensor, " row"], logs: list[float], verbose: bool) -> tuple[float, float]:
     """The log of a bandwidth with the smallest error, of those given from the largest down, and that error."""
-    errors = points.loo_errors(rows, [math.exp(log) for log in logs])
+    errors = points.loo_errors(rows, [math.exp(log) for log in logs], verbose=verbose)
     return min(zip(logs, errors, strict=True), key=lambda found: found[1])
 
 

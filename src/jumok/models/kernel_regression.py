@@ -47,7 +47,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     per_dimension : whether "learned" gives every input dimension an h of its own
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one
     device : where to compute, for example "cuda"; None for the CPU
-    verbose : whether predictions of more than two seconds show a progress bar
+    verbose : whether what takes more than two seconds shows a progress bar
     random_state : draws the points to leave out
 
     Attributes
@@ -155,7 +155,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return
         choose = bandwidths.search if self.bandwidth == "loo" else bandwidths.learn
         with torch.no_grad():
-            chosen = choose(self._smoother(unit), self._left_out(), self._order())
+            chosen = choose(self._smoother(unit), self._left_out(), self._order(), verbose=self.verbose)
         self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error
 
     def _unit(self) -> Any:

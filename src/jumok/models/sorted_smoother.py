@@ -62,12 +62,14 @@ class SortedSmoother:
 
         return self._or_nearest(self._in_blocks(query, compute, int(squares), verbose=verbose), query, squares)
 
-    def loo_errors(self, rows: Int[Tensor, " row"], bandwidths: Sequence[float]) -> list[float]:
+    def loo_errors(
+        self, rows: Int[Tensor, " row"], bandwidths: Sequence[float], *, verbose: bool = False
+    ) -> list[float]:
         """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, which descend."""
         keep_memory(rows.device)
         total = torch.zeros(len(bandwidths), dtype=torch.float64, device=rows.device)
         size = QUERIES.get(rows.device.type, QUERIES["cuda"])
-        for places in rows_asked(self.points, rows, size):
+        for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
             asked = Asked(self.points.blocks.x[places], places)
             found = left_out(asked, self.points, self.kernel, bandwidths)
             total += (found - self.points.values[:-1, places].mT).square().sum((1, 2))
