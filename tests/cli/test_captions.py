@@ -152,6 +152,41 @@ def test_what_is_loaded_captions_like_what_was_trained(model):
     assert np.allclose([caption.score for caption in found], [caption.score for caption in alone], atol=1e-4)
 
 
+def test_look_shows_the_caption_and_where_each_word_looked_and_writes_what_is_asked_for(model, pictures, tmp_path):
+    outs = [tmp_path / f"look.{kind}" for kind in ("png", "svg", "html", "json")]
+    asked = [part for out in outs for part in ("-o", out)]
+    done = well("look", model, pictures / "0.png", *asked, "--target", "작은 별이 있다")
+    assert done.out.splitlines()[0] == "작은 별이 있다"
+    assert all(word in done.out.splitlines()[1] for word in ("작은", "별이", "있다"))
+    assert all(f"wrote {out}" in done.err and out.stat().st_size > 500 for out in outs)
+    saved = json.loads(outs[-1].read_text(encoding="utf-8"))
+    look = Captioner.load(model, device="cpu").look(pictures / "0.png", caption="작은 별이 있다")
+    np.testing.assert_allclose(saved["weights"], look.weights, atol=1e-5)
+    found = json.loads(well("look", model, pictures / "0.png", "--json", "--beam", "1").out)
+    assert found["caption"].split() == found["words"]
+    assert found["score"] < 0
+    np.testing.assert_allclose(np.sum(found["weights"], (1, 2)), 1, atol=1e-4)
+
+
+def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
+    image = pictures / "0.png"
+    for arguments, message in (
+        ([], "is a captioner; say which image to look at: jumok look"),
+        ([pictures / "no.png"], "there is no image"),
+        ([pictures / "notes.txt"], "notes.txt"),
+        ([image, "--grid"], "--grid is for models that translate"),
+        ([image, "--tokens"], "--tokens is for models that translate"),
+        ([image, "--head", "0", "--head", "1"], "--head can be given once for a captioner"),
+        ([image, "--layer", "7"], "there is no layer 7"),
+        ([image, "-o", "look.gif"], "look.gif should end in one of"),
+    ):
+        done = jumok("look", model, *arguments)
+        assert done.code == 1
+        assert message in done.err
+        assert len(done.err.splitlines()) == 1
+        assert done.out == ""
+
+
 def test_a_run_begins_with_the_weights_of_a_file_and_keeps_them_frozen(recipe, tmp_path):
     source = GridEncoderConfig(stem="large", blocks=(1, 1), channels=8).network()
     torch.save({**source.state_dict(), "fc.weight": torch.zeros(10, 16)}, tmp_path / "weights.pth")
