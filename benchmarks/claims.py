@@ -1,12 +1,14 @@
 """What attention is said to be better at, measured: the tables and pictures of docs/claims.md.
 
     JUMOK_DATA=path/to/data python -m benchmarks.claims length MODELS      quality against source length
+    JUMOK_DATA=path/to/data python -m benchmarks.claims long MODELS        the same of models that learnt long texts
     JUMOK_DATA=path/to/data python -m benchmarks.claims gradient MODELS    the gradient that reaches a source token
     python -m benchmarks.claims speed [--device cuda]                      time of a step against length
 
-MODELS holds the folders fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml. The first
-two are `jumok compare` on Multi30k's test sets; speed needs neither data nor training, only the shapes of those models.
-The sentences are short, so that longer texts are made of consecutive ones, too.
+MODELS holds the folders fixed, rnnsearch, luong and transformer, trained by recipes/multi30k-en-de-*.toml; those of
+`long` by recipes/multi30k-en-de-long-*.toml. All but speed are `jumok compare` on Multi30k's test sets; speed needs
+neither data nor training, only the shapes of those models. The sentences are short, so that longer texts are made of
+consecutive ones, too.
 """
 
 import argparse
@@ -14,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +28,10 @@ SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", 
 PICTURES = ROOT / "docs/pictures"
 JUMOK = [sys.executable, "-m", "jumok.cli"]
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
-BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "20,30,40,50,60"
-JOINED, JOINED_FROM = (2, 4, 6), 500  # how many sentences make a longer text, and of which they are made
-LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+BANDS, JOINED_BANDS = "5,8,11,14,17,20,25", "10,20,30,40,50,60"
+JOINED = (1, 2, 3, 4, 5, 6)  # how many sentences make a text
+TEXTS = {"length": "length", "joined": "joined", "long": "joined"}  # which texts each curve is about
+LENGTHS = (8, 16, 32, 64, 128, 256)
 VOCABULARY = 8000
 
 
@@ -45,33 +48,60 @@ def compare(what: str, picture: str, *options: str) -> Any:
 
 
 def length(models: Path, work: Path, beam: int) -> None:
-    """As `jumok compare length MODELS`, but translations are kept in `work` and not made again."""
+    """Models that learnt single sentences: on the sentences of all test sets, and on longer texts."""
     write_texts(work)
-    rows = []
-    for kind, bands in (("length", BANDS), ("joined", JOINED_BANDS)):
-        for folder in SYSTEMS:
-            translate(models / folder, work / f"{kind}.en", work / f"{kind}.{folder}-{beam}", beam)
-        outputs = [f"{name}={work / kind}.{folder}-{beam}" for folder, name in SYSTEMS.items()]
-        files = ["--source", f"{work / kind}.en", "--reference", f"{work / kind}.de", "--bands", bands]
-        found = compare("length", f"claims-{kind}.svg", *outputs, *files)
-        for name, curve in found["by_length"].items():
-            for band in curve:
-                value, said = round(band["score"]["value"], 2), length_conditions(kind, band, beam)
-                rows.append(Row(f"{kind}/{band['words']} words", name, value, "BLEU", said))
-    rows += [row for folder, name in SYSTEMS.items() for row in words_written(work, folder, name, beam)]
+    rows = [*by_length(models, work, "length", BANDS, beam), *by_length(models, work, "joined", JOINED_BANDS, beam)]
+    rows += words_written(work, "joined", beam)
     write("claims_length", rows, device=cpu(), packages=("torch", "sacrebleu"))
 
 
-def words_written(work: Path, folder: str, name: str, beam: int) -> Iterator[Row]:
-    """How many of the reference's words the outputs have where texts are joined."""
-    outputs, references = (list(read_lines(work / f"joined.{side}")) for side in (f"{folder}-{beam}", "de"))
-    start = 0
-    for size in JOINED:
-        end = start + JOINED_FROM // size
-        words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
-        said = f"words of {end - start} outputs over words of their references; beam {beam}"
-        yield Row(f"words/{size} sentences", name, round(words / wanted, 2), "share", said)
-        start = end
+def long(models: Path, work: Path, beam: int) -> None:
+    """Models that learnt from texts of up to six sentences, on the same longer texts."""
+    write_texts(work)
+    trained = {name: f"; {steps_of(models / folder)} steps of training" for folder, name in SYSTEMS.items()}
+    rows = by_length(models, work, "long", JOINED_BANDS, beam, trained)
+    write("claims_long", [*rows, *words_written(work, "long", beam)], device=gpu(), packages=("torch", "sacrebleu"))
+
+
+def by_length(models: Path, work: Path, kind: str, bands: str, beam: int, more: Mapping[str, str] = {}) -> list[Row]:
+    """As `jumok compare length MODELS`, but translations are kept in `work` and not made again."""
+    text = work / TEXTS[kind]
+    for folder in SYSTEMS:
+        translate(models / folder, Path(f"{text}.en"), work / f"{kind}.{folder}-{beam}", beam)
+    outputs = [f"{name}={work / kind}.{folder}-{beam}" for folder, name in SYSTEMS.items()]
+    files = ["--source", f"{text}.en", "--reference", f"{text}.de", "--bands", bands]
+    found = compare("length", f"claims-{kind}.svg", *outputs, *files)["by_length"]
+    return [
+        Row(
+            f"{kind}/{band['words']} words",
+            name,
+            round(band["score"]["value"], 2),
+            "BLEU",
+            length_conditions(TEXTS[kind], band, beam) + more.get(name, ""),
+        )
+        for name, curve in found.items()
+        for band in curve
+    ]
+
+
+def words_written(work: Path, kind: str, beam: int) -> Iterator[Row]:
+    """How many of the reference's words the outputs have, by the number of sentences in a text."""
+    references = list(read_lines(work / "joined.de"))
+    sentences = len(list(read_lines(files_of()[1])))
+    for folder, name in SYSTEMS.items():
+        outputs, start = list(read_lines(work / f"{kind}.{folder}-{beam}")), 0
+        for size in JOINED:
+            end = start + sentences // size
+            words, wanted = (sum(len(text.split()) for text in texts[start:end]) for texts in (outputs, references))
+            said = f"words of {end - start} outputs over words of their references; beam {beam}"
+            yield Row(f"{kind}-words/{size} sentence{'s' * (size > 1)}", name, round(words / wanted, 2), "share", said)
+            start = end
+
+
+def steps_of(model: Path) -> int:
+    """The steps a model was trained for, which may be fewer than its recipe's where the clock stopped it."""
+    lines = (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return max(int(json.loads(line)["step"]) for line in lines)
 
 
 def write_texts(work: Path) -> None:
@@ -79,7 +109,7 @@ def write_texts(work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     for number, side in ((1, "en"), (3, "de")):
         sentences = [line for test in TESTS for line in read_lines(files_of(test)[number])]
-        longer = joined(list(read_lines(files_of()[number]))[:JOINED_FROM], JOINED)
+        longer = joined(list(read_lines(files_of()[number])), JOINED)
         for kind, texts in (("length", sentences), ("joined", longer)):
             (work / f"{kind}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
 
@@ -95,7 +125,7 @@ def translate(model: Path, source: Path, out: Path, beam: int) -> None:
 
 def length_conditions(kind: str, band: dict[str, Any], beam: int) -> str:
     of = f"sentences of {', '.join(TESTS)}"
-    longer = f"texts of {' or '.join(map(str, JOINED))} consecutive sentences of {TESTS[0]}"
+    longer = f"texts of {JOINED[0]} to {JOINED[-1]} consecutive sentences of {TESTS[0]}"
     interval = f"95% interval {band['score']['low']:.2f} to {band['score']['high']:.2f}"
     said = f"{band['sentences']} {of if kind == 'length' else longer}; beam {beam}; {interval}"
     return f"{said}; {band['score']['signature']}"
@@ -118,23 +148,34 @@ def gradient(models: Path) -> None:
 
 
 def speed(device: str, tokens: int) -> None:
-    import torch
+    """Length by length, written after each, so that a run that is cut short leaves what it has measured."""
+    from jumok.analysis.step_times import StepTime, step_times
 
-    from jumok.analysis.step_times import speed_chart, step_times
+    on_gpu = device.startswith("cuda")
+    lengths, repeats = (LENGTHS, 3) if on_gpu else (LENGTHS[:-1], 2)
+    models = {name: untrained(folder, device) for folder, name in SYSTEMS.items()}
+    times: dict[str, list[StepTime]] = {name: [] for name in models}
+    for length in lengths:
+        for name, model in models.items():
+            times[name] += step_times(model, [length], tokens=tokens, repeats=repeats)
+            print(name, times[name][-1], file=sys.stderr, flush=True)
+        write_speed("gpu" if on_gpu else "cpu", times, tokens, repeats)
+
+
+def untrained(folder: str, device: str) -> Any:
     from jumok.config import read_recipe
     from jumok.models.build import build_model
 
-    where = "gpu" if device.startswith("cuda") else "cpu"
-    lengths, repeats = (LENGTHS, 5) if where == "gpu" else (LENGTHS[:-2], 2)
-    times = {}
-    for folder, name in SYSTEMS.items():
-        recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
-        sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
-        model = build_model(recipe.encoder, recipe.decoder, **sizes).to(device)
-        times[name] = []
-        for one in step_times(model, lengths, tokens=tokens, repeats=repeats):
-            print(name, one, file=sys.stderr, flush=True)
-            times[name].append(one)
+    recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
+    sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
+    return build_model(recipe.encoder, recipe.decoder, **sizes).to(device)
+
+
+def write_speed(where: str, times: dict[str, Any], tokens: int, repeats: int) -> None:
+    import torch
+
+    from jumok.analysis.step_times import speed_chart
+
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
     said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
     rows = [
@@ -144,21 +185,28 @@ def speed(device: str, tokens: int) -> None:
         for one in found
     ]
     (PICTURES / f"claims-speed-{where}.svg").write_text(speed_chart(times, tokens=tokens, where=where.upper()), "utf-8")
-    write(f"claims_speed_{where}", rows, device=torch.cuda.get_device_name() if where == "gpu" else cpu())
+    write(f"claims_speed_{where}", rows, device=gpu() if where == "gpu" else cpu())
+
+
+def gpu() -> str:
+    """The GPU's name, or the processor's where there is none."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else cpu()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["length", "gradient", "speed"])
+    parser.add_argument("what", choices=["length", "long", "gradient", "speed"])
     parser.add_argument("models", type=Path, nargs="?", default=Path("runs"))
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="keeps translations between runs")
-    parser.add_argument("--beam", type=int, default=1, help="of the translations; 1 is greedy search")
+    parser.add_argument("--beam", type=int, default=5, help="of the translations; 1 is greedy search")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokens", type=int, help="target tokens of a timed batch; 4096 on a GPU, 512 else")
     asked = parser.parse_args()
     if asked.what == "speed":
         speed(asked.device, asked.tokens or (4096 if asked.device.startswith("cuda") else 512))
-    elif asked.what == "length":
-        length(asked.models, asked.work, asked.beam)
-    else:
+    elif asked.what == "gradient":
         gradient(asked.models)
+    else:
+        {"length": length, "long": long}[asked.what](asked.models, asked.work, asked.beam)

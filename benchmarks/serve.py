@@ -10,38 +10,20 @@ import argparse
 import http.client
 import json
 import os
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks.results import Row, cpu, write
+from benchmarks.serving import served
 
 SYSTEMS = {"jumok": [], "jumok, batches of one": ["--batch-tokens", "1", "--window", "0"]}
 
 
-@contextmanager
-def server(model: str, *options: str) -> Iterator[int]:
-    command = [sys.executable, "-m", "jumok.cli", "serve", model, "--port", "0", "--device", "cpu", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = next(line for line in process.stderr if line.startswith("serving"))
-            found = re.search(r":(\d+) ", said)
-            assert found is not None
-            yield int(found[1])
-        finally:
-            process.terminate()
-
-
-def client(port: int, texts: list[str]) -> list[float]:
+def client(address: str, texts: list[str]) -> list[float]:
     """The seconds each answer took."""
-    connection, taken = http.client.HTTPConnection("127.0.0.1", port), []
+    connection, taken = http.client.HTTPConnection(address), []
     for text in texts:
         started = time.perf_counter()
         body = json.dumps({"text": text})
@@ -53,12 +35,12 @@ def client(port: int, texts: list[str]) -> list[float]:
     return taken
 
 
-def load(port: int, clients: int, texts: list[str]) -> tuple[float, list[float]]:
+def load(address: str, clients: int, texts: list[str]) -> tuple[float, list[float]]:
     """Texts a second, and the seconds of every one."""
     started = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         shares = [texts[number::clients] for number in range(clients)]
-        taken = [one for found in pool.map(lambda share: client(port, share), shares) for one in found]
+        taken = [one for found in pool.map(lambda share: client(address, share), shares) for one in found]
     return len(texts) / (time.perf_counter() - started), taken
 
 
@@ -76,9 +58,10 @@ def main() -> None:
     rounds: dict[str, list[tuple[float, list[float]]]] = {system: [] for system in SYSTEMS}
     for _ in range(given.rounds):
         for system, options in SYSTEMS.items():
-            with server(given.model, *options) as port:
-                load(port, given.clients, texts[: given.clients])  # warm
-                rounds[system].append(load(port, given.clients, texts))
+            with served(given.model, *options) as url:
+                address = url.removeprefix("http://")
+                load(address, given.clients, texts[: given.clients])  # warm
+                rounds[system].append(load(address, given.clients, texts))
                 print(f"{system}: {rounds[system][-1][0]:.0f} texts/s", flush=True)
     rows = []
     for system, found in rounds.items():

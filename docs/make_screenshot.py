@@ -1,50 +1,83 @@
-"""Photograph the page of `jumok serve` for docs/serve.md: python -m docs.make_screenshot [MODEL].
+"""Photograph the page of `jumok serve`: python -m docs.make_screenshot [MODEL].
 
-Needs Chromium, playwright and a font with Hangul; without MODEL, it shows the model that comes with jumok.
+    python -m docs.make_screenshot                  docs/pictures/serve.png, with the model that comes with jumok
+    python -m docs.make_screenshot --views FOLDER   as many views of it, to look at: dark, on a phone, in Korean, empty
+
+Needs Chromium, playwright and a font with Hangul.
 """
 
-import re
+import argparse
 import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from benchmarks.serving import served
 
 PICTURE = Path(__file__).with_name("pictures") / "serve.png"
-TEXT = "Friday, December 23, 1988"
+DATE, LIST = "Friday, December 23, 1988", "Turkish, Korean and Japanese"
 
 
-def photograph(url: str, out: Path) -> None:
+class View(NamedTuple):
+    """What is typed, and how the browser is set up."""
+
+    text: str = DATE
+    size: tuple[int, int] = (1180, 900)
+    options: Mapping[str, Any] = MappingProxyType({})
+
+
+VIEWS = {
+    "light": View(),
+    "dark": View(options={"color_scheme": "dark"}),
+    "korean": View(LIST, options={"locale": "ko-KR"}),
+    "phone": View(size=(390, 844), options={"is_mobile": True, "has_touch": True}),
+    "phone-dark": View(LIST, (390, 844), {"color_scheme": "dark", "locale": "ko-KR", "has_touch": True}),
+    "empty": View(""),
+    "lines": View(f"{DATE}\n18 weeks ago\n{LIST}"),
+    "long": View("the 3rd of May, 2021, and " * 60),
+}
+
+
+def photograph(url: str, view: View, out: Path) -> None:
     """The page with a translation, the pointer on the first of its words."""
     from playwright.sync_api import sync_playwright
 
+    width, height = view.size
+    options = {"locale": "en-US", "device_scale_factor": 1.5, **view.options}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1180, "height": 900}, device_scale_factor=1.5, locale="en-US")
+        page = browser.new_page(viewport={"width": width, "height": height}, **options)
         page.goto(url)
         page.wait_for_selector("#model option", state="attached")
-        page.fill("#text", TEXT)
-        page.wait_for_selector(".jumok-cell")
-        page.wait_for_selector(".node.end.best")
-        page.evaluate("document.activeElement.blur()")
-        page.hover("#output .word")
+        if view.text:
+            page.fill("#text", view.text)
+            page.wait_for_selector("#output .done", state="attached")
+            page.wait_for_selector(".jumok-cell, #map-none:not([hidden])")
+            page.locator("#beam").scroll_into_view_if_needed()
+            page.wait_for_selector(".node.end.best, #tree-none:not([hidden])")
+            page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+            page.wait_for_timeout(300)
+            page.locator("#output .word").or_(page.locator("#output .line")).last.hover()
         page.wait_for_timeout(300)
         page.screenshot(path=out, full_page=True)
         browser.close()
 
 
-def main(models: list[str]) -> None:
+def main() -> None:
     """Serve, photograph, end."""
-    command = [sys.executable, "-m", "jumok.cli", "serve", *models, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = next(line for line in process.stderr if line.startswith("serving"))
-            found = re.search(r"http://\S+", said)
-            assert found is not None
-            photograph(found[0], PICTURE)
-        finally:
-            process.terminate()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="*")
+    parser.add_argument("--views", type=Path, help="write every view into this folder instead")
+    given = parser.parse_args()
+    wanted = {PICTURE: VIEWS["light"]}
+    if given.views is not None:
+        given.views.mkdir(parents=True, exist_ok=True)
+        wanted = {given.views / f"{name}.png": view for name, view in VIEWS.items()}
+    with served(*given.model) as url:
+        for out, view in wanted.items():
+            photograph(url, view, out)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -21,7 +21,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
 SLOW = ("cli", "data", "docs", "learning", "models", "serve", "training", "test_translator", "test_model_folder")
-SLOW_FILES = ("test_cli_errors", "test_serve_errors", "test_training_errors")
+SLOW_FILES = (
+    "test_average_errors",
+    "test_cli_errors",
+    "test_model_folder_errors",
+    "test_run_errors",
+    "test_serve_errors",
+    "test_train_errors",
+    "test_training_errors",
+    "test_translate_errors",
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -57,7 +57,9 @@ def events(text: str) -> list[tuple[str, Any]]:
 
 
 @contextmanager
-def serving(models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), **options: Any) -> Iterator[Live]:
+def serving(
+    models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = (), **options: Any
+) -> Iterator[Live]:
     """Serve `models`, given as name: folder; options are those of Limits, and batch_tokens and window."""
     import uvicorn
 
@@ -69,7 +71,8 @@ def serving(models: Any, *, key: str | None = None, origins: tuple[str, ...] = (
 
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
     service = Service.start(load_models(models, device="cpu"), Limits(**options), **batching)
-    config = uvicorn.Config(create_app(service, key=key, origins=origins), log_level="error", access_log=False)
+    app = create_app(service, key=key, origins=origins, hosts=hosts)
+    config = uvicorn.Config(app, log_level="error", access_log=False)
     server = uvicorn.Server(config)
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -74,7 +74,8 @@ def test_n_best_are_sorted_and_distinct_and_begin_with_the_best(translator, n_be
 
 
 def test_a_text_longer_than_the_model_has_seen_is_translated_in_parts(learned):
-    assert learned.longest == 8
+    assert learned.longest == 7  # six digits and the mark before a word
+    assert learned.trained.recipe.filter.max_length == 8
     (found,) = learned.translate(["123456 654321"])
     assert [part for part, _ in found.pieces] == ["123456 ", "654321"]
     one, other = learned.translate(["123456 ", "654321"])
@@ -91,7 +92,7 @@ def test_spaces_around_a_word_that_is_too_long_are_not_translated(learned):
 
 
 def test_a_text_that_is_too_long_is_refused_if_it_must_not_be_split(learned):
-    with pytest.raises(ArgumentError, match="text 2 has 14 tokens, more than the 8 the model was trained on"):
+    with pytest.raises(ArgumentError, match="text 2 has 14 tokens, more than the 7 the model was trained on"):
         learned.translate(["12", "123456 654321"], split=False)
 
 

@@ -20,7 +20,7 @@ def additive_gpu() -> Figure:
     figure, (left, right) = sheet(2, width=5.6, height=2.1)
     _lines(left, rows, "long-train-time/", lambda value: value, "ms")
     _lines(right, rows, "long-train-memory/", lambda value: value / 1024, "GiB")
-    left.set(title="time, forward and backward", ylim=(1, 100))
+    left.set(title="time, forward and backward", ylim=(0.5, 200))
     right.set_title("peak memory")
     left.legend(frameon=False, fontsize=7)
     return figure

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from jumok.data.batches import BatchConfig
 from jumok.data.filters import FilterConfig
-from jumok.data.prepare import DataConfig
+from jumok.data.sources import DataConfig
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError

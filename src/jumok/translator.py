@@ -73,7 +73,8 @@ class Translator:
     @property
     def longest(self) -> int:
         """Most tokens of a source text at once: as many as the model saw while it was trained."""
-        seen, limit = self.trained.recipe.filter.max_length, self.trained.model.encoder.limit
+        recipe, limit = self.trained.recipe, self.trained.model.encoder.limit
+        seen = recipe.decoding.max_source or recipe.filter.max_length
         return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
 
     def translate(
@@ -127,10 +128,17 @@ class Translator:
         ids = self.trained.tokenizers.target.encode(target)[1:-1]
         if not jobs or not ids:
             raise ArgumentError("there is no attention map of an empty text")
-        limit = self.trained.model.decoder.limit
-        if limit is not None and len(ids) >= limit:
-            raise ArgumentError(f"the target has {len(ids)} tokens, but the decoder knows only {limit} positions")
+        self.check_target(ids)
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
+    def check_target(self, ids: Sequence[int]) -> None:
+        """Refuse a target longer than the model ever writes one."""
+        limit, longest = self.trained.model.decoder.limit, self.trained.recipe.decoding.max_length
+        most = longest if limit is None else min(longest, limit - 1)
+        if len(ids) > most:
+            raise ArgumentError(
+                f"the target has {len(ids)} tokens, more than the {most} the model writes at most; give a shorter one"
+            )
 
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         return with_settings(self.trained.recipe.decoding, n_best, **settings)

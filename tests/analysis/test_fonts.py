@@ -1,5 +1,8 @@
 """Fonts are found by the letters they have, and where none has them, what to install is said."""
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -60,3 +63,9 @@ def test_what_leaves_no_ink_needs_no_font():
 
 def test_a_font_that_is_not_there_has_no_letters():
     assert letters_of("No Such Font At All") == frozenset()
+
+
+def test_looking_into_every_font_says_nothing():
+    code = "from jumok.analysis.fonts import _installed, letters_of; [letters_of(family) for family in _installed()]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "findfont" not in done.stderr

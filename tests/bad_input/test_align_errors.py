@@ -71,8 +71,10 @@ def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
 
 
 def test_a_layer_that_is_not_there(transformer, text):
-    assert "layers 0 to 1 with heads 0 to 1" in said("align", transformer, *files(text), "--layer=5")
-    assert "--head 7" in said("align", transformer, *files(text), "--head=7")
+    for option in ("layer", "head"):
+        asked = f"{option} = 5 was asked for, but there are 2, counted from 0"
+        assert asked in said("align", transformer, *files(text), f"--{option}=5")
+        assert asked in said("look", transformer, "12", f"--{option}=5")
 
 
 def test_half_a_development_set(reverser, text):

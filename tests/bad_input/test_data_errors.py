@@ -11,6 +11,7 @@ import pytest
 from jumok.data import (
     BatchConfig,
     BatchPlan,
+    Cells,
     DataConfig,
     FilterConfig,
     Normaliser,
@@ -203,7 +204,6 @@ def test_a_changed_bit_anywhere_is_found(stored):
 
     def read_all():
         opened = Store(stored)
-        opened.lengths()
         opened.check()
 
     read_all()
@@ -269,10 +269,11 @@ def test_unknown_corpora_and_locales_are_refused():
 
 
 def test_batches_need_sentences_steps_and_ranks_that_exist():
-    lengths = np.ones((5, 2), int)
-    assert "no sentences" in message_of(ArgumentError, lambda: BatchPlan(lengths[:0], BatchConfig()))
-    assert "rank = 2 must lie" in message_of(ArgumentError, lambda: BatchPlan(lengths, BatchConfig(), rank=2, world=2))
-    plan = BatchPlan(lengths, BatchConfig())
+    cells = Cells(np.array([[3, 4]]), np.array([5]))
+    none = Cells(cells.lengths[:0], cells.counts[:0])
+    assert "no sentences" in message_of(ArgumentError, lambda: BatchPlan(none, BatchConfig()))
+    assert "rank = 2 must lie" in message_of(ArgumentError, lambda: BatchPlan(cells, BatchConfig(), rank=2, world=2))
+    plan = BatchPlan(cells, BatchConfig())
     assert message_of(ArgumentError, lambda: plan.batch(0, 1)) == "step 1 of epoch 0 does not exist; it has 1 steps"
 
 
@@ -288,7 +289,7 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
         (lambda: TokenizerConfig(kind="bpee"), "tokenizer.kind = 'bpee' is not one of unigram, bpe, char, word"),
         (lambda: TokenizerConfig(size=4), "tokenizer.size = 4 is too small; the least is 5"),
         (lambda: TokenizerConfig(size=200, byte_fallback=True), "the least is 261"),
-        (lambda: TokenizerConfig(coverage=0.5), "tokenizer.coverage = 0.5"),
+        (lambda: TokenizerConfig(coverage=0.97), "tokenizer.coverage = 0.97 must lie between 0.98 and 1"),
         (lambda: TokenizerConfig(kind="word", byte_fallback=True), "tokenizer.byte_fallback needs"),
         (lambda: TokenizerConfig(kind="word", spaces="keep"), "tokenizer.spaces"),
         (lambda: TokenizerConfig(kind="bpe", sampling=1.0), "tokenizer.sampling = 1.0"),
@@ -308,6 +309,9 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
         (lambda: DataConfig(source="-", target="-"), 'only one file can be "-"'),
         (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
         (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
+        (lambda: DataConfig(corpus="cldr", joined=()), "data.joined = [] must be different numbers of at least 1"),
+        (lambda: DataConfig(corpus="cldr", joined=(2, 0)), "data.joined = [2, 0] must be different numbers"),
+        (lambda: DataConfig(corpus="cldr", joined=(2, 2)), "such as [1, 2, 3]"),
     ],
 )
 def test_settings_that_cannot_work_are_named(make, said):
@@ -335,3 +339,9 @@ def test_malformed_vectors_are_located(tmp_path, name, content, said):
     found = message_of(DataError, lambda: read_vectors(path))
     assert found.startswith(str(path))
     assert said in found
+
+
+def test_too_few_pairs_to_join_are_counted(tmp_path):
+    data = DataConfig(corpus="cldr", size=5, joined=(9,))
+    said = message_of(DataError, lambda: prepare(tmp_path, data, TokenizerConfig(kind="char")))
+    assert said == "data.joined = [9] makes no text of 5 pairs; set it to less, such as [1, 2]"

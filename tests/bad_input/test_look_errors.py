@@ -61,8 +61,10 @@ def forgetful(tmp_path_factory):
         (["12", "--out", "map.gif"], "map.gif should end in one of .png, .svg, .pdf, .html, .json"),
         ([""], "there is no attention map of an empty text"),
         (["12", "--target", " "], "there is no attention map of an empty text"),
-        (["123456 654321"], "text 1 has 14 tokens, more than the 8 the model was trained on"),
+        (["123456 654321"], "text 1 has 14 tokens, more than the 7 the model was trained on"),
         (["12", "--head", "1"], "head = 1 was asked for, but there are 1, counted from 0"),
+        (["12", "--layer", "-2"], "layer = -2 was asked for, but there are 1, counted from 0"),
+        (["12", "--target", 100_000 * "1"], "the target has 100001 tokens, more than the 256 the model writes at most"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(reverser, arguments, said):

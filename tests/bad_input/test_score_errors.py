@@ -1,7 +1,10 @@
 """What is said when outputs cannot be scored."""
 
+import json
+
 import pytest
 
+from commands import jumok, well, write
 from jumok.analysis.scores import score_outputs
 from jumok.errors import ArgumentError
 
@@ -19,3 +22,18 @@ def test_no_outputs_have_no_score():
 def test_an_unknown_score_is_named_with_the_known_ones():
     with pytest.raises(ArgumentError, match="'blue' is not a score; there are bleu, chrf"):
         score_outputs(["a"], ["a"], ["blue"])
+
+
+@pytest.mark.parametrize("name", ["ter", "wer"])
+def test_a_score_that_would_take_minutes_is_refused(name):
+    with pytest.raises(ArgumentError, match=rf"line 2 has 100,000 words, and {name} takes minutes for more than"):
+        score_outputs(["a", 100_000 * "a "], ["a", "a"], ["bleu", name])
+
+
+def test_a_line_of_600_kb_is_scored_without_ter_which_is_said(tmp_path):
+    output, reference = write(tmp_path / "out", 100_000 * "word1 " + "\n"), write(tmp_path / "ref", "word1\n")
+    done = well("evaluate", "--output", output, "--reference", reference, "--json")
+    assert done.err == "ter is left out: line 1 has 100,000 words, and ter takes minutes for more than 300\n"
+    assert [score["name"] for score in json.loads(done.out)["scores"]] == ["BLEU", "chrF"]
+    alone = jumok("evaluate", "--output", output, "--reference", reference, "--metrics", "ter")
+    assert (alone.code, alone.out, alone.err.count("\n")) == (1, "", 1)

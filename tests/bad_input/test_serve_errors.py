@@ -72,6 +72,18 @@ def test_settings_out_of_range(live, asked, said):
     assert said in refused(live.post("/api/translate", {"text": "12", **asked}), 422)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"layer": 1}, "layer = 1 was asked for, but there are 1, counted from 0"),
+        ({"head": 7}, "head = 7 was asked for"),
+        ({"layer": -1}, "layer: "),
+    ],
+)
+def test_a_layer_or_head_that_the_model_does_not_have(live, asked, said):
+    assert said in refused(live.post("/api/align", {"source": "12", "target": "21", **asked}), 422)
+
+
 def test_an_unknown_model_and_an_unknown_path(live):
     said = refused(live.post("/api/translate", {"text": "12", "model": "<b>none</b>\n"}), 404)
     assert "there are: reverser" in said
@@ -100,7 +112,7 @@ def test_too_much_of_anything(live):
 def test_a_megabyte_sent_without_saying_how_long_it_is(live):
     with socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection:
         connection.sendall(
-            b"POST /api/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
         chunk = b"10000\r\n" + b"1" * 0x10000 + b"\r\n"
@@ -117,7 +129,7 @@ def test_a_body_that_never_ends(reverser):
         serving({"reverser": reverser}, seconds=0.2) as live,
         socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection,
     ):
-        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        connection.sendall(b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         connection.sendall(b"Content-Length: 100\r\n\r\n{")
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
@@ -193,6 +205,8 @@ def test_mistakes_before_serving(reverser, tmp_path):
     assert "not an address" in fails(reverser, "--host", "no.such.host.invalid", "--port", 0)
     for key in ("s\xe9same", "열쇠", "open sesame", " "):
         assert "the API key may hold only" in fails(reverser, "--port", 0, "--api-key", key)
+    for name in ("http://example.org", "example.org:80", "*", ""):
+        assert "must be a name alone" in fails(reverser, "--port", 0, "--allow-host", name)
     assert "no room" in fails(reverser, "--port", 0, "--max-queue", 3)
     assert "PyTorch sees no GPU" in fails(reverser, "--port", 0, "--device", "cuda") or sys.platform == "darwin"
 

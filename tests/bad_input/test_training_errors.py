@@ -13,6 +13,7 @@ from jumok.errors import CheckpointError, ConfigError, DataError, JumokError, Tr
 from jumok.models.weights import load_weights, read_tensors, to_bytes
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
+from jumok.training.resume import will_go_on
 from jumok.training.step import autocast
 from runs import Remarks
 from tiny import TinyBatches, TinyModel, validate
@@ -171,6 +172,16 @@ def test_other_data_is_refused_on_resume(tmp_path):
     run(tmp_path / "run", data="corpus 1")
     with pytest.raises(ConfigError, match="the training data is not what this run began with"):
         run(tmp_path / "run", data="corpus 2", resume=True)
+
+
+def test_a_run_of_a_version_with_another_order_of_batches_is_refused_on_resume(tmp_path):
+    run(tmp_path / "run")
+    for path in tmp_path.glob("run/checkpoints/*/state.json"):
+        saved = json.loads(path.read_text())
+        del saved["order"]  # as versions wrote it that sorted every epoch anew
+        path.write_text(json.dumps(saved))
+    with pytest.raises(ConfigError, match="another version of jumok, whose batches came in another order"):
+        will_go_on(tmp_path / "run", CONFIG, {})
 
 
 def test_the_length_of_a_cosine_cannot_change_on_resume(tmp_path):

@@ -50,6 +50,8 @@ def test_the_look_can_be_given_or_is_chosen_and_told(transformer, text):
     assert "aligning with layer" in chosen.err
     given = well("align", transformer, *two_files(text), "--layer=1", "--head=0", "--no-shift")
     assert "aligning with layer 1, head 0, not shifted" in given.err
+    last = well("align", transformer, *two_files(text), "--layer=-1", "--head=-2", "--no-shift")
+    assert (last.out, last.err) == (given.out, given.err)
     dev = [f"--dev-source={text}/one", f"--dev-target={text}/two", f"--dev-gold={text}/gold"]
     assert "aligning with layer" in well("align", transformer, *two_files(text), *dev).err
 

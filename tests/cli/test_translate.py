@@ -50,7 +50,7 @@ def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverse
 def test_a_line_that_is_too_long_is_refused_with_no_split(reverser):
     found = jumok("translate", reverser, "--no-split", stdin="12\n123456 654321\n3\n")
     assert found.code == 1
-    assert found.err.startswith("jumok: text 2 has 14 tokens, more than the 8")
+    assert found.err.startswith("jumok: text 2 has 14 tokens, more than the 7")
     assert found.out == ""
 
 

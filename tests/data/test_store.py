@@ -16,7 +16,9 @@ def test_rows_come_back_as_written(tmp_path_factory, rows, size):
     written = write_store(path, iter(rows), size=size)
     assert len(written) == len(rows)
     assert [tuple(side.tolist() for side in written[row]) for row in range(len(rows))] == rows
-    assert written.lengths().tolist() == [[len(source), len(target)] for source, target in rows]
+    by_length = written.by_length(np.arange(len(rows))).tolist()
+    assert by_length == sorted(range(len(rows)), key=lambda row: [len(side) for side in rows[row]])
+    assert written.cells.counts.sum() == len(rows)
     written.check()
 
 
@@ -34,6 +36,21 @@ def test_rows_are_written_as_they_come(tmp_path, monkeypatch):
     assert [written[row][1].tolist() for row in range(11)] == [[row, row] for row in range(11)]
 
 
+def test_rows_are_sorted_by_length_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "SORTED", 3)
+    rows = [([1] * source, [1] * target, [0] * 9) for source, target in [(2, 5), (70, 1), (2, 5), (1, 1), (71, 1)] * 4]
+    written = write_store(tmp_path / "a", iter(rows), sides=3, size=2)
+    assert written.cells.lengths.tolist() == [[1, 1], [2, 5], [71, 1]]  # 70 counts as 71
+    assert written.cells.counts.tolist() == [4, 8, 8]
+    assert [written.cells.reached(pairs) for pairs in (1, 8, 9, 99)] == [71, 71, 2, 1]
+    found = written.by_length(np.arange(20)).tolist()
+    assert found == [*range(3, 20, 5), *(row for row in range(20) if row % 5 in (0, 2)), *_long(range(20))]
+
+
+def _long(rows):
+    return [row for row in rows if row % 5 in (1, 4)]
+
+
 def test_opening_reads_no_rows(tmp_path, monkeypatch):
     write_store(tmp_path / "a", [([1] * 100_000, [2]) for _ in range(4)], size=3)
     checked = []
@@ -48,6 +65,8 @@ def test_a_store_is_used_again_only_for_the_same_inputs(tmp_path):
     write_store(tmp_path / "a", [([1], [2])], size=3, fingerprint="this", note={"dropped": 5})
     assert open_store(tmp_path / "a", "that") is None
     assert open_store(tmp_path / "missing", "this") is None
+    (tmp_path / "earlier").write_bytes((tmp_path / "a").read_bytes()[:-8] + store.EARLIER)
+    assert open_store(tmp_path / "earlier", "this") is None
     found = open_store(tmp_path / "a", "this")
     assert found is not None
     assert found.note == {"dropped": 5}

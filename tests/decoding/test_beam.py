@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
 from jumok.decoding.repeats import repeats_a_run
 from jumok.decoding.tree import nodes_of
+from jumok.layers import KeyValueCache
+from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
@@ -174,3 +176,20 @@ def test_a_search_that_is_watched_finds_the_same_and_its_tree_leads_there(names,
                 ids = [SPECIALS.bos, *tree.ids(step, place), *([SPECIALS.eos] if tree.is_end(node) else [])]
                 total = sum(float(model.next_token(name, ids[:at])[ids[at]]) for at in range(1, len(ids)))
                 assert node.total == pytest.approx(total)
+
+
+@pytest.mark.parametrize("steps", [4, 40])
+def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monkeypatch, steps):
+    rooms, new_room = [], KeyValueCache._new_room
+    monkeypatch.setattr(KeyValueCache, "_new_room", lambda *given: rooms.append(given) or new_room(*given))
+    sizes = {"width": 8, "heads": 2, "hidden": 8, "layers": 2}
+    model = build_model(
+        TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
+    ).eval()
+    source = torch.randint(3, 9, (3, 5))
+    config = DecodingConfig(beam=4, min_length=steps, max_length=steps, max_ratio=100.0)
+    found = beam_search(
+        model.decoder, model.encoder(source, torch.ones_like(source, dtype=torch.bool)), SPECIALS, config
+    )
+    assert {len(one.ids) for hypotheses in found for one in hypotheses} == {steps}
+    assert len(rooms) == 2 * 3  # in each of two layers one for the first step, and two for the beam

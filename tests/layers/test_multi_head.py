@@ -140,6 +140,23 @@ def test_a_cache_keeps_the_chosen_hypotheses_in_their_order():
     torch.testing.assert_close(memory.keys[:, :, :4], memory.keys[:, :, 4:])
 
 
+def test_a_cache_has_two_rooms_and_makes_no_other():
+    torch.manual_seed(5)
+    layer, draws = MultiHeadAttention(width=8, heads=2).eval(), torch.Generator().manual_seed(0)
+    cache, x = KeyValueCache(capacity=20), torch.randn(2, 20, 8)
+    cache.append(layer.keys_values(x[:, :1]))
+    cache.select(torch.tensor([0, 0, 0, 1, 1, 1]))  # a beam of three
+    past, rooms = torch.tensor([[0], [0], [0], [1], [1], [1]]).expand(-1, 20), set()
+    for step in range(1, 20):
+        memory = cache.append(layer.keys_values(x[past[:, 0], step : step + 1]))
+        rooms.add((memory.keys.data_ptr(), memory.values.data_ptr()))
+        torch.testing.assert_close(memory.keys, layer.keys_values(x[past[:, 0], : step + 1]).keys)
+        rows = torch.randint(len(past), (6 if step < 12 else 4,), generator=draws)  # some finish
+        cache.select(rows)
+        past = past[rows]
+    assert len(rooms) == 2
+
+
 def test_dropout_falls_on_the_weights_while_training_only():
     torch.manual_seed(6)
     layer = MultiHeadAttention(width=8, heads=2, dropout=0.5)

@@ -37,7 +37,7 @@ def dots(count, seed):
     return images, [[BOS, *said, EOS] for said in (colours[:, ::2] + SPECIALS).tolist()]
 
 
-def trained(folder, decoder, steps=300, **settings) -> ImageCaptioner:
+def trained(folder, decoder, steps=450, **settings) -> ImageCaptioner:
     images, captions = dots(800, seed=1)
     store = write_store(folder / "train.store", ([[n], ids] for n, ids in enumerate(captions)), size=800)
     config = TrainingConfig(steps=steps, learning_rate=0.01, warmup=20, label_smoothing=0.0, **settings)

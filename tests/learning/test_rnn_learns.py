@@ -78,6 +78,7 @@ def exact_match(seq2seq: Seq2Seq, *, shortest: int, longest: int) -> float:
         ({"attention": "concat"}, 600, 8),
         ({"attention": "location"}, 300, 8),
         ({"attention": "general", "reach": "local-p", "half_window": 4}, 600, 8),
+        ({"attention": "location", "reach": "local-m", "half_window": 7}, 300, 8),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )

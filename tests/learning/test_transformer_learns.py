@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 
 from jumok.models import Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
@@ -10,14 +10,14 @@ PAD, BOS, EOS, FIRST, LONGEST = 0, 1, 2, 3, 6
 
 
 def digits(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Strings of 1 to 6 digits, what of them is visible, and each reversed with its end after it."""
+    """Strings of 1 to 6 digits, what of them is visible, and each reversed; both with an end after them."""
     visible = torch.arange(LONGEST) < torch.randint(1, LONGEST + 1, (count, 1))
     source = torch.randint(FIRST, FIRST + 10, (count, LONGEST)).masked_fill(~visible, PAD)
     lengths = visible.sum(1, keepdim=True)
     backwards = (lengths - 1 - torch.arange(LONGEST)).clamp(min=0)
     reversed_ = source.gather(1, backwards).masked_fill(~visible, PAD)
-    target = torch.cat([reversed_, torch.full((count, 1), PAD)], 1).scatter(1, lengths, EOS)
-    return source, visible, target
+    source, target = (pad(digits, (0, 1), value=PAD).scatter(1, lengths, EOS) for digits in (source, reversed_))
+    return source, source != PAD, target
 
 
 def train(model: Seq2Seq, steps: int) -> None:
@@ -49,18 +49,28 @@ def greedy(model: Seq2Seq, source: torch.Tensor, visible: torch.Tensor) -> torch
     return torch.cat(ids[1:], 1)
 
 
-@pytest.mark.parametrize(("positions", "tied"), [("added", "all"), ("concatenated", "embeddings")])
-def test_a_small_transformer_learns_to_reverse_digits(positions, tied):
+@pytest.mark.parametrize(
+    ("settings", "tied", "steps"),
+    [
+        ({"positions": "added"}, "all", 300),
+        ({"positions": "concatenated"}, "embeddings", 300),
+        ({"positions": "learned", "longest": LONGEST + 1}, "output", 400),
+        ({"positions": "rotary"}, "none", 300),
+        ({"positions": "added", "norm": "post"}, "all", 300),
+    ],
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
+)
+def test_a_small_transformer_learns_to_reverse_digits(settings, tied, steps):
     torch.manual_seed(0)
     sizes = {"width": 64, "heads": 4, "hidden": 128, "layers": 2, "dropout": 0.0}
     model = build_model(
-        TransformerEncoderConfig(**sizes, positions=positions),
-        TransformerDecoderConfig(**sizes, positions=positions, tied=tied),
+        TransformerEncoderConfig(**sizes, **settings),
+        TransformerDecoderConfig(**sizes, **settings, tied=tied),
         source_vocabulary=FIRST + 10,
         target_vocabulary=FIRST + 10,
         shared_vocabulary=True,
     )
-    train(model, steps=350)
+    train(model, steps=steps)
     source, visible, target = digits(1000)
     exact = (greedy(model, source, visible) == target).all(1).double().mean()
     assert exact >= 0.99, f"{exact:.1%} of unseen strings reversed"

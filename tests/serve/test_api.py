@@ -1,5 +1,6 @@
 """The REST interface says what the translator says."""
 
+import socket
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,12 +13,13 @@ from jumok.analysis.alignment import Aligner
 from jumok.analysis.alignment_choice import choose_look
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.data import Pair, corpus_pairs
+from jumok.data.corpora import KINDS, corpus_values
 from jumok.model_folder import BUNDLED, load_model
 from jumok.serve.served import Served
 from jumok.translator import Translator
 from serving import events, serving
 
-TEXTS = ["12", "", "the old", "12 34"]
+TEXTS = ["12", "", "old a", "12 34"]
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,16 @@ def test_a_model_that_was_taught_to_align_aligns_with_what_was_taught(words):
     assert served.aligner.look == Look(1, 0, False)
 
 
+@pytest.mark.parametrize(("layer", "head"), [(0, None), (1, 0), (1, 1), (None, 1)])
+def test_an_alignment_looks_with_the_layer_and_head_asked_for(live, translators, layer, head):
+    pair = Pair("the old house", "house old")
+    asked = {"source": pair.source, "target": pair.target, "model": "words", "layer": layer, "head": head}
+    answer, trained = live.post("/api/align", asked).json, translators["words"].trained
+    (links,) = Aligner(trained.model, trained.tokenizers, Look(layer or 0, head, True)).align([pair])
+    assert answer["links"] == sorted(map(list, links))
+    assert (answer["layer"], answer["head"]) == (layer or 0, head)
+
+
 def test_an_empty_translation_has_no_links(live):
     assert live.post("/api/align", {"source": "12", "target": " "}).json["links"] == []
     assert "empty" in live.post("/api/align", {"source": " ", "target": "12"}).json["error"]
@@ -169,7 +181,7 @@ def test_models_say_what_they_are(live):
     assert first["parameters"] == sum(
         p.numel() for p in live.service.models["reverser"].translator.trained.model.parameters()
     )
-    assert first["longest"] == 8
+    assert first["longest"] == 7
     assert first["examples"]
     assert all(text.isdecimal() for text in first["examples"])
     assert known["limits"]["texts"] == 64
@@ -212,6 +224,13 @@ def test_examples_of_a_folder_come_from_its_own_file(reverser, tmp_path):
     assert Served.load("one", folder, device="cpu").examples == ("12", "34")
 
 
+def test_a_model_of_a_built_in_corpus_shows_an_example_of_every_kind():
+    served = Served.load("en-ko", BUNDLED, device="cpu")
+    values = corpus_values("cldr", 200, split="test", source="en", target="ko", longest=12)
+    kinds = {pair.source: value.kind for value, pair in values}
+    assert sorted(kinds[text] for text in served.examples) == sorted(KINDS)
+
+
 def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
     page = live.get("/")
     assert page.status == 200
@@ -246,3 +265,15 @@ def test_other_sites_may_call_only_where_allowed(live, reverser):
         assert allowed.headers["access-control-allow-origin"] == "https://example.org"
         other = open_to_one.ask("OPTIONS", "/api/translate", headers={**asked, "Origin": "https://evil.example"})
         assert "access-control-allow-origin" not in other.headers
+
+
+def test_only_names_of_this_server_are_answered_to(reverser):
+    with serving({"reverser": reverser}, hosts=("Translate.Example.org",)) as live:
+        mine = f"localhost:{live.port}", "LOCALHOST.", "app.localhost:1", "10.0.0.7:80", "[::1]:8000", "[fe80::1]"
+        for host in (*mine, socket.gethostname(), "translate.example.org", "translate.EXAMPLE.org:8000"):
+            assert live.get("/api/models", Host=host).status == 200, host
+        for host in ("evil.example", "127.0.0.1.evil.example", "notlocalhost", "localhost.evil.example:8", ""):
+            for path in ("/", "/api/models", "/health", "/metrics", "/openapi.json"):
+                answer = live.get(path, Host=host)
+                assert (answer.status, answer.text.count("\n")) == (421, 0), host
+            assert "--allow-host" in answer.json["error"]

@@ -5,11 +5,12 @@ import json
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from serving import serving
+
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 GenerationMode = schemathesis.GenerationMode
 
-OVERLOADED = (503, 504)
 POSTED = ["translate", "stream", "beam", "attention", "page", "align"]
 OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
     ("GET", path) for path in ("/api/models", "/health", "/metrics")
@@ -17,8 +18,10 @@ OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
 
 
 @pytest.fixture(scope="module")
-def description(live):
-    return schemathesis.openapi.from_url(f"{live.url}/openapi.json")
+def description(reverser, words):
+    """Of a server with room and time for all that is asked, so that no answer may be one of 5xx."""
+    with serving({"reverser": reverser, "words": words}, queue=10_000, seconds=600, characters=300) as live:
+        yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
 
 
 # The server runs in this process, and what it draws meanwhile is no strategy's doing.
@@ -34,7 +37,7 @@ def test_answers_conform_to_the_description(description, method, path, mode):
     @settings(max_examples=15, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def ask(case):
         answer = case.call()
-        assert answer.status_code < 500 or answer.status_code in OVERLOADED
+        assert answer.status_code < 500, case.body
         if mode is GenerationMode.NEGATIVE:
             assert 400 <= answer.status_code < 500, case.body
         # That n_best is at most beam, or that an empty text has no map, is more than a schema can say.
@@ -50,7 +53,9 @@ def test_every_path_says_what_can_go_wrong(live):
     )
     for path, methods in described["paths"].items():
         if "post" in methods:
-            assert {"200", "400", "404", "413", "415", "422", "503", "504"} <= methods["post"]["responses"].keys(), path
+            assert {"200", "400", "404", "413", "415", "421", "422", "503", "504"} <= methods["post"][
+                "responses"
+            ].keys(), path
     described_text = described["components"]["schemas"]["TextRequest"]["properties"]["text"]
     assert described_text["maxLength"] == live.service.limits.characters
     assert "HTTPValidationError" not in json.dumps(described["paths"])

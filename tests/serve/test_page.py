@@ -188,7 +188,8 @@ def test_an_example_a_hypothesis_and_the_tree(visit, live):
     expect(page.locator(".node.end.best")).to_have_count(1)
     steps = live.post("/api/beam", {"text": text, "beam": 5, "n_best": 5}).json["steps"]
     last = max(at for at, step in enumerate(steps) if any(node["rank"] is not None for node in step))
-    expect(page.locator(".node")).to_have_count(sum(map(len, steps[: last + 1])))
+    ended = sum(node["ended"] for node in steps[last])  # what the last one opened was never looked at
+    expect(page.locator(".node")).to_have_count(sum(map(len, steps[:last])) + ended)
     page.locator(".node.end.best").hover()
     expect(page.locator("#tree-said b")).to_have_text(found["text"])
 
@@ -240,6 +241,40 @@ def test_it_speaks_korean_to_a_korean_browser_and_when_asked(visit):
     expect(page.locator("#look-title")).to_have_text("Where it looked")
     page.reload()
     expect(page.locator("#clear")).to_have_text("Clear")
+
+
+def test_it_says_what_little_a_small_model_knows(visit):
+    page = visit()
+    expect(page.locator("#domain")).to_have_text("This small model writes digits backwards. It knows nothing else.")
+    page.click('[data-lang="ko"]')
+    expect(page.locator("#domain")).to_have_text("이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.")
+    page.select_option("#model", "words")
+    expect(page.locator("#domain")).to_be_hidden()
+
+
+@pytest.mark.parametrize("size", [(1200, 900), (390, 844)])
+def test_a_long_text_leaves_what_is_said_of_it_in_sight(visit, size):
+    page = visit(*size)
+    page.fill("#text", 700 * "1234567 ")
+    message = page.locator("#split")
+    expect(message).to_have_text("A line may have 5,000 characters at most.")
+    expect(page.locator("#count")).to_be_in_viewport()
+    expect(message).to_be_in_viewport()
+    page.fill("#text", "\n".join(map(str, range(40))))
+    expect(page.locator("#output .line.done")).to_have_count(40)
+    page.focus("#text")
+    page.keyboard.press("Control+End")
+    expect(page.locator("#output .line.active")).to_have_text("93")
+    assert page.evaluate("""() => {
+        const inside = document.querySelector(".line.active").getBoundingClientRect();
+        return inside.bottom <= document.querySelector("#output").getBoundingClientRect().bottom + 1 }""")
+
+
+def test_on_a_phone_every_card_has_the_whole_width(visit):
+    page = visit(390, 844)
+    typed(page, "12 34")
+    widths = page.eval_on_selector_all("main .card", "cards => cards.map(card => card.offsetWidth)")
+    assert set(widths) == {366}
 
 
 def test_dark_and_light_follow_the_system_and_the_button(visit):

@@ -74,7 +74,7 @@ class TwoWayAligner(NamedTuple):
         return [symmetrise(one, other, self.method) for one, other in zip(there, back, strict=True)]
 
 
-def aligned(aligner: Aligner | TwoWayAligner, pairs: Iterable[Pair], *, chunk: int = 8192) -> Iterator[set[Link]]:
+def aligned(aligner: Aligner | TwoWayAligner, pairs: Iterable[Pair], *, chunk: int = 1024) -> Iterator[set[Link]]:
     """Like `align` for any number of pairs, a chunk at a time, in their order."""
     pairs = iter(pairs)
     while waiting := list(islice(pairs, chunk)):

@@ -9,13 +9,13 @@ dictionary, nor does looking one step too early or too late, so this finds the s
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from jumok.analysis.alignment import Extraction, extract, flipped
 from jumok.analysis.alignment_score import Gold, alignment_scores
-from jumok.analysis.word_attention import Look, word_weights
+from jumok.analysis.word_attention import Look, WordWeights, word_weights
 from jumok.data import Pair, Tokenizers
 from jumok.data.links import Link
 from jumok.models.seq2seq import Seq2Seq
@@ -25,6 +25,8 @@ SAMPLE = 1000
 
 ByLook = dict[Look, list[set[Link]]]
 """The links of every pair, for every look."""
+Watch = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
+"""Passes the weights of pairs on, and may show how far it is."""
 
 
 def links_of_looks(
@@ -34,10 +36,12 @@ def links_of_looks(
     looks: Sequence[Look],
     method: Extraction = "argmax",
     threshold: float = 0.2,
+    *,
+    watch: Watch = iter,
 ) -> ByLook:
     """What every look would give."""
     found: ByLook = {look: [set() for _ in pairs] for look in looks}
-    for number, weights in word_weights(model, tokenizers, pairs, looks):
+    for number, weights in watch(word_weights(model, tokenizers, pairs, looks)):
         for look, one in zip(looks, weights, strict=True):
             found[look][number] = extract(one, method, threshold)
     return found
@@ -105,11 +109,12 @@ def choose_look(
     gold: Sequence[Gold] | None = None,
     method: Extraction = "argmax",
     threshold: float = 0.2,
+    watch: Watch = iter,
 ) -> Look:
     """The best of some looks of one model."""
     if len(looks) == 1:
         return looks[0]
-    found = links_of_looks(model, tokenizers, pairs, looks, method, threshold)
+    found = links_of_looks(model, tokenizers, pairs, looks, method, threshold, watch=watch)
     return choose_by_dictionary(found, pairs) if gold is None else choose_by_gold(found, gold)
 
 

@@ -174,11 +174,16 @@ def _chosen(
     for one in chosen:
         if isinstance(one, bool) or not isinstance(one, int):
             raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
-        if not -count <= one < count:
-            raise ArgumentError(f"{what} = {one} was asked for, but there are {count}, counted from 0")
-    places = [one % count for one in chosen]
+    places = [place_of(one, count, what) for one in chosen]
     index = torch.tensor(places, dtype=torch.long, device=weights.device)
     return weights.index_select(axis, index), tuple(names[place] for place in places)
+
+
+def place_of(number: int, count: int, what: str) -> int:
+    """Which of `count` layers or heads is meant by a number, counted from 0, -1 being the last."""
+    if not -count <= number < count:
+        raise ArgumentError(f"{what} = {number} was asked for, but there are {count}, counted from 0")
+    return number % count
 
 
 def _membership(words: Sequence[int]) -> Float[Tensor, "word token"]:

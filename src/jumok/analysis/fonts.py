@@ -1,5 +1,6 @@
 """Fonts that can draw a text: found by looking into their character maps, so that no letter becomes an empty box."""
 
+import logging
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -102,6 +103,7 @@ def _manager() -> Any:
         from matplotlib.font_manager import fontManager
     except ImportError as missing:
         raise MissingExtraError("matplotlib", "plot", "drawing") from missing
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells of every weight a family lacks
     return fontManager
 
 

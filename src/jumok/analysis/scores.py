@@ -14,6 +14,8 @@ from jumok.errors import ArgumentError
 SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
 OF_SACREBLEU = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
+MOST_WORDS = {"ter": 300, "wer": 5000}
+"""Words of a line beyond which a score that compares all words with all others would take minutes."""
 RESAMPLES = 1000
 SEED = 12345  # sacrebleu's own, so that every interval is drawn alike
 
@@ -55,6 +57,9 @@ def score_outputs(
     rights = [[right] if isinstance(right, str) else list(right) for right in references]
     if not all(rights):
         raise ArgumentError(f"output {[bool(right) for right in rights].index(False) + 1} has no reference")
+    for name in names:
+        if why := too_long(name, outputs, rights):
+            raise ArgumentError(f"{why}; leave {name} out, or divide the text into more lines")
     return [_score(name, list(outputs), rights, tokenize, lowercase, resamples) for name in names]
 
 
@@ -66,6 +71,17 @@ def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
     if tokenize not in sacrebleu.BLEU.TOKENIZERS:
         known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
         raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; there are {known}")
+
+
+def too_long(name: str, outputs: Sequence[str], references: Sequence[str | Sequence[str]]) -> str:
+    """Why a score would take too long, "" if it does not."""
+    most = MOST_WORDS.get(name)
+    for number, (output, right) in enumerate(zip(outputs, references, strict=True) if most else (), start=1):
+        texts = [output, right] if isinstance(right, str) else [output, *right]
+        words = max(len(text.split()) for text in texts)
+        if most and words > most:
+            return f"line {number} has {words:,} words, and {name} takes minutes for more than {most:,}"
+    return ""
 
 
 def _score(

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.data import BatchConfig, Pair, Tokenizer, Tokenizers, pad
-from jumok.data.batches import cut
 from jumok.data.links import Words, spaced_words
+from jumok.data.plan import cuts
 from jumok.errors import ArgumentError
 from jumok.models.seq2seq import HeadWeights, Seq2Seq
 
@@ -101,7 +101,8 @@ def word_weights(
         return
     longer = np.array([max(len(sides[number][0].ids), len(sides[number][1].ids)) for number in fits])
     order = np.argsort(longer, kind="stable")
-    for start, end in cut(longer[order], BatchConfig(tokens=batch_tokens)):
+    row_cuts = cuts(longer[order], np.ones_like(order), BatchConfig(tokens=batch_tokens))
+    for start, end in map(row_cuts.batch, range(row_cuts.batches)):
         numbers = [fits[at] for at in order[start:end]]
         found = _batch_weights(model, [sides[number] for number in numbers], looks)
         for row, number in enumerate(numbers):

@@ -1,5 +1,6 @@
 """Which way a call of attention is computed: the one place that decides, and can say why."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,17 +33,18 @@ class Plan:
 
 def plan(lookup: Lookup, backend: str = "auto") -> Plan:
     """Choose the backend for a call, or check that the one asked for can run it."""
-    against = {"sdpa": sdpa.why_not(lookup), "fused": fused.why_not(lookup), "blocked": _why_not_blocked(lookup)}
     if backend == "auto":
-        # Right, and light on memory, but not faster than the rest at every shape yet.
-        against["fused"] = against["fused"] or 'its kernels run when asked for by name: backend="fused"'
-        chosen = next((name for name, reason in against.items() if reason is None), "direct")
-        return Plan(chosen, _why(chosen, lookup), _against(chosen, against))
+        against: dict[str, str] = {}
+        for name, why_not in OBSTACLES.items():
+            if (reason := why_not(lookup)) is None:
+                return Plan(name, _why(name, lookup), against)
+            against[name] = reason
+        return Plan("direct", _why("direct", lookup), against)
     if backend not in NAMES:
         raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
-    if backend in ("sdpa", "fused") and against[backend]:
+    if backend in ("sdpa", "fused") and (obstacle := OBSTACLES[backend](lookup)) is not None:
         raise BackendError(
-            f'backend "{backend}" was asked for, but {against[backend]}; "auto" would run "{plan(lookup).backend}"'
+            f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{plan(lookup).backend}"'
         )
     return Plan(backend, "asked for by name", {})
 
@@ -92,6 +94,14 @@ def _why_not_blocked(lookup: Lookup) -> str | None:
     return f"its largest tensor, {_size(bytes_at_once(lookup))}, is small enough to build at once"
 
 
+OBSTACLES: dict[str, Callable[[Lookup], str | None]] = {
+    "sdpa": sdpa.why_not,
+    "fused": fused.why_not,
+    "blocked": _why_not_blocked,
+}
+"""What stands against each backend, from the fastest on; nothing stands against "direct"."""
+
+
 def _why(chosen: str, lookup: Lookup) -> str:
     if chosen == "sdpa":
         return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
@@ -102,11 +112,6 @@ def _why(chosen: str, lookup: Lookup) -> str:
     if additive_cpu.why_not(lookup.score, lookup.query) is None:
         return "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient"
     return "it is computed in blocks of rows, recomputed for the gradient"
-
-
-def _against(chosen: str, against: dict[str, str | None]) -> dict[str, str]:
-    faster = NAMES[: NAMES.index(chosen)]
-    return {name: reason for name in faster if (reason := against[name]) is not None}
 
 
 def _size(count: float) -> str:

@@ -66,6 +66,9 @@ def leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
         parameter = getattr(score, name)
         if isinstance(parameter, Tensor):
             leads.append((name, tuple(parameter.shape[: parameter.dim() - own])))
+    # The usual case, without PyTorch's slow way of looking at it.
+    if all(lead == leads[0][1] or not lead for _, lead in leads):
+        return leads[0][1]
     try:
         return tuple(torch.broadcast_shapes(*(lead for _, lead in leads)))  # type: ignore[no-untyped-call]
     except RuntimeError:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Int
@@ -14,37 +15,52 @@ from torch import Tensor
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.lookup import Lookup
-from jumok.attention.normalise import softmax
+from jumok.attention.normalise import Normaliser, softmax
 from jumok.attention.score import Score
 from jumok.attention.visible import Both, Causal, Either, Lengths, Tile, Visible, Window
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def why_not(lookup: Lookup) -> str | None:
     """Why this call cannot run through it; None if it can."""
-    if not isinstance(lookup.score, Additive):
-        return f"{lookup.score} is not additive"
-    if lookup.normalise is not softmax:
-        return "it normalises by softmax only"
-    if lookup.visible is not None and lookup.visible.graded:
-        return "a Gaussian window multiplies the weights after the softmax"
     if lookup.pairs == 0 or lookup.query.shape[-1] == 0 or lookup.value.shape[-1] == 0:
         return "there is nothing to compare"
-    return why_no_kernels(lookup.query)
+    return _why_not(lookup.score, lookup.normalise, lookup.visible, lookup.query)
+
+
+def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> bool:
+    """Whether it can run a call that is not empty."""
+    return _why_not(score, normaliser, visible, query) is None
+
+
+def _why_not(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
+    if not isinstance(score, Additive):
+        return f"{score} is not additive"
+    if normaliser is not softmax:
+        return "it normalises by softmax only"
+    if visible is not None and visible.graded:
+        return "a Gaussian window multiplies the weights after the softmax"
+    return why_no_kernels(query)
 
 
 def why_no_kernels(query: Tensor) -> str | None:
     """Why the kernels cannot run where these queries live."""
-    if query.device.type != "cuda" and not (query.is_cpu and os.environ.get("TRITON_INTERPRET") == "1"):
+    if not (query.is_cuda or (query.is_cpu and os.environ.get("TRITON_INTERPRET") == "1")):
         return f"it runs on a CUDA GPU and query is on {query.device}"
     if query.dtype not in DTYPES:
         return f"it takes float32, bfloat16 and float16 and query is {query.dtype}"
-    if importlib.util.find_spec("triton") is None:
+    if not HAS_TRITON:
         return "Triton is not installed; pip install triton"
-    if query.is_cuda and torch.cuda.get_device_properties(query.device).major < 8:
+    if query.is_cuda and not _is_ampere(query.device):
         return "the GPU is older than Ampere (compute capability 8.0)"
     return None
+
+
+@cache
+def _is_ampere(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= 8
 
 
 def twin(score: Score, query: Tensor) -> Score:
@@ -66,7 +82,7 @@ def run(lookup: Lookup) -> Tensor:
     view = limits(lookup.visible, lookup.tile) if lookup.visible is not None else View()
     seed = torch.randint(2**62, (1,), device=query.device) if lookup.dropout else None
     mixed = attention(
-        query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead, lookup), seed, float(lookup.dropout)
+        query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead), seed, float(lookup.dropout)
     )
     return mixed.reshape(*lead, *mixed.shape[-2:])
 
@@ -86,23 +102,16 @@ class View:
             _joined(self.mask, other.mask, torch.logical_and),
         )
 
-    def flat(self, lead: tuple[int, ...], lookup: Lookup) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def flat(self, lead: tuple[int, ...]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """The same with one leading axis."""
-        queries, keys = lookup.query.shape[-2], lookup.key.shape[-2]
-        first, beyond, mask = self.first, self.beyond, self.mask
-        if first is not None or beyond is not None:
-            nothing = torch.zeros((), dtype=torch.int32, device=lookup.query.device)
-            first, beyond = (
-                (nothing + default if limit is None else limit.clamp(0, keys).to(torch.int32))
-                .expand(*lead, queries)
-                .reshape(-1, queries)
-                .contiguous()
-                for limit, default in ((first, 0), (beyond, keys))
-            )
-        if mask is not None:
-            rows = mask.shape[-2]
-            mask = mask.expand(*lead, rows, keys).reshape(-1, rows, keys)
-        return first, beyond, mask
+        first, beyond = (
+            None if limit is None else limit.expand(*lead, limit.shape[-1]).reshape(-1, limit.shape[-1])
+            for limit in (self.first, self.beyond)
+        )
+        if self.mask is None:
+            return first, beyond, None
+        plane = self.mask.shape[-2:]
+        return first, beyond, self.mask.expand(*lead, *plane).reshape(-1, *plane)
 
 
 def limits(visible: Visible, tile: Tile) -> View:

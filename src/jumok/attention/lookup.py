@@ -34,7 +34,7 @@ class Lookup:
         return replace(
             self,
             query=self.query[..., rows, :],
-            tile=replace(self.tile, rows=self.tile.rows[rows], every_row=False),
+            tile=replace(self.tile, some=self.tile.rows[rows]),
             spoilt=None if self.spoilt is None else self.spoilt[..., rows],
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import backends
+from jumok.attention import backends, fused
 from jumok.attention.additive_scores import additive, concat
 from jumok.attention.attended import Attended
 from jumok.attention.checks import check_parameters, check_tensors, leading_axes, of_one_type
@@ -60,7 +60,7 @@ def attend(
     `visible` is True where a query may look; None means everywhere. A query that sees nothing gets zeros, and what
     stands behind the mask, NaN included, reaches neither values nor gradients. `dropout` drops weights.
     """
-    lookup = _lookup(query, key, value, score, normalise, visible, dropout)
+    lookup = _lookup(query, key, value, score, normalise, visible, dropout, backend)
     return backends.run(lookup, backends.plan(lookup, backend).backend)
 
 
@@ -76,7 +76,7 @@ def explain(
     backend: str = "auto",
 ) -> backends.Plan:
     """Which backend `attend` would run with these arguments, and why not a faster one. Print it."""
-    return backends.plan(_lookup(query, key, value, score, normalise, visible, dropout), backend)
+    return backends.plan(_lookup(query, key, value, score, normalise, visible, dropout, backend), backend)
 
 
 def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> Float[Tensor, "*lead query key"]:
@@ -115,6 +115,7 @@ def _lookup(
     normalise: str | Normaliser,
     visible: Visible | Tensor | None,
     dropout: float,
+    backend: str,
 ) -> Lookup:
     """Check the arguments and bring them to one form."""
     query, key, value = of_one_type(query, key, value)
@@ -128,11 +129,14 @@ def _lookup(
     given.check(query, key)
     lead = leading_axes(given, query=query, key=key, value=value)
     queries, keys = query.shape[-2], key.shape[-2]
-    tile = Tile.all(lead=lead, queries=queries, keys=keys, device=query.device)
+    tile = Tile(lead, queries, keys, query.device)
     if visible is not None:
         visible = as_visible(visible)
         visible.check(lead=lead, queries=queries, keys=keys, device=query.device)
-    query, key, value, spoilt = quarantine(query, key, value, visible, tile)
+    normaliser, spoilt = find_normaliser(normalise), None
+    # Its kernels keep what is not finite apart by themselves.
+    if not (backend in ("auto", "fused") and fused.takes(given, normaliser, visible, query)):
+        query, key, value, spoilt = quarantine(query, key, value, visible, tile)
     ready, query, key = given.prepare(query, key)
     query, key, value = (tensor.expand(*lead, *tensor.shape[-2:]) for tensor in (query, key, value))
-    return Lookup(query, key, value, ready, find_normaliser(normalise), visible, dropout, tile, spoilt)
+    return Lookup(query, key, value, ready, normaliser, visible, dropout, tile, spoilt)

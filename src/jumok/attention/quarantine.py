@@ -72,15 +72,15 @@ def _largest(tensor: Tensor) -> float:
 def _parts(tile: Tile) -> Iterator[Tile]:
     """The tile, a few rows at a time: the whole plane may be far larger than all else."""
     rows = max(1, PLANE // max(1, torch.Size(tile.lead).numel() * tile.keys))
-    if len(tile.rows) <= rows:
+    if tile.height <= rows:
         yield tile
         return
-    for start in range(0, len(tile.rows), rows):
-        yield replace(tile, rows=tile.rows[start : start + rows], every_row=False)
+    for start in range(0, tile.height, rows):
+        yield replace(tile, some=tile.rows[start : start + rows])
 
 
 def _every_row(rows: Bool[Tensor, "*lead #rows"], tile: Tile) -> Bool[Tensor, "*lead rows"]:
-    return rows.expand(*rows.shape[:-1], len(tile.rows))
+    return rows.expand(*rows.shape[:-1], tile.height)
 
 
 def _wherever(rows: Bool[Tensor, "*lead #row"], tensor: Float[Tensor, "*own row dim"]) -> Bool[Tensor, "*#own #row"]:

@@ -18,31 +18,37 @@ from jumok.errors import ArgumentError
 class Tile:
     """The part of the [query, key] plane being computed: some rows, all keys, and some or all heads of `lead`."""
 
-    rows: Int[Tensor, " rows"]
-    """Positions of the queries."""
-    keys: int
-    """How many keys there are."""
     lead: tuple[int, ...]
     """The leading (batch, head, ...) axes of the whole problem."""
+    queries: int
+    """How many queries the whole problem has."""
+    keys: int
+    """How many keys there are."""
+    device: torch.device
+    some: Int[Tensor, " rows"] | None = None
+    """Which queries; None for all of them, in order: nothing then needs to be picked out."""
     heads: Int[Tensor, " heads"] | None = None
     """Which entries of the last leading axis; None for all of them."""
-    every_row: bool = False
-    """Whether `rows` is simply all of them, in order: nothing then needs to be picked out."""
 
-    @staticmethod
-    def all(*, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> "Tile":
-        """The whole plane."""
-        return Tile(torch.arange(queries, device=device), keys, lead, every_row=True)
+    @property
+    def rows(self) -> Int[Tensor, " rows"]:
+        """Positions of the queries."""
+        return torch.arange(self.queries, device=self.device) if self.some is None else self.some
+
+    @property
+    def height(self) -> int:
+        """How many queries it holds."""
+        return self.queries if self.some is None else len(self.some)
 
     @property
     def positions(self) -> Int[Tensor, " keys"]:
         """Positions of the keys."""
-        return torch.arange(self.keys, device=self.rows.device)
+        return torch.arange(self.keys, device=self.device)
 
     def cut(self, plane: Tensor) -> Tensor:
         """The tile's part of a tensor that broadcasts to [*lead, queries, keys]."""
-        if not self.every_row and plane.dim() >= 2 and plane.shape[-2] != 1:
-            plane = plane.index_select(-2, self.rows)
+        if self.some is not None and plane.dim() >= 2 and plane.shape[-2] != 1:
+            plane = plane.index_select(-2, self.some)
         if self.heads is not None and plane.dim() >= 3 and plane.shape[-3] != 1:
             plane = plane.index_select(-3, self.heads)
         return plane
@@ -108,7 +114,7 @@ def whole(
     """The mask as one boolean matrix, to look at or to hand to other libraries."""
     visible, device = as_visible(visible), torch.device(device)
     visible.check(lead=lead, queries=queries, keys=keys, device=device)
-    return visible.tile(Tile.all(lead=lead, queries=queries, keys=keys, device=device)).expand(*lead, queries, keys)
+    return visible.tile(Tile(lead, queries, keys, device)).expand(*lead, queries, keys)
 
 
 @dataclass(frozen=True, eq=False)

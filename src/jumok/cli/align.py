@@ -1,6 +1,6 @@
 """`jumok align`: which words of a text and its translation belong together, in Pharaoh format."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -33,9 +33,11 @@ def align(
         float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
     ] = None,
     layer: Annotated[
-        int | None, Option(min=0, help="Decoder layer, counted from 0; chosen on the data if not given.")
+        int | None, Option(help="Only this layer, counted from 0, -1 the last; chosen on the data if not given.")
     ] = None,
-    head: Annotated[int | None, Option(min=0, help="Head, counted from 0; chosen on the data if not given.")] = None,
+    head: Annotated[
+        int | None, Option(help="Only this head, counted from 0, -1 the last; chosen on the data if not given.")
+    ] = None,
     shift: Annotated[
         bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
     ] = None,
@@ -47,7 +49,7 @@ def align(
     json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
-    of_models = {
+    given = {
         "--reverse": reverse,
         "--symmetrise": symmetrise,
         "--links": links,
@@ -58,37 +60,30 @@ def align(
         "--dev-target": dev_target,
         "--dev-gold": dev_gold,
     }
-    _check(model, [option for option, value in of_models.items() if value is not None])
-    if symmetrise is not None and reverse is None:
-        _refuse("--symmetrise makes one of two directions; name a model of the other one, too: --reverse FOLDER")
-    if threshold is not None and model is not None and links != "threshold":
-        _refuse("--threshold is for --links threshold; other links have no least weight")
+    _check(model, given, threshold)
     pairs = _pairs(source, target)
     if model is None:
         found = _from_text(pairs, threshold)
     else:
-        from jumok.analysis.alignment import aligned
-        from jumok.cli.aligners import Wanted, make_aligner
-
-        least = 0.2 if threshold is None else threshold
-        how = {"links": links or "argmax", "symmetrise": symmetrise or "grow-diag"}
-        wanted = Wanted(**how, threshold=least, layer=layer, head=head, shift=shift)
-        dev = _dev(dev_source, dev_target, dev_gold)
-        aligner = make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say)
-        found = aligned(aligner, pairs)
+        how = {"links": links, "symmetrise": symmetrise, "threshold": threshold}
+        where = {"layer": layer, "head": head, "shift": shift}
+        found = _from_models(model, reverse, pairs, {**how, **where}, _dev(dev_source, dev_target, dev_gold), device)
     found = progress(found, "aligning", "pairs", total=len(pairs))
     if gold is not None:
         _print_scores(list(found), _gold(gold, pairs), pairs, json)
-        return
-    for number, (pair, one) in enumerate(zip(pairs, found, strict=True), start=1):
-        _print(pair, one, json)
-        if model is not None and not one and pair.source.strip() and pair.target.strip():
-            say(f"line {number} has no links: it is too long for the model, or no two of its words found each other")
+    else:
+        _print_links(found, pairs, json, complain=model is not None)
 
 
-def _check(model: Path | None, options: list[str]) -> None:
-    if model is None and options:
-        _refuse(f"{options[0]} is about a model; name its folder first: jumok align MODEL {options[0]} …")
+def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -> None:
+    """Refuse options that would do nothing."""
+    idle = [option for option, value in given.items() if value is not None and model is None]
+    if idle:
+        _refuse(f"{idle[0]} is about a model; name its folder first: jumok align MODEL {idle[0]} …")
+    if given["--symmetrise"] is not None and given["--reverse"] is None:
+        _refuse("--symmetrise makes one of two directions; name a model of the other one, too: --reverse FOLDER")
+    if threshold is not None and model is not None and given["--links"] != "threshold":
+        _refuse("--threshold is for --links threshold; other links have no least weight")
 
 
 def _refuse(why: str) -> NoReturn:
@@ -103,6 +98,21 @@ def _from_text(pairs: "Sequence[Pair]", threshold: float | None) -> "Iterator[se
     rounds = sum(ROUNDS)
     least = 0.5 if threshold is None else threshold
     yield from align_text(pairs, threshold=least, tell=lambda done: say(f"round {done} of {rounds}"))
+
+
+def _from_models(
+    model: Path,
+    reverse: Path | None,
+    pairs: "Sequence[Pair]",
+    asked: dict[str, Any],
+    dev: "tuple[list[Pair], list[Gold]] | None",
+    device: str,
+) -> "Iterator[set[tuple[int, int]]]":
+    from jumok.analysis.alignment import aligned
+    from jumok.cli.aligners import Wanted, make_aligner
+
+    wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
+    return aligned(make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say), pairs)
 
 
 def _pairs(source: str, target: str | None) -> "list[Pair]":
@@ -130,6 +140,16 @@ def _dev(source: str | None, target: str | None, gold: str | None) -> "tuple[lis
         raise ArgumentError("to choose layer and head on links made by hand, give --dev-source and --dev-gold together")
     pairs = _pairs(source, target)
     return pairs, _gold(gold, pairs)
+
+
+def _print_links(
+    found: "Iterable[set[tuple[int, int]]]", pairs: "Sequence[Pair]", json: bool, *, complain: bool
+) -> None:
+    """A line for every pair; where a model found nothing in a pair that has words, that is said."""
+    for number, (pair, links) in enumerate(zip(pairs, found, strict=True), start=1):
+        _print(pair, links, json)
+        if complain and not links and pair.source.strip() and pair.target.strip():
+            say(f"line {number} has no links: it is too long for the model, or no two of its words found each other")
 
 
 def _print(pair: "Pair", links: set[tuple[int, int]], json: bool) -> None:

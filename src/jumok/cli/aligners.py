@@ -1,14 +1,17 @@
 """From what was asked of `jumok align` to an aligner: models are loaded, layers and heads looked up or chosen."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 from jumok.analysis.alignment import Aligner, Extraction, TwoWayAligner, turned
-from jumok.analysis.alignment_choice import SAMPLE, choose_by_agreement, choose_look, links_of_looks
+from jumok.analysis.alignment_choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
 from jumok.analysis.alignment_score import Gold
+from jumok.analysis.attention_map import place_of
 from jumok.analysis.symmetrise import Method
 from jumok.analysis.word_attention import Look, all_looks
+from jumok.cli.output import progress
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
@@ -68,17 +71,14 @@ def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
     if taught is not None:
         return [taught if shift is None else taught._replace(shift=shift)]
     every = all_looks(trained.model)
-    found = [
+    layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
+    layer = None if layer is None else place_of(layer, layers, "layer")
+    head = None if head is None else place_of(head, heads, "head")
+    return [
         look
         for look in every
         if layer in (None, look.layer) and head in (None, look.head) and shift in (None, look.shift)
     ]
-    if not found:
-        layers, heads = (max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
-        raise ArgumentError(
-            f"--layer {layer} --head {head}: this model has layers 0 to {layers} with heads 0 to {heads}"
-        )
-    return found
 
 
 def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> Look:
@@ -91,7 +91,12 @@ def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | 
         gold=gold,
         method=cast(Extraction, wanted.links),
         threshold=wanted.threshold,
+        watch=_watch(len(sample)),
     )
+
+
+def _watch(pairs: int) -> Watch:
+    return partial(progress, verb="choosing a head", unit="pairs", total=pairs)
 
 
 def _choose_both(
@@ -103,9 +108,10 @@ def _choose_both(
     if len(looks) == len(back_looks) == 1:
         return looks[0], back_looks[0]
     method = cast(Extraction, wanted.links)
-    found = links_of_looks(there.model, there.tokenizers, pairs, looks, method, wanted.threshold)
+    how, watch = (method, wanted.threshold), _watch(len(pairs))
+    found = links_of_looks(there.model, there.tokenizers, pairs, looks, *how, watch=watch)
     other_way = [turned(pair) for pair in pairs]
-    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, method, wanted.threshold)
+    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, *how, watch=watch)
     return choose_by_agreement(found, found_back)
 
 

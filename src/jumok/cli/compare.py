@@ -34,7 +34,9 @@ def length(
     bands: Annotated[str, Option(help="The most words of each band of lengths.")] = "5,10,15,20,25,30,40,50",
     joined: Joined = "1",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU.")] = "13a",
-    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step.")] = None,
+    beam: Annotated[
+        int | None, Option(min=1, help="Hypotheses kept at each step; the model's own unless given.")
+    ] = None,
     out: Out = None,
     device: Device = "auto",
     json: Json = False,

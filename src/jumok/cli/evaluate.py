@@ -78,6 +78,7 @@ def evaluate(
     system = _first(model, output, sources, beam, device)
     if save is not None:
         _save(save, system.outputs)
+    names = _quick_enough(names, system.outputs, references)
     scores = score_outputs(system.outputs, references, names, tokenize=tokenize, lowercase=lowercase)
     facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
     task = Task(sources, references, names, tokenize, lowercase, facts)
@@ -130,6 +131,19 @@ def _checked(metrics: str, tokenize: str) -> list[str]:
         raise ArgumentError(f"--metrics {metrics!r} names no score; for example: --metrics bleu,chrf")
     check_scores(names, tokenize)
     return names
+
+
+def _quick_enough(names: list[str], outputs: Sequence[str], references: Sequence[str]) -> list[str]:
+    """The scores without those that would take minutes, which is said; an only score is left to be refused."""
+    from jumok.analysis.scores import too_long
+
+    why = {name: too_long(name, outputs, references) for name in names} if len(outputs) == len(references) else {}
+    slow = [name for name in names if why.get(name)]
+    if len(slow) == len(names):
+        return names
+    for name in slow:
+        say(f"{name} is left out: {why[name]}")
+    return [name for name in names if name not in slow]
 
 
 def _print_json(sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:

@@ -23,6 +23,9 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, Option(help="A web site whose pages may call this server; can be given several times.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None, Option(help="A name by which browsers reach this server; can be given several times.")
+    ] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     batch_tokens: Annotated[int, Option(min=1, help="Source tokens translated at once.")] = 4096,
     window: Annotated[float, Option(min=0, help="Milliseconds an idle server waits for requests to meet.")] = 3.0,
@@ -38,11 +41,13 @@ def serve(
     if api_key == "":
         raise ArgumentError("the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out")
     from jumok.serve.app import create_app
+    from jumok.serve.hosts import checked_name
     from jumok.serve.limits import Limits
     from jumok.serve.run import listen, run
     from jumok.serve.served import load_models
     from jumok.serve.service import Service
 
+    hosts = [checked_name(name) for name in allow_host or ()]
     limits = Limits(
         body_bytes=max_bytes,
         texts=max_texts,
@@ -55,7 +60,7 @@ def serve(
     with listen(host, port) as listening:
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
-        app = create_app(service, key=api_key, origins=allow_origin or ())
+        app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
         run(app, listening, seconds=max_seconds, ready=lambda: _greet(listening, list(loaded), api_key))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def run_recipe(
         begin_with_vectors(model.encoder, recipe.encoder, prepared.tokenizers.source, "source", report.say)
         begin_with_vectors(model.decoder, recipe.decoder, prepared.tokenizers.target, "target", report.say)
     model.to(where)
-    trained = Trained(model, recipe, prepared.tokenizers)
+    trained = Trained(model, _for_use(recipe, prepared), prepared.tokenizers)
     batches = Batches(
         prepared.train,
         recipe.batch,
@@ -106,6 +106,13 @@ def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], 
             f"put them back, train into another folder, or, if they are only newer copies, delete {folder / 'data'}"
         )
     return True
+
+
+def _for_use(recipe: Recipe, prepared: Prepared) -> Recipe:
+    """The recipe that is saved with the model: it knows up to what length inputs were learnt, unless it says one."""
+    if recipe.decoding.max_source:
+        return recipe
+    return replace(recipe, decoding=replace(recipe.decoding, max_source=prepared.longest_source))
 
 
 def _check_room(half: HalfConfig, longest: int) -> None:

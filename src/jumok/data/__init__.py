@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, collate, pad
+from jumok.data.batches import Batch, BatchConfig, collate, pad
+from jumok.data.by_length import Cells, sort_by_length
 from jumok.data.files import read_lines
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.loader import Batches
 from jumok.data.normalise import Normaliser
 from jumok.data.pairs import Pair, read_dataset, read_pairs
-from jumok.data.prepare import DataConfig, Prepared, prepare
+from jumok.data.plan import BatchPlan
+from jumok.data.prepare import Prepared, prepare
 from jumok.data.sides import Tokenizers
+from jumok.data.sources import DataConfig
 from jumok.data.store import Store, write_store
 from jumok.data.subwords import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
@@ -27,6 +30,7 @@ __all__ = [
     "BatchConfig",
     "BatchPlan",
     "Batches",
+    "Cells",
     "DataConfig",
     "FilterConfig",
     "FilterReport",
@@ -49,6 +53,7 @@ __all__ = [
     "read_lines",
     "read_pairs",
     "read_vectors",
+    "sort_by_length",
     "vector_width",
     "vectors_of",
     "write_store",

@@ -63,11 +63,20 @@ def corpus_pairs(
     cldr renders a value in both locales; dates turns a date of the source locale into ISO 8601; reverse reverses up
     to `longest` digits.
     """
+    values = corpus_values(corpus, count, split=split, seed=seed, source=source, target=target, longest=longest)
+    return (pair for _, pair in values)
+
+
+def corpus_values(
+    corpus: Corpus, count: int, *, split: Split, seed: int = 0, source: str, target: str, longest: int
+) -> Iterator[tuple[Value, Pair]]:
+    """The same pairs, each with the value it renders."""
     if corpus not in get_args(Corpus):
         raise ArgumentError(f"there is no built-in corpus {corpus!r}; there are {', '.join(get_args(Corpus))}")
     draw, write = _maker(corpus, source, target, longest)
     for n in range(count):
-        yield write(_draw_in_split(draw, split, f"{corpus}/{seed}/{split}/{n}"))
+        value = _draw_in_split(draw, split, f"{corpus}/{seed}/{split}/{n}")
+        yield value, write(value)
 
 
 def split_of(value: Value) -> Split:

@@ -17,8 +17,9 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
 from jumok.data.augment import AugmentConfig, augment
-from jumok.data.batches import BatchConfig, BatchPlan, pad
+from jumok.data.batches import BatchConfig, pad
 from jumok.data.image_pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_split
+from jumok.data.plan import BatchPlan
 from jumok.data.sides import SHARED
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
@@ -57,7 +58,7 @@ class ImageBatches:
         self, split: "PreparedSplit", config: BatchConfig, *, seed: int = 0, changes: AugmentConfig | None = None
     ) -> None:
         self.split, self.seed, self.changes = split, seed, changes or AugmentConfig()
-        self.plan = BatchPlan(split.store.lengths()[:, 1:] - 1, config, seed=seed)
+        self.plan = BatchPlan(split.store.cells.shorter(1), config, seed=seed)
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -65,7 +66,7 @@ class ImageBatches:
 
     def batch(self, epoch: int, step: int) -> ImageBatch:
         """The tensors of one step."""
-        numbers = self.plan.batch(epoch, step)
+        numbers = self.split.store.by_length(self.plan.batch(epoch, step))
         rows = [self.split.store[int(number)] for number in numbers]
         images = to_tensor([self.split.images[int(image[0])] for image, _ in rows])
         images = augment(images, numbers, self.changes, seed=self.seed, epoch=epoch)

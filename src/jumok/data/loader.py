@@ -7,9 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt
 from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate
+from jumok.data.batches import Batch, BatchConfig, Ids, collate
 from jumok.data.links import link_matrix
-from jumok.data.resampling import Resampler, mixed
+from jumok.data.plan import BatchPlan
+from jumok.data.resampling import Resampler
+from jumok.data.shuffle import mixed
 from jumok.data.sides import Tokenizers
 from jumok.data.store import Store
 from jumok.errors import ArgumentError
@@ -36,7 +38,7 @@ class Batches:
         sampling: float = 0.0,
     ) -> None:
         self.store, self.seed = store, seed
-        self.plan = BatchPlan(store.lengths()[:, :2] - 1, config, seed=seed, rank=rank, world=world)
+        self.plan = BatchPlan(store.cells.shorter(1), config, seed=seed, rank=rank, world=world)
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         if tokenizers is None and store.sides > 2:
             raise ArgumentError("batches that have word links need their tokenizers")
@@ -48,7 +50,7 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        numbers = self.plan.batch(epoch, step)
+        numbers = self.store.by_length(self.plan.batch(epoch, step))
         stored = [self.store[int(number)] for number in numbers]
         rows: list[tuple[Ids, Ids]] = [(row[0], row[1]) for row in stored]
         if self._samplers:

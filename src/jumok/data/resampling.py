@@ -12,6 +12,7 @@ from zlib import crc32
 import numpy as np
 from jaxtyping import Int, UInt
 
+from jumok.data.shuffle import mixed
 from jumok.data.subwords import BOS, EOS
 from jumok.data.tokenizer import Tokenizer
 
@@ -60,13 +61,3 @@ class Resampler:
         """Cut `number` of the word that these ids spell."""
         word = self.tokenizer.surface(np.frombuffer(ids, np.uint32).tolist())
         return tuple(self.tokenizer.cut(word, self.amount, Random(CUTS * crc32(ids) + number)))
-
-
-def mixed(numbers: UInt[np.ndarray, "*shape"]) -> UInt[np.ndarray, "*shape"]:
-    """Numbers that look random, each from its own alone (splitmix64, Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
-        numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        last: np.ndarray = numbers ^ (numbers >> np.uint64(31))
-    return last

@@ -33,6 +33,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 
 Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
+LEAST_COVERAGE = 0.98  # with less, sentencepiece refuses to learn
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
 
@@ -47,7 +48,7 @@ class TokenizerConfig:
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
     coverage: float = 1.0
-    """Share of the text's characters that get a piece; below 1, the rarest become unknown (or bytes)."""
+    """Share of the text's characters that get a piece, at least 0.98; below 1, the rarest become unknown (or bytes)."""
     byte_fallback: bool = False
     """Write an unknown character as its UTF-8 bytes (256 more pieces), so that nothing is ever unknown."""
     sampling: float = 0.0
@@ -72,8 +73,8 @@ class TokenizerConfig:
         least = SPECIALS + 1 + 256 * self.byte_fallback
         if self.size < least:
             raise ConfigError(f"tokenizer.size = {self.size} is too small; the least is {least}")
-        if not 0.9 <= self.coverage <= 1:
-            raise ConfigError(f"tokenizer.coverage = {self.coverage} must lie between 0.9 and 1")
+        if not LEAST_COVERAGE <= self.coverage <= 1:
+            raise ConfigError(f"tokenizer.coverage = {self.coverage} must lie between {LEAST_COVERAGE} and 1")
         if self.byte_fallback and self.kind == "word":
             raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
         if self.spaces == "keep" and self.kind == "word":

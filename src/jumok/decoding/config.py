@@ -25,16 +25,18 @@ class DecodingConfig:
     """An output also has at most this many times the tokens of its input, plus 20: a stop for models that ramble."""
     no_repeat: int = 0
     """No run of this many tokens comes twice in one output; 0 allows all."""
+    max_source: int = 0
+    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it to the longest it saw."""
 
     def __post_init__(self) -> None:
-        for name in ("beam", "min_length", "max_length", "no_repeat"):
+        for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
             if not isinstance(getattr(self, name), int):
                 raise ConfigError(f"decoding.{name} = {getattr(self, name)!r} must be a whole number")
         if not isfinite(self.length_penalty):
             raise ConfigError(f"decoding.length_penalty = {self.length_penalty} must be a finite number")
         if self.beam > WIDEST:
             raise ConfigError(f"decoding.beam = {self.beam} is wider than any use; the widest is {WIDEST}")
-        for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0)):
+        for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0), ("max_source", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"decoding.{name} = {getattr(self, name)}, but it must be at least {least}")
         if self.max_ratio <= 0:

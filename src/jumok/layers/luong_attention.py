@@ -154,7 +154,7 @@ def _lengths(memory: Memory) -> Float[Tensor, " batch"]:
     precision = torch.promote_types(memory.keys.dtype, torch.float32)
     if memory.visible is None:
         return memory.keys.new_full((batch,), keys, dtype=precision)
-    first_row = Tile(torch.zeros(1, dtype=torch.long, device=memory.keys.device), keys, (batch,))
+    first_row = Tile((batch,), 1, keys, memory.keys.device)
     return as_visible(memory.visible).tile(first_row).expand(batch, 1, keys).sum((1, 2)).to(precision)
 
 

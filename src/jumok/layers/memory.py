@@ -41,6 +41,10 @@ class KeyValues(NamedTuple):
 class KeyValueCache:
     """Room for the keys and values of `capacity` steps, filled as decoding goes on; nothing is copied to grow.
 
+    There are two rooms: when hypotheses change places they are copied from one into the other, and back the next time,
+    so a search allocates both at its beginning and nothing after that. Views given out show what they showed until the
+    second change after.
+
     It belongs to one run of a decoder, which makes it, passes it along and drops it. Not for training: the buffers are
     written in place.
     """
@@ -48,30 +52,36 @@ class KeyValueCache:
     def __init__(self, *, capacity: int) -> None:
         self.capacity = capacity
         self.length = 0
-        self._buffers: KeyValues | None = None
+        self._rows = 0
+        self._room: KeyValues | None = None
+        self._spare: KeyValues | None = None
 
     def append(self, new: KeyValues) -> KeyValues:
         """Add the keys and values of the newest steps; gives back all there are so far, as views."""
         end = self.length + new.keys.shape[2]
         if end > self.capacity:
             raise ArgumentError(f"the cache has room for {self.capacity} steps, but step {end} was to be added")
-        if self._buffers is None:
-            self._buffers = KeyValues(*(self._room_for(part, len(part)) for part in new))
-        for buffer, part in zip(self._buffers, new, strict=True):
-            buffer[:, :, self.length : end] = part.detach()
+        if self._room is None:
+            self._rows = len(new.keys)
+            self._room = self._new_room(new, self._rows)
+        for buffer, part in zip(self._room, new, strict=True):
+            buffer[: self._rows, :, self.length : end] = part.detach()
         self.length = end
-        return KeyValues(*(buffer[:, :, :end] for buffer in self._buffers))
+        return self._filled(self._room, self._rows)
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep these rows of the batch, in this order: what a beam does when hypotheses are dropped or doubled."""
-        if self._buffers is not None:
-            self._buffers = KeyValues(*(self._selected(buffer, rows) for buffer in self._buffers))
+        if self._room is None:
+            return
+        if self._spare is None or len(self._spare.keys) < len(rows):
+            self._spare = self._new_room(self._room, len(rows))
+        filled = zip(self._filled(self._room, self._rows), self._filled(self._spare, len(rows)), strict=True)
+        for source, target in filled:
+            torch.index_select(source, 0, rows, out=target)
+        self._room, self._spare, self._rows = self._spare, self._room, len(rows)
 
-    def _selected(self, buffer: Tensor, rows: Tensor) -> Tensor:
-        room = self._room_for(buffer, len(rows))
-        torch.index_select(buffer[:, :, : self.length], 0, rows, out=room[:, :, : self.length])  # not what is empty yet
-        return room
+    def _filled(self, room: KeyValues, rows: int) -> KeyValues:
+        return KeyValues(*(buffer[:rows, :, : self.length] for buffer in room))
 
-    def _room_for(self, part: Tensor, rows: int) -> Tensor:
-        _, heads, _, dim = part.shape
-        return torch.empty(rows, heads, self.capacity, dim, dtype=part.dtype, device=part.device)
+    def _new_room(self, like: KeyValues, rows: int) -> KeyValues:
+        return KeyValues(*(part.new_empty(rows, part.shape[1], self.capacity, part.shape[3]) for part in like))

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.word_attention import Look
 from jumok.data import Pair
 from jumok.data.links import Link, write_links
 from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, TranslationAnswer
@@ -28,14 +29,16 @@ def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str,
     return {"model": model.name, **shown.as_plain(), "text": text}
 
 
-def align_answer(model: Served, pair: Pair, links: Collection[Link]) -> AlignAnswer:
-    """The links between words, which are what white space divides."""
+def align_answer(model: Served, pair: Pair, links: Collection[Link], look: Look) -> AlignAnswer:
+    """The links between words, which are what white space divides, and what was looked with."""
     return AlignAnswer(
         model=model.name,
         source=pair.source.split(),
         target=pair.target.split(),
         links=[list(link) for link in sorted(links)],
         pharaoh=write_links(links),
+        layer=look.layer,
+        head=look.head,
     )
 
 
@@ -51,6 +54,7 @@ def model_answer(served: Served) -> ModelAnswer:
         heads=served.heads,
         longest=served.translator.longest,
         beam=served.translator.trained.recipe.decoding.beam,
+        corpus=served.translator.trained.recipe.data.corpus or None,
         examples=list(served.examples),
     )
 

@@ -15,14 +15,17 @@ import jumok
 from jumok.errors import JumokError
 from jumok.serve.description import describe
 from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
+from jumok.serve.hosts import KnownHosts
 from jumok.serve.page import page_routes
 from jumok.serve.problems import BROKEN, RequestError
 from jumok.serve.routes import api_routes, own_routes
 from jumok.serve.service import Service
 
 
-def create_app(service: Service, *, key: str | None = None, origins: Sequence[str] = ()) -> ASGIApp:
-    """An ASGI application over a service, which it closes at its end."""
+def create_app(
+    service: Service, *, key: str | None = None, origins: Sequence[str] = (), hosts: Sequence[str] = ()
+) -> ASGIApp:
+    """An ASGI application over a service, which it closes at its end; it answers to its own names and to `hosts`."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +51,7 @@ def create_app(service: Service, *, key: str | None = None, origins: Sequence[st
             guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY]
         )
     paths = describe(app, limits, key=KEY if key is not None else None)["paths"]
-    return Observed(guarded, service.metrics, ["/", "/openapi.json", *paths])
+    return Observed(KnownHosts(guarded, hosts), service.metrics, ["/", "/openapi.json", *paths])
 
 
 def _say_what_is_wrong(app: FastAPI) -> None:

@@ -62,6 +62,10 @@ class AlignRequest(Message):
 
     source: Text
     target: Text
+    layer: Annotated[int | None, Field(ge=0, description="Look with this layer, counted from 0.")] = None
+    head: Annotated[
+        int | None, Field(ge=0, description="Look with this head, counted from 0; of a layer alone, with their mean.")
+    ] = None
     model: ModelName = None
 
 
@@ -116,6 +120,8 @@ class AlignAnswer(Message):
     target: list[str]
     links: list[list[int]]
     pharaoh: Annotated[str, Field(description='The same links as "0-0 1-2".')]
+    layer: Annotated[int, Field(description="The layer looked with.")]
+    head: Annotated[int | None, Field(description="The head looked with; null for the mean of the layer's heads.")]
 
 
 class BeamNode(Message):
@@ -151,6 +157,7 @@ class ModelAnswer(Message):
     heads: int
     longest: Annotated[int, Field(description="Tokens it reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Hypotheses kept at each step unless asked otherwise.")]
+    corpus: Annotated[str | None, Field(description="The built-in corpus it learnt from, where it learnt from one.")]
     examples: list[str]
 
 

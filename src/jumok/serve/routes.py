@@ -32,7 +32,7 @@ from jumok.serve.service import Service
 from jumok.serve.stream import first_event, stream_events
 from jumok.serve.tree import Watched
 from jumok.serve.waiting import within
-from jumok.serve.work import Align, Asked, Look, checked_pair
+from jumok.serve.work import Align, Asked, Look, checked_head, checked_pair
 
 PROBLEMS = {
     400: "the body is not JSON",
@@ -41,6 +41,7 @@ PROBLEMS = {
     408: "the body came too slowly",
     413: "the body is too large",
     415: "the body is not said to be JSON",
+    421: "the request is for another host",
     422: "a value that cannot be used",
     503: "too many wait; try again soon",
     504: "it took too long",
@@ -48,7 +49,8 @@ PROBLEMS = {
 ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": said} for status, said in PROBLEMS.items()
 }
-LOCKED: dict[int | str, dict[str, Any]] = {401: ANSWERS[401]}
+MISSENT: dict[int | str, dict[str, Any]] = {421: ANSWERS[421]}
+LOCKED = {401: ANSWERS[401], **MISSENT}
 EVENT = {"type": "object", "properties": {"event": {"enum": ["partial", "done", "error"]}, "data": {"type": "string"}}}
 EVENTS = {"content": {"text/event-stream": {"schema": EVENT}}, "description": "events partial, then done or error"}
 HTML = {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "a page"}
@@ -105,9 +107,10 @@ def api_routes(service: Service) -> APIRouter:
         model = service.model(asked.model)
         service.check_texts([asked.source, asked.target])
         checked_pair(model, asked.source, asked.target)
+        checked_head(model, asked.layer, asked.head)
         pair = Pair(asked.source, asked.target)
-        (links,) = await service.results(request, Align(model), [pair])
-        return align_answer(model, pair, links)
+        (links,) = await service.results(request, Align(model, asked.layer, asked.head), [pair])
+        return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).look)
 
     return router
 
@@ -122,7 +125,7 @@ def own_routes(service: Service) -> APIRouter:
         known = [model_answer(served) for served in service.models.values()]
         return ModelsAnswer(models=known, limits=LimitsAnswer(**asdict(service.limits)))
 
-    @router.get("/health")
+    @router.get("/health", responses=MISSENT)
     async def health() -> HealthAnswer:
         """Whether the server is there."""
         return HealthAnswer(status="ok", version=jumok.__version__)

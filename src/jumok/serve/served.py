@@ -1,7 +1,7 @@
 """The models a server has: loaded once, known by name."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -10,8 +10,7 @@ import torch
 from jumok.analysis.alignment import Aligner
 from jumok.analysis.alignment_choice import choose_look, usual_look
 from jumok.analysis.word_attention import Look, all_looks
-from jumok.data import BOS, EOS, Pair
-from jumok.data.pairs import Split
+from jumok.data import BOS, EOS, DataConfig, Pair
 from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
 from jumok.taught import taught_look
@@ -19,7 +18,7 @@ from jumok.translator import Translator
 
 EXAMPLES = "examples.txt"
 """A file of a model folder with texts to try, one a line."""
-MOST_EXAMPLES = 6
+MOST_EXAMPLES, LONGEST_EXAMPLE = 8, 50
 SAMPLE = 200
 """Pairs of a built-in corpus to draw examples from, and to choose the attention that aligns on."""
 NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
@@ -58,6 +57,13 @@ class Served:
         trained = self.translator.trained
         return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
 
+    def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
+        """The same with the layer and head asked for, if any are; of a layer alone, with the mean of its heads."""
+        look = self.aligner.look
+        if layer is None and head is None:
+            return self.aligner
+        return self.aligner._replace(look=look._replace(layer=look.layer if layer is None else layer, head=head))
+
     def count(self, text: str) -> int:
         """The tokens of a source text."""
         return len(self.translator.trained.tokenizers.source.encode(text)) - 2
@@ -92,19 +98,18 @@ def _examples(folder: Path, translator: Translator) -> list[str]:
     if path.is_file():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line.strip() for line in lines if line.strip()][:MOST_EXAMPLES]
-    unseen = _corpus_sample(translator.trained, "test")
-    return sorted(_varied(pair.source for pair in unseen), key=len, reverse=True)[:MOST_EXAMPLES]
+    return _varied(translator.trained.recipe.data)
 
 
 def _chosen_look(trained: Trained) -> Look:
     """Chosen as `jumok align` does on the built-in corpus the model learnt from; else the usual one."""
-    looks, sample = all_looks(trained.model), _corpus_sample(trained, "valid")
+    looks, sample = all_looks(trained.model), _corpus_sample(trained)
     if not sample:
         return usual_look(looks, recurrent=trained.recipe.decoder.kind == "rnn")
     return choose_look(trained.model, trained.tokenizers, sample, looks)
 
 
-def _corpus_sample(trained: Trained, split: Split) -> list[Pair]:
+def _corpus_sample(trained: Trained) -> list[Pair]:
     """Pairs of the built-in corpus a model learnt from, which it never saw; none for a model of other text."""
     from jumok.data import corpus_pairs
 
@@ -112,17 +117,26 @@ def _corpus_sample(trained: Trained, split: Split) -> list[Pair]:
     if not data.corpus:
         return []
     source, target = data.locales
-    return list(corpus_pairs(data.corpus, SAMPLE, split=split, source=source, target=target, longest=data.longest))
+    return list(corpus_pairs(data.corpus, SAMPLE, split="valid", source=source, target=target, longest=data.longest))
 
 
-def _varied(texts: Iterable[str]) -> Iterator[str]:
-    """Those of another form than all before: words, numbers and signs in another order, lists all alike."""
-    seen: set[str] = set()
-    for text in texts:
-        form = LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
-        if form not in seen and len(text) < 50:
-            seen.add(form)
-            yield text
+def _varied(data: DataConfig) -> list[str]:
+    """Short texts that the model never saw: one of every kind of value its corpus has, then others of other forms."""
+    from jumok.data.corpora import corpus_values
+
+    if not data.corpus:
+        return []
+    source, target = data.locales
+    values = corpus_values(data.corpus, SAMPLE, split="test", source=source, target=target, longest=data.longest)
+    short = [(value.kind, pair.source) for value, pair in values if len(pair.source) < LONGEST_EXAMPLE]
+    of_kinds = dict(reversed(short)).values()  # the first of each kind
+    of_forms = {_form(text): text for _, text in reversed(short)}.values()
+    return list(dict.fromkeys([*of_kinds, *of_forms]))[:MOST_EXAMPLES]
+
+
+def _form(text: str) -> str:
+    """Words, numbers and signs in their order; lists are all alike."""
+    return LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
 
 
 def _language(path: str) -> str | None:

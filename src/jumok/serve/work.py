@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.attention_map import AttentionMap, place_of
 from jumok.analysis.model_map import map_of_translation
 from jumok.data import Pair
 from jumok.data.links import Link
@@ -81,9 +81,11 @@ class Look:
 
 @dataclass(frozen=True)
 class Align:
-    """The links between the words of texts and their translations."""
+    """The links between the words of texts and their translations, by the layer and head asked for."""
 
     model: Served
+    layer: int | None = None
+    head: int | None = None
 
     def size(self, pair: Pair) -> int:
         """The tokens of both."""
@@ -92,7 +94,13 @@ class Align:
 
     def __call__(self, pairs: list[Pair]) -> list[set[Link]]:
         """The links of every pair."""
-        return self.model.aligner.align(pairs)
+        return self.model.aligner_with(self.layer, self.head).align(pairs)
+
+
+def checked_head(model: Served, layer: int | None, head: int | None) -> None:
+    """Refuse a layer or head that the model does not have."""
+    place_of(layer or 0, model.layers, "layer")
+    place_of(head or 0, model.heads, "head")
 
 
 def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
@@ -111,9 +119,5 @@ def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
     ids = tokenizer.encode(target)[1:-1] if isinstance(target, str) else target
     if any(not 0 <= id < tokenizer.size for id in ids):
         raise ArgumentError(f"target_ids must lie between 0 and {tokenizer.size - 1}")
-    limit = trained.model.decoder.limit
-    longest = trained.recipe.decoding.max_length
-    most = longest if limit is None else min(longest, limit - 1)
-    if len(ids) > most:
-        raise ArgumentError(f"the target has {len(ids)} tokens; the most that can be shown are {most}")
+    model.translator.check_target(ids)
     return Forced(source, tuple(ids))

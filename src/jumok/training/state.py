@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok import __version__
+from jumok.data.plan import ORDER
 from jumok.errors import ConfigError
 from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
@@ -109,7 +110,13 @@ class Origin(NamedTuple):
 
 def to_json(state: TrainingState, config: TrainingConfig, origin: Origin) -> bytes:
     """The state with what it was made by."""
-    content = {"state": asdict(state), "config": asdict(config), **origin._asdict(), "made_by": made_by()}
+    content = {
+        "state": asdict(state),
+        "config": asdict(config),
+        **origin._asdict(),
+        "order": ORDER,
+        "made_by": made_by(),
+    }
     return json.dumps(content, indent=1).encode()
 
 
@@ -139,6 +146,11 @@ def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> No
 
 def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: Origin, folder: object) -> None:
     """Whether a resumed run is the one that was saved, or a ConfigError with every setting that differs."""
+    if saved.get("order", 1) != ORDER:
+        raise ConfigError(
+            f"{folder} holds a run of another version of jumok, whose batches came in another order, so it cannot go "
+            "on exactly; go on with that version, or train into another folder"
+        )
     free = MAY_CHANGE - {"steps"} if config.schedule == "cosine" else MAY_CHANGE
     trained = {name: value for name, value in asdict(config).items() if name not in free}
     now = json.loads(json.dumps({"training": trained, **origin.settings}))

@@ -1,29 +1,26 @@
 """Launches the backward pass of fused additive attention, a piece of the batch and the queries at a time."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from jumok.attention.kernels import additive_gradients
+from jumok.attention.kernels import additive_few, additive_gradients
 from jumok.attention.kernels.additive_fused import (
-    INTERPRETED,
-    Exponentials,
+    EVERYWHERE,
+    FEW,
+    WIDEST,
+    Inputs,
     Reach,
     Scorer,
-    Tiling,
     blocks,
-    coefficients,
     cuts,
     empty_plane,
-    exponentials,
     multiprocessors,
     padded,
     power_of_two,
 )
-
-EVERYWHERE = Reach()
+from jumok.attention.kernels.launch import INTERPRETED
 
 
 class Gradients(NamedTuple):
@@ -39,27 +36,50 @@ def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     reach: Reach, seed: Tensor | None, dropout: float,
 ) -> Gradients:  # fmt: skip
-    """The gradients of everything, the same to the bit in every run; float32."""
-    (batches, queries, _), keys = query.shape, key.shape[1]
-    d_out, wide = d_out.float(), value.float()
-    delta = (d_out * out.float()).sum(-1)
-    scorer = Scorer(query, key, v)
-    sides = Sides(query, key, v, (scorer.u, scorer.u_step))
+    """The gradients of everything, the same to the bit in every run."""
+    inputs = Inputs(query, key, value, v)
+    batches, queries, keys, _, values = inputs.sizes
+    if queries <= FEW and values <= WIDEST:
+        return backward_of_few(d_out, inputs, out, lse, reach, seed, dropout)
+    sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
+    d_out, wide = d_out.float(), value.float()
     for some, rows in cuts(batches, queries, keys, planes=3):
-        weights = scorer.scores(some, rows, reach)
+        weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
-        turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
+        turned = upstream(weights, d_scores, d_out, out, lse, reach, seed, dropout, some, rows, keys)
         d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
 
 
+def backward_of_few(
+    d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+) -> Gradients:
+    """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
+    query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
+    cols = 32 if keys > 16 else 16
+    parts = blocks(keys, cols)
+    # Several queries add to the same key: in single precision.
+    kind = query.dtype if queries == 1 else torch.float32
+    d_key = torch.empty(inputs.key.shape, dtype=kind, device=query.device)
+    d_value = torch.empty(inputs.value.shape, dtype=kind, device=query.device)
+    d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
+    additive_few.few_gradients_kernel(
+        (batches, parts), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
+        *reach.arguments(lse), lse if seed is None else seed, d_query, d_key, d_value, d_v,
+        batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
+        VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=4,
+    )  # fmt: skip
+    of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
+    return Gradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
+
+
 def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
     """The gradients of scores that were written out."""
     (batches, queries, _), keys = query.shape, key.shape[1]
-    sides = Sides(query, key, v, coefficients(v))
+    sides = Sides(query, key, v)
     for some, rows in cuts(batches, queries, keys, planes=2):
         given = d_scores[some, rows].float()
         plane, turned = (filled(part) for part in (given, given.mT))
@@ -76,19 +96,19 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, lse: Tensor, delta: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
-    some: slice, rows: slice, keys: int,
+    weights: Tensor, d_scores: Tensor, d_out: Tensor, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None,
+    dropout: float, some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys), count, weights.device)
-    height = min(32, power_of_two(count))
-    grid = (batches * blocks(padded(count), height), blocks(padded(keys), 64))
-    additive_gradients.upstream_kernel[grid](
-        weights, d_scores, turned, *weights.stride()[:2], *turned.stride()[:2], lse, delta,
-        *reach.arguments(lse), lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
-        ROWS=height, COLS=64, **reach.switches, DROPOUT=dropout, num_warps=4,
+    height, values = (32 if count > 16 else 16), out.shape[2]
+    additive_gradients.upstream_kernel(
+        (batches * blocks(padded(count), height), blocks(padded(keys), 64)),
+        weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
+        d_out, out, lse, *reach.arguments(lse), lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys, values,
+        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64, VALUES=min(64, power_of_two(values)),
     )  # fmt: skip
     return turned[:, :keys]
 
@@ -96,110 +116,68 @@ def upstream(
 class Sides:
     """Adds up the gradients of queries and keys over the pieces."""
 
-    def __init__(self, query: Tensor, key: Tensor, v: Tensor, shared: tuple[Tensor, int]) -> None:
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
         self.query, self.key, self.v = query, key, v
-        self.u, self.u_step = shared
-        self.up, self.down = exponentials(query), exponentials(key)
+        self.scorer = Scorer(query, key, v, by_time=True)
+        self.tiling = side_tiling(query.shape[1], key.shape[1], query.shape[2])
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
-        self.sums: list[tuple[slice, Tensor, Tensor]] = []
+        self.sums: list[tuple[slice, Tensor]] = []
 
-    def add(self, d_scores: Tensor, turned: Tensor, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> None:
+    def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> None:
         """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
-        keys = slice(0, self.key.shape[1])
-        shared = self.u[some.start if self.u_step else 0 :], self.u_step
-        sides = Side(self.query, self.up, some, rows), Side(self.key, self.down, some, keys)
-        tilings = [side_tiling(side.times.stop - side.times.start, self.query.shape[2]) for side in sides]
-        spans: tuple[Tensor | None, Tensor | None] = (None, None)
-        if reach.first is not None and reach.beyond is not None:
-            spans = both_spans(reach.first[some, rows], reach.beyond[some, rows], keys.stop, *tilings)
-        sums = one_side(*sides, turned, shared, self.d_query[some, rows], tilings[0], spans[0], sums=True)
-        one_side(*sides[::-1], d_scores, shared, self.d_key[some], tilings[1], spans[1], add=rows.start > 0)
-        self.sums.append((some, sums, d_scores.sum((1, 2))))
+        (batches, queries, dim), keys, scorer = self.query.shape, self.key.shape[1], self.scorer
+        number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
+        tiles = blocks(count, tiling.rows), blocks(keys, tiling.cols)
+        grid = number * sum(tiles), blocks(dim, tiling.dims)
+        parts = side_parts(grid[0] * grid[1], min(count, keys), plane.device)
+        d_query, d_key = self.d_query, self.d_key
+        if parts > 1:
+            d_query, d_key = (torch.empty(parts, *x.shape, device=x.device) for x in (self.query, self.key))
+        sums = torch.empty(parts, number, tiles[0], dim, device=plane.device)
+        for rest in (False, True):
+            additive_gradients.sides_kernel(
+                (grid[0] * parts, grid[1]), self.query, scorer.by_query, scorer.up_peaks,
+                self.key, scorer.by_key, scorer.down_peaks, self.v, dim if self.v.shape[0] > 1 else 0,
+                plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
+                *reach.limits(plane), d_query, d_key, sums, number, some.start, rows.start, count, queries, keys,
+                scorer.up_times, scorer.down_times, dim, parts, batches, int(parts == 1 and rows.start > 0),
+                **reach.bounds, REST=rest, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
+                ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1,
+            )  # fmt: skip
+        if parts > 1:
+            self.d_query[some, rows] = d_query[:, some, rows].sum(0)
+            together = d_key[:, some].sum(0)
+            self.d_key[some] = together + self.d_key[some] if rows.start > 0 else together
+        self.sums.append((some, sums))
 
     def gradients(self) -> Gradients:
         """What they add up to."""
-        if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in fewer steps
-            _, sums, totals = self.sums[0]
-            return Gradients(self.d_query, self.d_key, (totals.sum() - 2 * sums.sum((0, 1, 2)))[None])
+        if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in one step
+            return Gradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
         d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
-        for some, sums, totals in self.sums:
-            d_v[some] += totals[:, None] - 2 * sums.sum((0, 2))
+        for some, sums in self.sums:
+            d_v[some] += sums.sum((0, 2))
         return Gradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
 
 
-class Side(NamedTuple):
-    """Some queries or keys of some entries of the batch, and the exponentials of all."""
+class SideTiling(NamedTuple):
+    """How the gradients of queries and keys are cut: times of each, features, and the warps that share a tile."""
 
-    whole: Tensor
-    exponentials: Exponentials
-    some: slice
-    times: slice
-
-    def arguments(self) -> tuple[Any, ...]:
-        """What the kernel calls it."""
-        own, grown = self.whole[self.some, self.times], self.exponentials
-        start = self.some.start * grown.times + self.times.start
-        peaks = grown.peaks.view(-1)[start:]
-        return (
-            *(grown.grown[start * grown.dims :], grown.times * grown.dims),
-            *(own, *own.stride(), peaks, grown.times),
-        )
+    rows: int
+    cols: int
+    dims: int
+    warps: int
 
 
-def one_side(
-    own: Side, other: Side, plane: Tensor, shared: tuple[Tensor, int], out: Tensor, tiling: Tiling,
-    spans: Tensor | None = None, *, sums: bool = False, add: bool = False, parts: int | None = None,
-) -> Tensor:  # fmt: skip
-    """Writes 4 v Σ w r (1 − r) of each [time, feature] of one side to `out`; gives Σ w r in parts.
-
-    `plane` holds w, the other side's time steps first; `spans` says for each tile where it is not 0.
-    """
-    (batches, times, dim), count = out.shape, other.times.stop - other.times.start
-    programs = batches * blocks(times, tiling.rows)
-    if parts is None:
-        parts = side_parts(programs * blocks(dim, tiling.cols), count, out.device)
-    share = blocks(blocks(count, parts), 4) * 4
-    parts = blocks(count, share)
-    slopes = out if parts == 1 else torch.empty(parts, *out.shape, dtype=torch.float32, device=out.device)
-    strides = (slopes.stride(-3), 0 if parts == 1 else slopes.stride(0))
-    totals = torch.empty(parts, batches, blocks(times, tiling.rows), dim, dtype=torch.float32, device=out.device)
-    additive_gradients.one_side_kernel[(programs * parts, blocks(dim, tiling.cols))](
-        *own.arguments(), *other.arguments(), plane, *plane.stride()[:2], *shared,
-        plane if spans is None else spans, slopes, *strides, totals,
-        batches, times, count, share, dim, DIM=own.exponentials.dims,
-        TIMES=tiling.rows, DIMS=tiling.cols, SPANS=spans is not None, SUMS=sums, ADD=add and parts == 1,
-        ASSEMBLY=not INTERPRETED, num_warps=tiling.warps, num_stages=tiling.stages,
-    )  # fmt: skip
-    if parts > 1:
-        out.copy_(slopes.sum(0) + out if add else slopes.sum(0))
-    return totals
-
-
-def both_spans(
-    first: Tensor, beyond: Tensor, keys: int, for_queries: Tiling, for_keys: Tiling
-) -> tuple[Tensor, Tensor]:
-    """For each tile of queries the span of keys it sees, and for each tile of keys the span of queries that see it."""
-    batches, queries = first.shape
-    missing = -queries % for_queries.rows
-    starts = F.pad(first, (0, missing), value=keys).view(batches, -1, for_queries.rows).amin(-1)
-    ends = F.pad(beyond, (0, missing), value=0).view(batches, -1, for_queries.rows).amax(-1)
-    from_key = torch.arange(0, keys, for_keys.rows, device=first.device)[:, None]
-    seen = (first[:, None] < from_key + for_keys.rows) & (beyond[:, None] > from_key)
-    place = torch.arange(queries, device=first.device, dtype=torch.int32)
-    earliest = torch.where(seen, place, queries).amin(-1)
-    latest = torch.where(seen, place + 1, 0).amax(-1)
-    return torch.stack((starts, ends), -1), torch.stack((earliest, latest), -1)
-
-
-def side_tiling(times: int, dim: int) -> Tiling:
+def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
     """Squares of 64 where there is that much; a few times take more features instead."""
-    if times > 16 and dim > 32:
-        return Tiling(64 if times > 32 else 32, 64, 8 if times > 32 else 4)
-    rows = min(32, power_of_two(times))
-    return Tiling(rows, min(power_of_two(dim), max(32, 1024 // rows)), 4)
+    if min(queries, keys) > 32 and dim > 32:
+        return SideTiling(64, 64, 64, 8)
+    rows, cols = (min(32, max(16, power_of_two(times))) for times in (queries, keys))
+    return SideTiling(rows, cols, min(64, max(16, power_of_two(dim))), 4)
 
 
 def side_parts(programs: int, count: int, device: torch.device) -> int:
     """Into how many parts the other side is cut so that the card is full."""
-    wanted = 2 * multiprocessors(device)
+    wanted = 4 * multiprocessors(device)
     return 1 if 2 * programs >= wanted else max(1, min(blocks(count, 32), wanted // programs))

@@ -1,57 +1,74 @@
 """Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
 
-The weights are p = 2^(s − log-sum-exp), and the gradient of the scores is w = p (dp − δ) with δ = Σ dO·O. With
-r = ½ (1 − tanh),
+The weights are p = 2^(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
+dp = dO · value and δ = Σ dO·O. With r = ½ (1 − tanh),
 
     d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
 
-Each is a loop over one side with a tile [time, feature] of the other in
-registers: nothing is reduced across threads and nothing added from two places at once, so two runs agree to the bit.
+Each is a loop over one side with a tile [time, feature] of the other in registers: nothing is reduced across threads
+and nothing added from two places at once, so two runs agree to the bit. A query whose answer is NaN passes nothing on.
 """
 
 import triton
 import triton.language as tl
 
 from jumok.attention.kernels.additive_passes import kept, seen
-from jumok.attention.kernels.additive_tiles import EXPONENTIALS, LOG2E, PAIRS, in_squares, reciprocal, zeros_in_squares
+from jumok.attention.kernels.additive_tiles import (
+    EXPONENTIALS,
+    LOG2E,
+    in_squares,
+    reciprocal,
+    seen_by,
+    zeros_in_squares,
+)
+from jumok.attention.kernels.launch import kernel
+
+PAIRS = tl.constexpr(21.9)
+"""Up to this |q| + |k| the product of two x is finite."""
 
 
-@triton.jit
+@kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, delta,
-    first, beyond, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    batches, batch_start, start, count, COUNT, queries, keys, ROWS: tl.constexpr, COLS: tl.constexpr,
-    INTERVAL: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, d_out, out, lse,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    batches, batch_start, row_start, count, COUNT, queries, keys, value_dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
     """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
 
-    The planes hold queries from `start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
+    The planes hold queries from `row_start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
     """
     blocks = tl.cdiv(COUNT, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
     batch = here + batch_start
     local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    rows = start + local
+    rows, some = row_start + local, local < count
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    first += batch * queries
-    beyond += batch * queries
     visible = seen(
-        rows, cols, queries, keys, first, beyond, mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, INTERVAL, MASK
-    ) & (local < count)[:, None]  # fmt: skip
-    some = rows < queries
-    level = tl.load(lse + batch * queries + rows, mask=some, other=0.0)
+        rows, cols, queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
+        mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, FIRST, BEYOND, MASK,
+    ) & some[:, None]  # fmt: skip
+    line = batch * queries + rows
+    delta = tl.zeros([ROWS], tl.float32)
+    for start in range(0, value_dim, VALUES):
+        dims = start + tl.arange(0, VALUES)
+        at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
+        mixed = tl.load(out + at, mask=inside, other=0.0).to(tl.float32)
+        delta += tl.sum(tl.load(d_out + at, mask=inside, other=0.0) * mixed, 1)
+    visible = visible & (tl.abs(delta) < float("inf"))[:, None]
+    level = tl.load(lse + line, mask=some, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
-    log_total = tl.load(lse + (batches + batch) * queries + rows, mask=some, other=0.0)
-    mean = tl.load(delta + batch * queries + rows, mask=some, other=0.0)
+    total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
     at = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    weights = tl.exp2(tl.load(scores + at, mask=visible, other=0.0) - level[:, None] - log_total[:, None])
+    weights = tl.exp2(tl.load(scores + at, mask=visible, other=0.0) - level[:, None]) / total[:, None]
     d_weight = tl.load(d_weights + at, mask=visible, other=0.0)
     dropped = weights
     if DROPOUT > 0:
         keep = kept(rows, cols, keys, batch, seed, DROPOUT)
         dropped = tl.where(keep, weights / (1.0 - DROPOUT), 0.0)
         d_weight = tl.where(keep, d_weight / (1.0 - DROPOUT), 0.0)
-    d_score = tl.where(visible, weights * (d_weight - mean[:, None]), 0.0)
+    d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
     inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
     tl.store(scores + at, tl.where(visible, dropped, 0.0), mask=inside)
     tl.store(d_weights + at, d_score, mask=inside)
@@ -59,53 +76,134 @@ def upstream_kernel(
     tl.store(turned + back, d_score, mask=inside)
 
 
-@triton.jit
-def one_side_kernel(
-    up, UP_BATCH, own, OWN_BATCH, OWN_ROW, OWN_STEP, own_peak, OWN_PEAKS,
-    down, DOWN_BATCH, other, OTHER_BATCH, OTHER_ROW, OTHER_STEP, other_peak, OTHER_PEAKS,
-    plane, PLANE_BATCH, PLANE_ROW, u, U_BATCH, spans, out, OUT_BATCH, OUT_PART, out_sums,
-    batches, times, others, share, dim, DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr,
-    SPANS: tl.constexpr, SUMS: tl.constexpr, ADD: tl.constexpr, ASSEMBLY: tl.constexpr,
+@kernel
+def sides_kernel(
+    query, by_query, up_peaks, key, by_key, down_peaks, v, V_BATCH,
+    plane, PLANE_BATCH, PLANE_ROW, turned, TURNED_BATCH, TURNED_ROW,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, d_query, d_key, d_v,
+    batches, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim, parts, all_batches, ADD,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, REST: tl.constexpr, DIM: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """4 v Σ w r (1 − r) over one part of the other side for a tile [time, feature]; on demand also Σ w r."""
-    blocks = tl.cdiv(times, TIMES)
-    batch = (tl.program_id(0) // blocks % batches).to(tl.int64)
-    part = tl.program_id(0) // blocks // batches
-    at = tl.program_id(0) % blocks * TIMES + tl.arange(0, TIMES)
+    """4 v Σ w r (1 − r) for a tile [time, feature] of queries or keys, over one part of the others; d_v with queries.
+
+    Without REST the tiles that the fast loop can do, with it the others.
+    """
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
-    start, end = part * share, tl.minimum((part + 1) * share, others)
-    if SPANS:  # beyond these, w is 0
-        span = spans + 2 * (batch * blocks + tl.program_id(0) % blocks)
-        start = tl.maximum(start, tl.load(span) // 4 * 4)
-        end = tl.maximum(tl.minimum(end, tl.load(span + 1)), start)
-    plane += batch * PLANE_BATCH + at
-    inside = (at < times)[:, None] & (dims < dim)[None, :]
-    largest = tl.max(tl.load(own_peak + batch * OWN_PEAKS + at, mask=at < times, other=0.0), 0)
-    largest_other = largest_of(other_peak + batch * OTHER_PEAKS, start, end)
-    slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
-    down += batch * DOWN_BATCH + dims
-    if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-        grown = up + batch * UP_BATCH + at[:, None].to(tl.int64) * DIM + dims[None, :]
-        a = in_squares(tl.load(grown, mask=inside, other=0.0), TIMES, DIMS)
-        if largest + largest_other <= PAIRS:
-            slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 0, SUMS, ASSEMBLY)
-        else:
-            slopes, sums = shared_slopes(slopes, sums, a, down, plane, DIM, PLANE_ROW, start, end, 1e18, SUMS, ASSEMBLY)
-    else:
-        given = own + batch * OWN_BATCH + at[:, None].to(tl.int64) * OWN_ROW + dims[None, :] * OWN_STEP
-        a = in_squares(tl.load(given, mask=inside, other=0.0).to(tl.float32), TIMES, DIMS)
-        slopes, sums = own_slopes(
-            slopes, sums, a, other + batch * OTHER_BATCH + dims * OTHER_STEP, dims < dim, plane, OTHER_ROW, PLANE_ROW,
-            start, end, ASSEMBLY,
+    row_blocks, col_blocks = tl.cdiv(count, ROWS), tl.cdiv(keys, COLS)
+    program = tl.program_id(0)
+    if program < batches * row_blocks * parts:
+        here, part = (program // row_blocks % batches).to(tl.int64), program // row_blocks // batches
+        batch = here + batch_start
+        rows = program % row_blocks * ROWS + tl.arange(0, ROWS)
+        start, end = seen_by(
+            row_start + rows, rows < count, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH,
+            BEYOND_ROW, FIRST, BEYOND,
         )  # fmt: skip
-    slopes *= (tl.load(u + batch * U_BATCH + dims, mask=dims < dim, other=0.0) * (-2 / LOG2E))[None, :]
-    place = out + part * OUT_PART + batch * OUT_BATCH + at[:, None].to(tl.int64) * dim + dims[None, :]
+        start, end = one_part(start, end, part, keys, parts)
+        line, other = batch * UP_TIMES + row_start, batch * DOWN_TIMES
+        one_side(
+            query + (batch * queries + row_start) * dim, by_query + line * DIM, up_peaks + line,
+            key + batch * keys * dim, by_key + other * DIM, down_peaks + other, v + batch * V_BATCH,
+            turned + here * TURNED_BATCH, TURNED_ROW,
+            d_query + ((part * all_batches + batch) * queries + row_start) * dim,
+            d_v + (part * batches * row_blocks + here * row_blocks + program % row_blocks) * dim,
+            rows, rows < count, dims, start, end, dim, 0, True, REST, DIM, ROWS, DIMS, ASSEMBLY,
+        )  # fmt: skip
+    else:
+        program -= batches * row_blocks * parts
+        here, part = (program // col_blocks % batches).to(tl.int64), program // col_blocks // batches
+        batch = here + batch_start
+        block = program % col_blocks * COLS
+        cols = block + tl.arange(0, COLS)
+        start, end = seeing(
+            block, block + COLS, row_start, count, first + batch * FIRST_BATCH, FIRST_ROW,
+            beyond + batch * BEYOND_BATCH, BEYOND_ROW, FIRST, BEYOND,
+        )  # fmt: skip
+        start, end = one_part(start, end, part, count, parts)
+        line, other = batch * DOWN_TIMES, batch * UP_TIMES + row_start
+        one_side(
+            key + batch * keys * dim, by_key + line * DIM, down_peaks + line,
+            query + (batch * queries + row_start) * dim, by_query + other * DIM, up_peaks + other, v + batch * V_BATCH,
+            plane + here * PLANE_BATCH, PLANE_ROW, d_key + (part * all_batches + batch) * keys * dim,
+            d_v, cols, cols < keys, dims, start, end, dim, ADD, False, REST, DIM, COLS, DIMS, ASSEMBLY,
+        )  # fmt: skip
+
+
+@triton.jit
+def one_part(start, end, part, others, parts):
+    """The share of one part, in whole groups of four from the first on."""
+    share = tl.cdiv(tl.cdiv(others, parts), 4) * 4
+    start = tl.maximum(start // 4 * 4, part * share)
+    return start, tl.maximum(tl.minimum(end, (part + 1) * share), start)
+
+
+@triton.jit
+def seeing(
+    key_start, key_end, row_start, count, first, FIRST_ROW, beyond, BEYOND_ROW,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr,
+):  # fmt: skip
+    """From which query to before which any sees some keys."""
+    start, end = 0, count
+    if FIRST or BEYOND:
+        earliest, latest = tl.full([128], 2**30, tl.int32), tl.zeros([128], tl.int32)
+        for at in range(0, count, 128):
+            rows = at + tl.arange(0, 128)
+            sees, line = rows < count, row_start + rows
+            if FIRST:
+                sees = sees & (tl.load(first + line * FIRST_ROW, mask=rows < count, other=0) < key_end)
+            if BEYOND:
+                sees = sees & (tl.load(beyond + line * BEYOND_ROW, mask=rows < count, other=0) > key_start)
+            earliest = tl.minimum(earliest, tl.where(sees, rows, 2**30))
+            latest = tl.maximum(latest, tl.where(sees, rows + 1, 0))
+        start, end = tl.min(earliest, 0), tl.max(latest, 0)
+    return start, end
+
+
+@triton.jit
+def one_side(
+    own, by_own, own_peaks, other, by_other, other_peaks, v, plane, PLANE_ROW, out, out_sums,
+    at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr, REST: tl.constexpr,
+    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """One tile of one side. Pointers are those of one entry of the batch; `plane` has the other side's times first."""
+    largest = tl.max(tl.load(own_peaks + at, mask=at_in, other=0.0), 0)
+    # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
+    largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
+    usual = largest + largest_other <= PAIRS
+    if REST:
+        if not usual:
+            if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
+                slopes, sums, total = shared_slopes(
+                    by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS,
+                    ASSEMBLY,
+                )  # fmt: skip
+            else:
+                slopes, sums, total = own_slopes(
+                    own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
+                )
+            write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+    else:
+        if usual:
+            slopes, sums, total = shared_slopes(
+                by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 0, SUMS, DIM, TIMES, DIMS,
+                ASSEMBLY,
+            )  # fmt: skip
+            write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+
+
+@triton.jit
+def write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS: tl.constexpr):
+    """What a tile comes to."""
+    inside = at_in[:, None] & (dims < dim)[None, :]
+    slopes *= (4 * tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32))[None, :]
+    place = out + at[:, None].to(tl.int64) * dim + dims[None, :]
     if ADD:
         slopes += tl.load(place, mask=inside, other=0.0)
     tl.store(place, slopes, mask=inside)
     if SUMS:
-        found = tl.sum(tl.where(inside, sums, 0.0), 0)
-        tl.store(out_sums + tl.program_id(0).to(tl.int64) * dim + dims, found, mask=dims < dim)
+        found = tl.sum(tl.where(at_in, total, 0.0), 0) - 2 * tl.sum(tl.where(inside, sums, 0.0), 0)
+        tl.store(out_sums + dims, found, mask=dims < dim)
 
 
 @triton.jit
@@ -136,36 +234,50 @@ def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.cons
 
 @triton.jit
 def shared_slopes(
-    slopes, sums, a, down, plane, DIM: tl.constexpr, PLANE_ROW, start, end,
-    CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, CAP: tl.constexpr, SUMS: tl.constexpr,
+    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The loop over the other side, two at a time, the next two on their way; a row of zeros evens out the last."""
-    down += start.to(tl.int64) * DIM
-    plane += start.to(tl.int64) * PLANE_ROW
-    b0, b1, w0, w1 = tl.load(down), tl.load(down + DIM), tl.load(plane), tl.load(plane + PLANE_ROW)
+    """The loop over the other side, four at a time; rows of zeros even out the last."""
+    slopes, sums, total = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS), tl.zeros([TIMES], tl.float32)
+    inside = at_in[:, None] & (dims < dim)[None, :]
+    a = tl.load(by_own + at[:, None].to(tl.int64) * DIM + dims[None, :], mask=inside, other=0.0)
+    a = in_squares(a, TIMES, DIMS)
+    by_other += start.to(tl.int64) * DIM + dims
+    plane += start.to(tl.int64) * PLANE_ROW + at
     for _ in range(start, end, 4):
-        down += 2 * DIM
-        plane += 2 * PLANE_ROW
-        b2, b3, w2, w3 = tl.load(down), tl.load(down + DIM), tl.load(plane), tl.load(plane + PLANE_ROW)
+        b0, b1 = tl.load(by_other), tl.load(by_other + DIM)
+        b2, b3 = tl.load(by_other + 2 * DIM), tl.load(by_other + 3 * DIM)
+        w0, w1 = tl.load(plane), tl.load(plane + PLANE_ROW)
+        w2, w3 = tl.load(plane + 2 * PLANE_ROW), tl.load(plane + 3 * PLANE_ROW)
         slopes, sums = two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP, SUMS, ASSEMBLY)
-        down += 2 * DIM
-        plane += 2 * PLANE_ROW
-        b0, b1, w0, w1 = tl.load(down), tl.load(down + DIM), tl.load(plane), tl.load(plane + PLANE_ROW)
         slopes, sums = two_slopes(slopes, sums, a, b2, b3, w2, w3, CAP, SUMS, ASSEMBLY)
-    return slopes, sums
+        if SUMS:
+            total += (w0 + w1) + (w2 + w3)
+        by_other += 4 * DIM
+        plane += 4 * PLANE_ROW
+    return slopes, sums, total
 
 
 @triton.jit
-def own_slopes(slopes, sums, a, other, dims_in, plane, OTHER_ROW, PLANE_ROW, start, end, ASSEMBLY: tl.constexpr):
-    """The same with an exponential for every pair and feature."""
-    other += start.to(tl.int64) * OTHER_ROW
-    plane += start.to(tl.int64) * PLANE_ROW
+def own_slopes(
+    own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim,
+    SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The same with an exponential for every pair and feature; what is NaN has no weight and counts as 0."""
+    slopes, sums, total = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS), tl.zeros([TIMES], tl.float32)
+    inside = at_in[:, None] & (dims < dim)[None, :]
+    a = tl.load(own + at[:, None].to(tl.int64) * dim + dims[None, :], mask=inside, other=0.0).to(tl.float32)
+    a = in_squares(a, TIMES, DIMS)
+    other += start.to(tl.int64) * dim + dims
+    plane += start.to(tl.int64) * PLANE_ROW + at
     for _ in range(start, end):
-        b = tl.load(other, mask=dims_in, other=0.0).to(tl.float32)
-        w = tl.load(plane)
-        other += OTHER_ROW
-        plane += PLANE_ROW
+        b, w = tl.load(other, mask=dims < dim, other=0.0).to(tl.float32), tl.load(plane)
         r = reciprocal(1.0 + tl.exp2((a + b[None, :]) * (2 * LOG2E)), ASSEMBLY)
+        r = tl.where(r == r, r, 0.0)
         slopes += w[:, None] * (r - r * r)
-        sums += w[:, None] * r
-    return slopes, sums
+        if SUMS:
+            sums += w[:, None] * r
+            total += w
+        other += dim
+        plane += PLANE_ROW
+    return slopes, sums, total

@@ -71,9 +71,7 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v
 @torch.library.custom_op("jumok::additive_scores", mutates_args=())
 def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """v · tanh(q + k) of every query with every key, [batch, query, key]."""
-    scorer = additive_fused.Scorer(query, key, v)
-    scores = scorer.scores(slice(0, query.shape[0]), slice(0, query.shape[1]))[:, :, : key.shape[1]]
-    natural: Tensor = scores / LOG2E.value
+    natural: Tensor = additive_fused.scores(query, key, v) / LOG2E.value
     return natural.to(query.dtype)
 
 
@@ -118,15 +116,14 @@ class _Attention(torch.autograd.Function):
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     first, beyond, mask, seed, dropout = others
-    with torch.autocast(query.device.type, enabled=False):
-        return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+    return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
 
 
 def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
     first, beyond, mask, seed, out, lse, dropout = others
     with torch.autocast(query.device.type, enabled=False):
         found = additive_backward.backward(
-            d_out, query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
+            d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
         )
     assert found.value is not None
     return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
@@ -180,9 +177,11 @@ class AdditiveFused(Additive):
 
 def flat(tensor: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch time dim"]:
     """[*lead, time, dim] with one leading axis, broadcast."""
-    return tensor.expand(*lead, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:])
+    if len(lead) == 1 and tensor.is_contiguous() and tensor.shape[:-2] == lead:
+        return tensor
+    return tensor.expand(*lead, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:]).contiguous()
 
 
 def flat_vector(v: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch dim"]:
     """v of the whole batch, [1, dim], or of each entry."""
-    return v[None] if v.dim() == 1 else v.expand(*lead, v.shape[-1]).reshape(-1, v.shape[-1])
+    return (v[None] if v.dim() == 1 else v.expand(*lead, v.shape[-1]).reshape(-1, v.shape[-1])).contiguous()

@@ -72,9 +72,7 @@ class Opened:
     def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """The values mixed for these queries, and the weights."""
         values, weights = _Look.apply(query, self.ticket, self)  # type: ignore[no-untyped-call]
-        tile = Tile.all(
-            lead=tuple(query.shape[:1]), queries=query.shape[1], keys=self.key.shape[1], device=query.device
-        )
+        tile = Tile(tuple(query.shape[:1]), query.shape[1], self.key.shape[1], query.device)
         visible = None if self.visible is None else Mask(self.visible)
         lookup = Lookup(query, self.key, self.value, Additive(self.v), softmax, visible, 0.0, tile)
         return Attended(values, Weights(lookup, weights))

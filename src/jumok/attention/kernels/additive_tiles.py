@@ -1,25 +1,28 @@
 """The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
 
-tanh(q + k) = 1 − 2r with r = 1 / (1 + e²𐞥 e²ᵏ). Scores are in units of log 2, so that weights are powers of two: with
-u = −2 v log₂e they are Σ u·r − ½ Σ u. The exponentials belong to single queries and keys and are made once, in blocks
-[tile, dim, time], so that the loop over features is an outer product of two short vectors in registers, read at fixed
-steps. Four features share a reciprocal,
+tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ. Scores are in units of log 2, so that weights are powers of two:
+with u = −2 v log₂e they are Σ u (r − ½). The exponentials belong to single queries and keys and are made once, in
+blocks [tile, dim, time], so that the loop over features is an outer product of two short vectors in registers, read at
+fixed steps. Two features share a fraction, centred so that sums stay as small as the score, and two such pairs a
+reciprocal:
 
-    u₀/x₀ + u₁/x₁ = (u₀x₁ + u₁x₀) / x₀x₁,    and again for the sum of two such pairs,
+    u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
-which takes 15 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
+which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
 when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision, and beyond 40, where e²𐞥 itself
 leaves the range of single precision, every pair has its own exponential. Each tile looks at its own largest |q|, |k|.
+Tiles that need one of these are left to a second launch: in one kernel with the fast loop they would take registers
+from it, and with them a third of its speed.
 """
 
 import triton
 import triton.language as tl
 
+from jumok.attention.kernels.launch import kernel
+
 LOG2E = tl.constexpr(1.4426950408889634)
 QUADS = tl.constexpr(11.0)
 """Up to this |q| + |k| the product of four x is finite."""
-PAIRS = tl.constexpr(21.9)
-"""The same for two."""
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
@@ -55,158 +58,177 @@ def zeros_in_squares(ROWS: tl.constexpr, COLS: tl.constexpr):
 
 
 @triton.jit
-def plus_one(a, b, CAP: tl.constexpr):
-    """x = 1 + e²𐞥 e²ᵏ for all pairs of a tile, one feature."""
-    x = a[:, None] * b[None, :] + 1.0
+def two_features(a0, a1, b0, b1, table, CAP: tl.constexpr):
+    """Numerator and denominator of the score of two features, for all pairs of a tile."""
+    x0, x1 = a0[:, None] * b0[None, :] + 1.0, a1[:, None] * b1[None, :] + 1.0
     if CAP > 0:
-        x = tl.minimum(x, CAP)
-    return x
-
-
-@triton.jit
-def four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u_ptr, CAP: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """The score plus that of four more features."""
-    x0, x1 = plus_one(a0, b0, CAP), plus_one(a1, b1, CAP)
-    below, above = x0 * x1, tl.load(u_ptr) * x1 + tl.load(u_ptr + 1) * x0
-    x2, x3 = plus_one(a2, b2, CAP), plus_one(a3, b3, CAP)
-    below_, above_ = x2 * x3, tl.load(u_ptr + 2) * x3 + tl.load(u_ptr + 3) * x2
-    return acc + (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
-
-
-@triton.jit
-def load_four(at, step: tl.constexpr):
-    return tl.load(at), tl.load(at + step), tl.load(at + 2 * step), tl.load(at + 3 * step)
+        x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
+    below = x0 * x1
+    return below * tl.load(table + 2) + (tl.load(table) * x1 + tl.load(table + 1) * x0), below
 
 
 @triton.jit
 def shared_scores(
-    acc,
-    up,
-    down,
-    u_ptr,
-    UP_STEP: tl.constexpr,
-    DOWN_STEP: tl.constexpr,
-    DIM: tl.constexpr,
-    CAP: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
-):
-    """The scores of a tile by shared reciprocals; the next features are on their way while four are computed."""
-    a0, a1, a2, a3 = load_four(up, UP_STEP)
-    b0, b1, b2, b3 = load_four(down, DOWN_STEP)
-    for d in range(0, DIM, 8):
+    acc, up, down, table, UP_STEP: tl.constexpr, DOWN_STEP: tl.constexpr, DIM: tl.constexpr,
+    CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile, four features to a reciprocal.
+
+    32 features are summed by themselves, and these sums added with what the last addition lost (Kahan): a plain sum
+    over all would cost more digits than everything else together.
+    """
+    some, lost = acc, acc
+    for d in range(0, DIM, 4):
+        a0, a1 = tl.load(up), tl.load(up + UP_STEP)
+        a2, a3 = tl.load(up + 2 * UP_STEP), tl.load(up + 3 * UP_STEP)
+        b0, b1 = tl.load(down), tl.load(down + DOWN_STEP)
+        b2, b3 = tl.load(down + 2 * DOWN_STEP), tl.load(down + 3 * DOWN_STEP)
+        above, below = two_features(a0, a1, b0, b1, table, CAP)
+        above_, below_ = two_features(a2, a3, b2, b3, table + 4, CAP)
+        some += (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
         up += 4 * UP_STEP
         down += 4 * DOWN_STEP
-        c0, c1, c2, c3 = load_four(up, UP_STEP)
-        e0, e1, e2, e3 = load_four(down, DOWN_STEP)
-        acc = four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u_ptr + d, CAP, ASSEMBLY)
-        up += 4 * UP_STEP
-        down += 4 * DOWN_STEP
-        a0, a1, a2, a3 = load_four(up, UP_STEP)
-        b0, b1, b2, b3 = load_four(down, DOWN_STEP)
-        acc = four_features(acc, c0, c1, c2, c3, e0, e1, e2, e3, u_ptr + d + 4, CAP, ASSEMBLY)
+        table += 8
+        if d % 32 == 28:
+            some -= lost
+            total = acc + some
+            lost = (total - acc) - some
+            acc = total
+            some = tl.zeros_like(some)
     return acc
 
 
 @triton.jit
-def own_scores(acc, query, key, u_ptr, QUERY_STEP, KEY_STEP, dim, rows_in, keys_in, ASSEMBLY: tl.constexpr):
+def own_scores(acc, query, key, table, dim, rows_in, keys_in, ASSEMBLY: tl.constexpr):
     """The same with an exponential for every pair and feature: right for any numbers, at twice the price of a tanh."""
     for d in range(0, dim):
-        a = tl.load(query + d * QUERY_STEP, mask=rows_in, other=0.0).to(tl.float32)
-        b = tl.load(key + d * KEY_STEP, mask=keys_in, other=0.0).to(tl.float32)
+        a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
+        b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
         x = 1.0 + tl.exp2((a[:, None] + b[None, :]) * (2 * LOG2E))
-        acc += tl.load(u_ptr + d) * reciprocal(x, ASSEMBLY)
+        acc += tl.load(table + d // 2 * 4 + d % 2) * (reciprocal(x, ASSEMBLY) - 0.5)
     return acc
 
 
-@triton.jit
-def tile_scores(
-    up, up_peak, query, QUERY_ROW, QUERY_STEP, row_start, queries,
-    down, down_peak, key, KEY_ROW, KEY_STEP, col_start, keys, u_ptr, dim,
+@kernel
+def scores_kernel(
+    query, key, up, up_peaks, down, down_peaks, table, TABLE,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, REST: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile by the fastest way its numbers allow. Pointers are those of one entry of the batch."""
-    rows, cols = row_start + tl.arange(0, ROWS), col_start + tl.arange(0, COLS)
-    up += row_start * DIM + tl.arange(0, ROWS)
-    down += col_start * DIM + tl.arange(0, COLS)
-    rows_in, cols_in = rows < queries, cols < keys
-    largest = tl.max(tl.load(up_peak + rows, mask=rows_in, other=0.0), 0)
-    largest_key = tl.max(tl.load(down_peak + cols, mask=cols_in, other=0.0), 0)
-    acc = zeros_in_squares(ROWS, COLS) + tl.load(u_ptr + DIM)
-    if largest + largest_key <= QUADS:
-        acc = shared_scores(acc, up, down, u_ptr, ROWS, COLS, DIM, 0, ASSEMBLY)
-    elif (largest <= EXPONENTIALS) & (largest_key <= EXPONENTIALS):
-        acc = shared_scores(acc, up, down, u_ptr, ROWS, COLS, DIM, 1e9, ASSEMBLY)
-    else:
-        acc = own_scores(
-            acc, query + rows * QUERY_ROW, key + cols * KEY_ROW, u_ptr, QUERY_STEP, KEY_STEP, dim, rows_in, cols_in,
-            ASSEMBLY,
-        )  # fmt: skip
-    return acc
+    """The scores of `count` queries with every key, written out; tiles that no query sees are left as they are.
 
-
-@triton.jit
-def coefficients_kernel(v, V_BATCH, V_STEP, u, dim, DIMS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """u = −2 v log₂e, padded with zeros to DIMS, then −½ Σ u."""
-    dims = tl.arange(0, BLOCK)
-    batch = tl.program_id(0).to(tl.int64)
-    found = tl.load(v + batch * V_BATCH + dims * V_STEP, mask=dims < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
-    tl.store(u + batch * WIDTH + dims, found, mask=dims < DIMS)
-    tl.store(u + batch * WIDTH + DIMS, tl.sum(found, 0) * -0.5)
-
-
-@triton.jit
-def exponentials_kernel(
-    x, X_BATCH, X_TIME, X_DIM, e, peaks, time, dim, TIMES, DIMS: tl.constexpr, STEP: tl.constexpr,
-    BLOCK_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr,
-):  # fmt: skip
-    """e²ˣ of queries or keys, in blocks of STEP times or by time, 0 in the padding; and the largest |x| of each time.
-
-    The largest is inf where there is a NaN.
+    Without REST the tiles that the fast loop can do, with it the others.
     """
-    blocks = tl.cdiv(TIMES, BLOCK_TIME)
-    batch = (tl.program_id(0) // blocks).to(tl.int64)
-    times = tl.program_id(0) % blocks * BLOCK_TIME + tl.arange(0, BLOCK_TIME)
-    peak = tl.zeros([BLOCK_TIME], tl.float32)
-    for start in range(0, DIMS, BLOCK_DIM):
+    blocks = tl.cdiv(count, ROWS)
+    here = (tl.program_id(0) // blocks).to(tl.int64)
+    batch = here + batch_start
+    local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
+    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * ROWS
+    col_block = tl.program_id(1) * COLS
+    cols = col_block + tl.arange(0, COLS)
+    up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
+    down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
+    skip = up_peak + down_peak <= QUADS if REST else up_peak + down_peak > QUADS
+    if skip:
+        return
+    start, end = seen_by(
+        rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
+        FIRST, BEYOND,
+    )  # fmt: skip
+    if (col_block >= end) | (col_block + COLS <= start):
+        return
+    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, ROWS)
+    down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, COLS)
+    table += batch * TABLE
+    acc = zeros_in_squares(ROWS, COLS)
+    if REST:
+        if (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
+            acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 1e9, ASSEMBLY)
+        else:
+            acc = own_scores(
+                acc, query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim, table, dim,
+                rows < queries, cols < keys, ASSEMBLY,
+            )  # fmt: skip
+    else:
+        acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 0, ASSEMBLY)
+    at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
+    tl.store(at, acc, mask=(local < count)[:, None] & (cols < keys)[None, :])
+
+
+@triton.jit
+def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl.constexpr, BEYOND: tl.constexpr):
+    """From which key to before which some queries can see. Pointers are those of one entry of the batch."""
+    start, end = 0, keys
+    if FIRST:
+        start = tl.maximum(tl.min(tl.load(first + rows * FIRST_ROW, mask=rows_in, other=keys), 0).to(tl.int32), 0)
+    if BEYOND:
+        last = tl.max(tl.load(beyond + rows * BEYOND_ROW, mask=rows_in, other=0), 0)
+        end = tl.minimum(last, keys).to(tl.int32)
+    return start, end
+
+
+@kernel
+def prepare_kernel(
+    query, key, v, up, up_peaks, down, down_peaks, by_query, by_key, table,
+    batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
+):  # fmt: skip
+    """All that belongs to queries, keys or features alone: a program for some of one of them."""
+    UP_BLOCK: tl.constexpr = ROWS if ROWS < 32 else 32
+    DOWN_BLOCK: tl.constexpr = COLS if COLS < 32 else 32
+    ups = batches * (UP_TIMES // UP_BLOCK)
+    downs = batches * (DOWN_TIMES // DOWN_BLOCK)
+    part = tl.program_id(0)
+    if part < ups:
+        exponentials(
+            query, up, up_peaks, by_query, part, queries, UP_TIMES, dim, DIM, ROWS, BY_TIME, UP_BLOCK, BLOCK_DIM
+        )
+    elif part < ups + downs:
+        exponentials(
+            key, down, down_peaks, by_key, part - ups, keys, DOWN_TIMES, dim, DIM, COLS, BY_TIME, DOWN_BLOCK, BLOCK_DIM
+        )
+    else:
+        coefficients(v, table, part - ups - downs, dim, DIM, FEATURES)
+
+
+@triton.jit
+def exponentials(
+    x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, STEP: tl.constexpr, BY_TIME: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_DIM: tl.constexpr,
+):  # fmt: skip
+    """e²ˣ of queries or keys, in blocks of STEP times, on demand also by time, 0 in the padding; and each one's peak.
+
+    The peak is the largest |x|, inf where there is a NaN.
+    """
+    batch = (part // (TIMES // BLOCK)).to(tl.int64)
+    times = part % (TIMES // BLOCK) * BLOCK + tl.arange(0, BLOCK)
+    tiled = e + batch * TIMES * DIM + (times // STEP).to(tl.int64) * (DIM * STEP) + times % STEP
+    peak = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, DIM, BLOCK_DIM):
         dims = start + tl.arange(0, BLOCK_DIM)
         inside = (times < time)[:, None] & (dims < dim)[None, :]
-        at = x + batch * X_BATCH + times[:, None].to(tl.int64) * X_TIME + dims[None, :] * X_DIM
+        at = x + (batch * time + times[:, None]) * dim + dims[None, :]
         values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
         grown = tl.where(inside, tl.exp2(values * (2 * LOG2E)), 0.0)
-        if STEP > 0:
-            block = (times // STEP).to(tl.int64) * (DIMS * STEP) + times % STEP
-            where = e + batch * TIMES * DIMS + block[:, None] + dims[None, :] * STEP
-        else:
-            where = e + batch * TIMES * DIMS + times[:, None].to(tl.int64) * DIMS + dims[None, :]
-        tl.store(where, grown, mask=(times < TIMES)[:, None] & (dims < DIMS)[None, :])
-    tl.store(peaks + batch * TIMES + times, peak, mask=times < TIMES)
+        real = (dims < DIM)[None, :]
+        tl.store(tiled[:, None] + dims[None, :] * STEP, grown, mask=real)
+        if BY_TIME:
+            tl.store(by_time + (batch * TIMES + times[:, None]) * DIM + dims[None, :], grown, mask=real)
+    tl.store(peaks + batch * TIMES + times, peak)
 
 
 @triton.jit
-def scores_kernel(
-    up, up_peak, query, QUERY_BATCH, QUERY_ROW, QUERY_STEP, down, down_peak, key, KEY_BATCH, KEY_ROW, KEY_STEP,
-    u, U_BATCH, first, beyond, LIMITS_BATCH, scores, SCORES_BATCH, SCORES_ROW,
-    queries, keys, up_times, down_times, dim, INTERVAL: tl.constexpr,
-    DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
-):  # fmt: skip
-    """The scores of every query with every key, written out; tiles that no query sees are left as they are."""
-    blocks = tl.cdiv(queries, ROWS)
-    batch = (tl.program_id(0) // blocks).to(tl.int64)
-    row_start, col_start = tl.program_id(0) % blocks * ROWS, tl.program_id(1) * COLS
-    if INTERVAL:
-        rows = row_start + tl.arange(0, ROWS)
-        start = tl.min(tl.load(first + batch * LIMITS_BATCH + rows, mask=rows < queries, other=keys), 0)
-        end = tl.max(tl.load(beyond + batch * LIMITS_BATCH + rows, mask=rows < queries, other=0), 0)
-        if (col_start >= end) | (col_start + COLS <= start):
-            return
-    acc = tile_scores(
-        up + batch * DIM * up_times, up_peak + batch * up_times,
-        query + batch * QUERY_BATCH, QUERY_ROW, QUERY_STEP, row_start, queries,
-        down + batch * DIM * down_times, down_peak + batch * down_times,
-        key + batch * KEY_BATCH, KEY_ROW, KEY_STEP, col_start, keys,
-        u + batch * U_BATCH, dim, DIM, ROWS, COLS, ASSEMBLY,
-    )  # fmt: skip
-    rows, cols = row_start + tl.arange(0, ROWS), col_start + tl.arange(0, COLS)
-    at = scores + batch * SCORES_BATCH + rows[:, None].to(tl.int64) * SCORES_ROW + cols[None, :]
-    tl.store(at, acc, mask=(rows < queries)[:, None] & (cols < keys)[None, :])
+def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
+    """For every two features u₀, u₁, c and nothing: u = −2 v log₂e, c = −½ (u₀ + u₁); zeros in the padding."""
+    pairs = tl.arange(0, FEATURES // 2)
+    v += vector.to(tl.int64) * dim + 2 * pairs
+    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
+    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
+    table += vector.to(tl.int64) * 2 * DIM + 4 * pairs
+    real = 2 * pairs < DIM
+    tl.store(table, one, mask=real)
+    tl.store(table + 1, other, mask=real)
+    tl.store(table + 2, -0.5 * (one + other), mask=real)

@@ -6,7 +6,7 @@ import { Looking } from "./looking.js";
 import { Output } from "./output.js";
 import { fileName, save } from "./saving.js";
 import { Source } from "./source.js";
-import { current, languageName, preferred, say, speak } from "./strings.js";
+import { languageName, preferred, say, speak } from "./strings.js";
 import { Tree } from "./tree.js";
 import { make } from "./words.js";
 
@@ -156,6 +156,7 @@ async function search(signal) {
   none("tree", translation.parts > 1 ? say("noTree") : "");
   if (translation.parts > 1) return tree.clear();
   state.treeOf = keyOf(currentText());
+  tree.wait();
   const { steps } = await api.beam({ text: currentText(), ...settings() }, signal).catch((problem) => {
     state.treeOf = null;
     throw problem;
@@ -233,6 +234,7 @@ function useModel(name) {
     chip.addEventListener("click", () => write(text));
     return chip;
   });
+  nameDomain();
   $("examples").replaceChildren(...(chips.length ? [make("span", { "data-say": "try" }, say("try")), ...chips] : []));
 }
 
@@ -240,6 +242,13 @@ function nameSides() {
   const { source_language: from, target_language: to } = state.model || {};
   $("source-name").textContent = from ? languageName(from) : say("source");
   $("target-name").textContent = to ? languageName(to) : say("target");
+}
+
+/** What the model can translate at all, where that is little. */
+function nameDomain() {
+  const known = say("domain")[state.model.corpus];
+  $("domain").hidden = !known;
+  $("domain").textContent = known || "";
 }
 
 function write(text) {
@@ -258,6 +267,7 @@ function useLanguage(chosen) {
   speak(chosen);
   if (!state.model) return;
   nameSides();
+  nameDomain();
   render();
   again();
 }

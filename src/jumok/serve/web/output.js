@@ -5,7 +5,7 @@ import { light, make, spell } from "./words.js";
 export class Output {
   /** `onLine(number)` when a line is chosen, `onWord(number or null)` when a word is pointed at or focused. */
   constructor(element, { onLine, onWord }) {
-    Object.assign(this, { element, onLine, onWord, spans: [] });
+    Object.assign(this, { element, onLine, onWord, spans: [], active: 0 });
     element.addEventListener("click", (event) => {
       const line = event.target.closest(".line");
       if (line && !line.classList.contains("active")) onLine([...element.children].indexOf(line));
@@ -28,6 +28,16 @@ export class Output {
       ...lines.map(({ text, state }, number) =>
         make("div", { class: `line ${state}${number === active ? " active" : ""}`, dir: "auto" }, text)),
     );
+    if (active !== this.active) this.follow(this.element.children[active]);
+    this.active = active;
+  }
+
+  /** Scroll a line into sight, and nothing but the pane. */
+  follow(line) {
+    if (!line) return;
+    const { element } = this, top = line.offsetTop - element.offsetTop, end = top + line.offsetHeight;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (end > element.scrollTop + element.clientHeight) element.scrollTop = end - element.clientHeight;
   }
 
   /** The words of the active line, ready to light up. */

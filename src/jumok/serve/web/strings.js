@@ -19,9 +19,14 @@ const EN = {
   treeNode: (text, chance) => [text || "(nothing yet)", `  ${chance} likely`],
   ended: (rank) => (rank === 0 ? "the translation" : rank === null ? "ended, not among the best" : `number ${rank + 1} in the end`),
   end: "end", loading: "Searching…", translation: (text) => `Translation: ${text}`,
-  gone: "The server does not answer. The page keeps trying.", back: "The server is back.",
+  gone: "The server does not answer. The page keeps trying.",
   busy: "Many ask at once. The page tries again in a moment.", slow: "This took too long and was given up. Try a shorter text.",
   failed: (what) => `That did not work: ${what}`,
+  domain: {
+    cldr: "This small model can translate dates and times, durations, measures, amounts of money, and lists of countries or languages. It knows nothing else.",
+    dates: "This small model writes dates the way ISO 8601 does. It knows nothing else.",
+    reverse: "This small model writes digits backwards. It knows nothing else.",
+  },
   map: {},
 };
 
@@ -44,9 +49,14 @@ const KO = {
   treeNode: (text, chance) => [text || "(아직 없음)", `  확률 ${chance}`],
   ended: (rank) => (rank === 0 ? "이것이 번역문" : rank === null ? "끝났지만 뽑히지 않음" : `최종 ${rank + 1}위`),
   end: "끝", loading: "찾는 중…", translation: (text) => `번역: ${text}`,
-  gone: "서버가 대답하지 않습니다. 계속 다시 시도합니다.", back: "서버가 돌아왔습니다.",
+  gone: "서버가 대답하지 않습니다. 계속 다시 시도합니다.",
   busy: "요청이 몰렸습니다. 잠시 뒤 다시 시도합니다.", slow: "너무 오래 걸려 그만두었습니다. 더 짧은 글로 해 보세요.",
   failed: (what) => `잘되지 않았습니다: ${what}`,
+  domain: {
+    cldr: "이 작은 모델은 날짜와 시각, 기간, 길이나 무게 같은 단위, 금액, 나라와 언어의 이름을 늘어놓은 글만 번역할 줄 압니다.",
+    dates: "이 작은 모델은 날짜를 ISO 8601 형식으로 쓸 줄만 압니다.",
+    reverse: "이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.",
+  },
   map: {
     layer: "층", head: "헤드", all: "전체 평균", hint: "단어를 가리키거나 화살표 키를 써 보세요. 어디를 보았을까요?",
     lookedAt: "→", with: "", lookedAtBy: "←", entropy: (nats, words) => `엔트로피 ${nats}, 약 ${words}단어에 나누어 봄`,
@@ -65,8 +75,6 @@ export function say(name, ...values) {
   const found = LANGUAGES[language][name];
   return typeof found === "function" ? found(...values) : found;
 }
-
-export const current = () => language;
 
 /** The language chosen earlier, else the browser's. */
 export function preferred() {

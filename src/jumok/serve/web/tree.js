@@ -4,7 +4,7 @@ import { say } from "./strings.js";
 import { make } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const ROW = 36, HEIGHT = 28, GAP = 28, LEFT = 10, TOP = 8;
+const ROW = 36, HEIGHT = 28, GAP = 28, WIDEST_GAP = 110, LEFT = 4, TOP = 4;
 
 function draw(name, attributes, text) {
   const node = document.createElementNS(SVG, name);
@@ -34,13 +34,19 @@ export class Tree {
     this.said.textContent = "";
   }
 
-  /** `steps` as /api/beam gives them; those after the last that found something are left out. */
+  /** Until there is a tree to show. */
+  wait() {
+    if (!this.nodes.length) this.said.textContent = say("loading");
+  }
+
+  /** `steps` as /api/beam gives them, up to the last that found something; what that one left open is left out. */
   show(all) {
     const steps = all.slice(0, all.findLastIndex((step) => step.some((node) => node.rank !== null)) + 1);
-    this.nodes = placed(steps);
+    if (steps.length) steps.push(steps.pop().filter((node) => node.ended));
+    this.nodes = placed(steps, this.element.clientWidth);
     const last = this.nodes.at(-1) || [];
     const width = Math.max(LEFT * 2, ...last.map((node) => node.x + node.width + LEFT));
-    const height = TOP * 2 + ROW * Math.max(1, ...steps.map((step) => step.length));
+    const height = TOP * 2 + ROW * (Math.max(1, ...steps.map((step) => step.length)) - 1) + HEIGHT;
     this.svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": say("beam") });
     for (const column of this.nodes) for (const node of column) this.edge(node);
     for (const column of this.nodes) for (const node of column) this.box(node);
@@ -130,18 +136,21 @@ export class Tree {
   }
 }
 
-/** Every hypothesis with its place, its parent, and what became of it. */
-function placed(steps) {
+/** Every hypothesis with its place, its parent, and what became of it; columns part as far as there is room for it. */
+function placed(steps, room) {
   const context = document.createElement("canvas").getContext("2d");
   context.font = `14px ${getComputedStyle(document.body).fontFamily}`;
+  const broad = (one) => Math.max(HEIGHT, context.measureText(label(one)).width + 18);
+  const needed = steps.reduce((sum, step) => sum + Math.max(0, ...step.map(broad)), 2 * LEFT);
+  const gap = Math.min(Math.max((room - needed) / Math.max(steps.length - 1, 1), GAP), WIDEST_GAP);
   let x = LEFT, before = [];
   const nodes = [];
   steps.forEach((found, step) => {
     const kept = found.map((one) => ({ ...one, step, above: step ? before[one.parent] : null, label: label(one) }));
-    const widths = kept.map((node) => Math.max(HEIGHT, context.measureText(node.label).width + 18));
+    const widths = kept.map(broad);
     [...kept].sort((one, other) => other.log_prob - one.log_prob).forEach((node, row) => Object.assign(node, { row, x, y: TOP + ROW * row }));
     kept.forEach((node, at) => (node.width = widths[at]));
-    x += Math.max(0, ...widths) + GAP;
+    x += Math.max(0, ...widths) + gap;
     before = kept;
     nodes.push(kept);
   });

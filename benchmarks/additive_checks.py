@@ -1,0 +1,259 @@
+"""Fused additive attention on a CUDA GPU: is it right?
+
+    python -m benchmarks.additive_checks
+
+Outputs and all gradients at awkward sizes, compared with float64; fresh memory holds NaN. Every check runs whatever
+fails, and the exit code says how many did; --part 2/8 runs an eighth of them, for several processes side by side.
+For memory errors: compute-sanitizer --tool memcheck python -m benchmarks.additive_checks --few
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from benchmarks import results
+from benchmarks.additive_shapes import ODD, Shape, inputs, run, with_gradients
+from benchmarks.results import Row
+from jumok.attention import additive, attend, causal, explain, from_lengths, window
+
+RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
+"""Our error over plain PyTorch's, by type and part, and where."""
+FEW = ("size (2, 63, 65", "size (2, 4,", "lengths", "both", "tensor", "spread 100", "dropout")
+"""How the names of some checks begin that run every kernel."""
+
+
+@contextmanager
+def poisoned() -> Iterator[None]:
+    """Fresh memory holds NaN."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def compare(name: str, shape: Shape, dtype: torch.dtype, spread: float = 1.0, **options) -> str:
+    """Our error and plain torch's against float64, for values and each gradient; raises where ours is over twice."""
+    tensors = inputs(shape, dtype, spread)
+    upstream = torch.randn(shape.batch, shape.queries, shape.values, device="cuda").to(dtype)
+    exact = with_gradients(run("direct", **options), [tensor.double() for tensor in tensors], upstream.double())
+    plain = with_gradients(run("direct", **options), tensors, upstream)
+    with poisoned():
+        found = with_gradients(run("fused", **options), tensors, upstream)
+    floor = 1e-5 if dtype == torch.float32 else 2e-2
+    said, wrong = [], []
+    kind = "fp32" if dtype == torch.float32 else "bf16"
+    for part, want, ref, got in zip(("out", "dq", "dk", "dvalue", "dv"), exact, plain, found, strict=True):
+        ours, theirs = ((x.double() - want).abs().max().item() for x in (got, ref))
+        scale = max(1.0, want.abs().max().item())
+        said.append(f"{part} {ours:.1e}/{theirs:.1e}")
+        if theirs > 0:
+            RATIOS.setdefault((kind, part), []).append((ours / theirs, f"{name} {tuple(shape)}"))
+        if not ours <= 2 * theirs + floor * scale:
+            wrong.append(part)
+    return f"{'WRONG ' + ','.join(wrong) if wrong else 'ok'}: {' '.join(said)}"
+
+
+def checks() -> dict[str, Callable[[], str]]:
+    f32, bf16 = torch.float32, torch.bfloat16
+    found: dict[str, Callable[[], str]] = {}
+
+    def add(name: str, shape: Shape, dtype: torch.dtype = f32, **options) -> None:
+        found[f"{name} {tuple(shape)} {str(dtype)[6:]}"] = lambda: compare(name, shape, dtype, **options)
+
+    for shape in ODD:
+        add("size", shape)
+        add("size", shape, bf16)
+    for spread in (0.01, 3.0, 8.0, 100.0):
+        add(f"spread {spread}", Shape(2, 65, 129, 60, 32), spread=spread)
+    lengths = torch.tensor([129, 0, 70], device="cuda")
+    odd = Shape(3, 65, 129, 60, 32)
+    for name, visible in (
+        ("lengths", from_lengths(lengths)), ("causal", causal(3)), ("window", window(5, 2)),
+        ("both", causal(40) & from_lengths(lengths)), ("tensor", torch.rand(3, 65, 129, device="cuda") > 0.5),
+        ("keys", torch.rand(129, device="cuda") > 0.5),
+    ):  # fmt: skip
+        add(name, odd, visible=visible)
+    add("lengths, one query", Shape(3, 1, 129, 60, 32), visible=from_lengths(lengths))
+    found |= {
+        "NaN behind a mask": nan_behind_a_mask, "two runs are bit-equal": bit_equal, "dropout": dropout_is_fair,
+        "weights": weights_on_demand, "opcheck": opcheck, "torch.compile": compiled, "CUDA graph": graphed,
+        "autocast and checkpoint": autocast_and_checkpoint, "explain": explained, "piecewise backward": piecewise,
+    }  # fmt: skip
+    return found
+
+
+def nan_behind_a_mask() -> str:
+    tensors = inputs(Shape(2, 40, 50, 32, 16))
+    for tensor in tensors[1:3]:
+        tensor[:, 30:] = torch.nan
+    found = with_gradients(
+        run("fused", visible=from_lengths(torch.tensor([30, 20], device="cuda"))),
+        tensors,
+        torch.ones(2, 40, 16, device="cuda"),
+    )
+    return "ok" if all(tensor.isfinite().all() for tensor in found) else "WRONG"
+
+
+def bit_equal() -> str:
+    tensors = inputs(Shape(2, 300, 500, 64, 64))
+    upstream = torch.randn(2, 300, 64, device="cuda")
+    one, other = (with_gradients(run("fused"), tensors, upstream) for _ in range(2))
+    return "ok" if all(torch.equal(a, b) for a, b in zip(one, other, strict=True)) else "WRONG"
+
+
+def dropout_is_fair() -> str:
+    """Weights dropped or scaled in the right share; the gradient is that of the same dropped weights."""
+    tensors = inputs(Shape(2, 128, 200, 32, 200))
+    tensors[2] = torch.eye(200, device="cuda").expand(2, 200, 200).clone()  # values show the weights
+    weights = attend(*tensors[:3], score=additive(tensors[3])).weights()
+    leaves = [tensor.requires_grad_() for tensor in tensors]
+    dropped = run("fused", dropout=0.25)(*leaves)
+    kept = dropped > 0
+    off = ((dropped - weights / 0.75) * kept).abs().max().item()
+    upstream = torch.randn_like(dropped)
+    found = torch.autograd.grad(dropped, leaves, upstream)
+    plain = (attend(*leaves[:3], score=additive(leaves[3]), backend="direct").weights() * kept / 0.75) @ leaves[2]
+    wanted = torch.autograd.grad(plain, leaves, upstream)
+    worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
+    share = kept.float().mean().item()
+    right = off < 1e-5 and worst < 1e-3 and abs(share - 0.75) < 0.01
+    return f"{'ok' if right else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
+
+
+def weights_on_demand() -> str:
+    query, key, value, v = inputs(Shape(2, 70, 90, 48, 16))
+    upstream = torch.randn(2, 70, 90, device="cuda")
+    both = []
+    for backend in ("fused", "direct"):
+        leaves = [tensor.detach().clone().requires_grad_() for tensor in (query, key, v)]
+        weights = attend(
+            leaves[0], leaves[1], value, score=additive(leaves[2]), visible=causal(9), backend=backend
+        ).weights()
+        both.append([weights, *torch.autograd.grad(weights, leaves, upstream)])
+    worst = max((a - b).abs().max().item() for a, b in zip(*both, strict=True))
+    return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
+
+
+def opcheck() -> str:
+    from jumok.attention.kernels import additive_ops
+
+    query, key, value, v = (tensor.requires_grad_() for tensor in inputs(Shape(2, 9, 11, 8, 4)))
+    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v[None], None, None, None, None, 0.0))
+    torch.library.opcheck(additive_ops.additive_scores, (query, key, v[None]))
+    return "ok"
+
+
+def compiled() -> str:
+    tensors, upstream = inputs(Shape(2, 65, 70, 32, 16)), torch.randn(2, 65, 16, device="cuda")
+    compute = run("fused", visible=causal())
+    worst = max(
+        (a - b).abs().max().item()
+        for a, b in zip(
+            with_gradients(torch.compile(compute, fullgraph=True), tensors, upstream),
+            with_gradients(compute, tensors, upstream),
+            strict=True,
+        )
+    )
+    return f"{'ok' if worst < 1e-5 else 'WRONG'}: {worst:.1e}"
+
+
+def graphed() -> str:
+    tensors = [tensor.requires_grad_() for tensor in inputs(Shape(2, 65, 70, 32, 16))]
+    upstream, compute = torch.randn(2, 65, 16, device="cuda"), run("fused")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            torch.autograd.grad(compute(*tensors), tensors, upstream)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        held = torch.autograd.grad(compute(*tensors), tensors, upstream)
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor.copy_(torch.randn_like(tensor))
+    graph.replay()
+    torch.cuda.synchronize()
+    wanted = torch.autograd.grad(compute(*tensors), tensors, upstream)
+    return "ok" if all(torch.equal(a, b) for a, b in zip(held, wanted, strict=True)) else "WRONG"
+
+
+def autocast_and_checkpoint() -> str:
+    from torch.utils.checkpoint import checkpoint
+
+    from jumok.layers import AdditiveAttention
+
+    layer = AdditiveAttention(query_width=24, key_width=40, hidden=32, backend="fused").cuda()
+    query, states = torch.randn(2, 7, 24, device="cuda"), torch.randn(2, 9, 40, device="cuda")
+
+    def loss() -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            return layer(query, layer.memory(states)).values.float().square().sum()
+
+    parameters = list(layer.parameters())
+    plain = torch.autograd.grad(loss(), parameters)
+    again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
+    return "ok" if all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) else "WRONG"
+
+
+def explained() -> str:
+    query, key, value, v = inputs(Shape(2, 9, 11, 8, 4))
+    return f"{'ok' if explain(query, key, value, score=additive(v)).backend == 'fused' else 'WRONG'}"
+
+
+def piecewise() -> str:
+    """The backward pass in many pieces gives what it gives in one."""
+    from jumok.attention.kernels import additive_fused
+
+    tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")
+    wanted = with_gradients(run("fused"), tensors, upstream)
+    held, additive_fused.PLANES = additive_fused.PLANES, 128 * 112 * 12
+    try:
+        found = with_gradients(run("fused"), tensors, upstream)
+    finally:
+        additive_fused.PLANES = held
+    worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
+    return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
+
+
+def run_checks(chosen: dict[str, Callable[[], str]]) -> int:
+    bad = 0
+    for name, check in chosen.items():
+        said = attempt(check)
+        bad += not said.startswith("ok")
+        print(f"  {name:58} {said}", flush=True)
+    print(f"checks: {bad} wrong", flush=True)
+    return bad
+
+
+def attempt(function: Callable[[], str]) -> str:
+    try:
+        return function()
+    except Exception as error:
+        traceback.print_exc(limit=-6)
+        return f"FAILED: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", default="1/1", help="which part of how many")
+    parser.add_argument("--few", action="store_true", help="one of each kind only, for slow tools")
+    options = parser.parse_args()
+    part, parts = (int(number) for number in options.part.split("/"))
+    torch.manual_seed(0)
+    every = [(name, check) for name, check in checks().items() if not options.few or name.startswith(FEW)]
+    bad = run_checks(dict(every[part - 1 :: parts]))
+    if options.part == "1/1" and not options.few:
+        rows = [
+            Row(f"additive-error/{part}, {kind}", "jumok", max(found)[0], "× PyTorch's", f"worst at {max(found)[1]}")
+            for (kind, part), found in sorted(RATIOS.items(), reverse=True)
+        ]
+        results.write("additive_checks", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))
+    sys.exit(bad)

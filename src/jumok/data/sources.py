@@ -1,0 +1,146 @@
+"""What to learn from: the [data] of a recipe, and the pairs it names, as streams that can be read again."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, get_args
+
+from jumok.data.files import STDIN, name
+from jumok.data.joining import Row, join_rows
+from jumok.data.links import with_links
+from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
+from jumok.errors import ConfigError, DataError
+
+ONE_OF = ("source", "pairs", "dataset", "corpus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
+
+    source: str = ""
+    """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
+    target: str = ""
+    """Text file whose line n translates line n of `source`."""
+    valid_source: str = ""
+    """Source sentences to validate on; without any, every hundredth training pair is held out."""
+    valid_target: str = ""
+    """Their translations."""
+    pairs: str = ""
+    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz; "-" is standard input, as TSV."""
+    valid_pairs: str = ""
+    """Pairs to validate on, in such a file."""
+    alignments: str = ""
+    """Word links of the training pairs, a line for each in Pharaoh format, for training.guided_alignment."""
+    columns: Columns | None = None
+    """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
+    only: tuple[int, str] | None = None
+    """Only the rows of a TSV with this text in this column, counted from 1: [2, "kor"]."""
+    dataset: str = ""
+    """Instead of files, a Hugging Face dataset (needs the extra `datasets`), its keys in `columns`."""
+    train_split: str = "train"
+    """The dataset's split to learn from."""
+    valid_split: str = "validation"
+    """The dataset's split to validate on; "" holds out pairs of the other."""
+    corpus: Corpus | Literal[""] = ""
+    """Instead of any data, a built-in corpus: cldr, dates or reverse."""
+    locales: tuple[str, str] = ("en", "ko")
+    """Languages of the built-in corpus, source and target."""
+    size: int = 50_000
+    """Training pairs of the built-in corpus."""
+    longest: int = 12
+    """Most digits in the reverse corpus."""
+    joined: tuple[int, ...] = (1,)
+    """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
+    valid_size: int = 1000
+    """Most pairs to validate on, of a built-in corpus or held out."""
+
+    def __post_init__(self) -> None:
+        given = [key for key in ONE_OF if getattr(self, key)]
+        if len(given) != 1:
+            seen = " and ".join(f"data.{key}" for key in given) or "none of them"
+            raise ConfigError(
+                f"give one of data.source (with data.target), data.pairs, data.dataset or data.corpus; {seen} is given"
+            )
+        for one, other in (("source", "target"), ("valid_source", "valid_target")):
+            if bool(getattr(self, one)) != bool(getattr(self, other)):
+                raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
+        if self.valid_source and self.valid_pairs:
+            raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
+        if self.files().count(STDIN) > 1:
+            raise ConfigError('only one file can be "-", standard input; name the others')
+        if self.corpus and self.corpus not in get_args(Corpus):
+            raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
+        for key in ("size", "longest", "valid_size"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
+        if not self.joined or min(self.joined) < 1 or len(set(self.joined)) < len(self.joined):
+            raise ConfigError(
+                f"data.joined = {list(self.joined)} must be different numbers of at least 1, such as [1, 2, 3]"
+            )
+
+    @property
+    def origin(self) -> str:
+        """What is learnt from, in words."""
+        files = f"{name(self.source)} and {name(self.target)}"
+        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
+
+    def files(self) -> list[str]:
+        """Every file that is read."""
+        named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
+        return [path for path in (*named, self.alignments) if path]
+
+    def validation(self) -> Iterator[Pair]:
+        """The pairs to validate on."""
+        if self.corpus:
+            return self._built_in("valid", self.valid_size)
+        if self.valid_source:
+            return read_pairs(self.valid_source, self.valid_target)
+        if self.valid_pairs:
+            return read_pairs(self.valid_pairs, columns=self.columns, only=self.only)
+        if self.dataset and self.valid_split:
+            return read_dataset(self.dataset, split=self.valid_split, columns=self.columns or ("source", "target"))
+        return islice(self._everything(), 0, 100 * self.valid_size, 100)
+
+    def training(self) -> Iterator[Pair]:
+        """The pairs to learn from; a source sentence that was held out for validation is not among them."""
+        rows: Iterator[Row] = ((pair, []) for pair in self._everything())
+        return (pair for pair, _ in join_rows(self._kept(rows), self.joined))
+
+    def training_links(self) -> Iterator[Row]:
+        """The pairs to learn from, each with its word links."""
+        return join_rows(self._kept(with_links(self._everything(), self.alignments)), self.joined)
+
+    def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
+        """Those whose source was not held out; an error if there are none."""
+        if self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
+            yield from pairs
+            return
+        held_out = {pair.source for pair in self.validation() if pair.source.strip()}
+        found = False
+        for pair, links in pairs:
+            if pair.source not in held_out:
+                found = True
+                yield pair, links
+        if not found:
+            raise DataError(
+                f"{self.source or self.pairs or self.dataset} leaves nothing to learn from: every hundredth pair, "
+                "beginning with the first, is held out to validate on; give more than one sentence, or others to "
+                "validate on (data.valid_source with data.valid_target, or data.valid_pairs)"
+            )
+
+    def _everything(self) -> Iterator[Pair]:
+        if self.corpus:
+            return self._built_in("train", self.size)
+        if self.dataset:
+            return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
+        if self.pairs:
+            return read_pairs(self.pairs, columns=self.columns, only=self.only)
+        return read_pairs(self.source, self.target)
+
+    def _built_in(self, split: Split, count: int) -> Iterator[Pair]:
+        from jumok.data.corpora import corpus_pairs
+
+        assert self.corpus
+        source, target = self.locales
+        return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)

@@ -1,0 +1,50 @@
+"""What `jumok average` says when something is wrong, and that nothing is half written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, well, write
+from refusals import MODEL_FILES, contents, damage, full, refused, write_recipe
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_an_average_with_a_tampered_model(model, reverser, name):
+    damage(model / name, "tampered")
+    assert name in refused("average", reverser, model, "--out", "mean")
+    assert not os.path.exists("mean")
+
+
+def test_an_average_of_models_with_other_words(reverser):
+    write(
+        Path("letters.tsv"), "".join(f"{one}{other}\t{other}{one}\n" for one in "abcdefghij" for other in "abcdefghij")
+    )
+    data = "--set=data.corpus=", "--set=data.pairs=letters.tsv"
+    well("train", write_recipe(RECIPE), "--out", "letters", "--device", "cpu", *BRIEFLY, *data)
+    assert refused("average", reverser, "letters", "--out", "mean") == (
+        f"letters has another vocabulary than {reverser}, so their weights have no mean"
+    )
+
+
+def test_an_average_of_no_model_folder(model):
+    said = refused("average", model / "model.safetensors", "--out", "mean")
+    assert said.endswith("is a model folder; at least one must be")
+    assert "none of " in said
+    assert refused("average", model, "none", "--out", "mean").startswith("cannot read none")
+    assert not os.path.exists("mean")
+
+
+def test_a_full_disk_while_a_model_is_written(model, monkeypatch):
+    before = contents(model)
+    monkeypatch.setattr("jumok.data.files.os.fsync", full)
+    said = refused("average", model, model, "--out", model.parent / "mean")
+    assert "No space left on device" in said
+    assert contents(model) == before
+
+
+def test_a_mean_of_models_into_a_file(reverser, tmp_path):
+    write(tmp_path / "file", "")
+    assert refused("average", reverser, "--out", "file").startswith("file is a file, not a folder")

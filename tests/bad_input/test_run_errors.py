@@ -1,0 +1,141 @@
+"""What `jumok train` says of folders and checkpoints it cannot use, and that it harms nothing in them."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, jumok, well, write
+from refusals import contents, damage, full, refused, train, two_files, write_recipe
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_a_run_resumed_with_another_shape_harms_nothing(model):
+    before = contents(model)
+    said = refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=encoder.width=32")
+    assert said == (
+        "encoder.width was 64 and is now 32; a resumed run goes on as it was: put it back, or train into another "
+        f"folder than {model}"
+    )
+    assert contents(model) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data.size=1000", "data.size was 2000 and is now 1000"),
+        ("tokenizer.lowercase=true", "tokenizer.lowercase was false and is now true"),
+        ("filter.max_length=7", "filter.max_length was 8 and is now 7"),
+        ("batch.tokens=400", "batch.tokens was 500 and is now 400"),
+        ("decoder.attention=dot", 'decoder.attention was "additive" and is now "dot"'),
+        ("encoder.kind=rnn", ""),
+    ],
+)
+def test_a_run_resumed_with_another_setting_says_which_and_harms_nothing(model, change, said):
+    before = contents(model)
+    command = ["train", write_recipe(RECIPE), "--out", model, "--resume", "--device", "cpu", "--set", change]
+    if not said:  # nothing has changed
+        assert well(*command).code == 0
+        return
+    assert refused(*command).startswith(f"{said}; a resumed run goes on as it was")
+    assert contents(model) == before
+
+
+def test_a_run_resumed_with_changed_text_harms_nothing_and_newer_copies_can_be_used():
+    lines = b"".join(b"%d %d\n" % (number, number + 1) for number in range(60))
+    small = "".join(f'[{half}]\nkind = "rnn"\nwidth = 8\nembedding = 8\n' for half in ("encoder", "decoder"))
+    text = two_files(lines, lines) + small + "[training]\nsteps = 2\nwarmup = 1\nmetric = 'loss'\n"
+    command = ["train", write_recipe(text), "--out", "run", "--device", "cpu"]
+    well(*command)
+    before = contents(Path("run"))
+    two_files(lines + b"100 101\n", lines + b"100 101\n")
+    resumed = [*command, "--resume", "--set=training.steps=3"]
+    said = refused(*resumed)
+    assert said.startswith("run/data was made from other files than the recipe names, or from an earlier state of them")
+    assert contents(Path("run")) == before
+    two_files(lines, lines)  # the same text again, but newer
+    assert refused(*resumed) == said
+    shutil.rmtree("run/data")
+    assert "going on after step 2" in well(*resumed).err
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_is_not_in_the_way(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("jumok.training.checkpoint._write", full)
+        assert "No space left on device" in train(RECIPE, *BRIEFLY)
+    assert os.path.isdir("run/checkpoints")
+    assert well("train", "recipe.toml", "--out", "run", "--device", "cpu", *BRIEFLY).code == 0
+    assert "already holds a training run (checkpoints, metrics.jsonl, model.safetensors)" in train(RECIPE)
+
+
+def test_a_damaged_checkpoint_does_not_stop_a_resume(model):
+    damage(model / "checkpoints/step-00000120/model.safetensors", "truncated")
+    options = ["--set=training.steps=62", "--set=training.validate_every=60", "--device", "cpu"]
+    done = well("train", write_recipe(RECIPE), "--out", model, "--resume", *options)
+    assert "going on from step-00000060 instead" in done.err
+
+
+def test_a_folder_that_holds_a_run_is_not_trained_into(model):
+    before = contents(model)
+    said = refused("train", write_recipe(RECIPE), "--out", model)
+    assert said.startswith(f"{model} already holds a training run")
+    assert contents(model) == before
+
+
+def test_a_run_of_another_recipe_in_the_folder_keeps_its_data(model):
+    before = contents(model)
+    refused("train", write_recipe(RECIPE), "--out", model, "--set=data.size=1000")
+    assert contents(model) == before
+
+
+def test_a_full_disk_while_a_checkpoint_is_saved(model, monkeypatch):
+    before = contents(model / "checkpoints")
+    monkeypatch.setattr("jumok.training.checkpoint._write", full)
+    said = refused("train", write_recipe(RECIPE), "--out", model, "--resume", "--set=training.steps=122")
+    assert "No space left on device; free some space on the disk, then go on with the same command and --resume" in said
+    assert contents(model / "checkpoints") == before
+
+
+def test_a_full_disk_while_data_are_prepared(monkeypatch):
+    monkeypatch.setattr("jumok.data.files.os.fsync", full)
+    said = train(RECIPE)
+    assert said.startswith("cannot write run/data/")
+    assert "No space left on device" in said
+
+
+def read_only(*arguments, **options):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_folder_that_may_not_be_written_to(monkeypatch):
+    monkeypatch.setattr("pathlib.Path.mkdir", read_only)
+    said = train(RECIPE)
+    assert "Permission denied" in said
+    assert "run" in said
+
+
+def test_a_place_that_is_a_file(tmp_path):
+    write(tmp_path / "file", "")
+    for resume in ([], ["--resume"]):
+        assert train_into("file/run", *resume) == (
+            "file is a file, not a folder, so file/run cannot be one in it; name another folder to write to"
+        )
+        assert train_into("file", *resume) == "file is a file, not a folder; name another folder to write to"
+
+
+def train_into(out, *options):
+    """What is said, which must be all: nothing was read or learnt before."""
+    done = jumok("train", write_recipe(RECIPE), "--out", out, *options)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    return done.err.removeprefix("jumok: ").strip()
+
+
+def test_every_setting_that_differs_from_the_run_to_be_resumed_is_named(reverser, tmp_path):
+    run = shutil.copytree(reverser, tmp_path / "run")
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    said = refused("train", recipe, "--out", run, "--resume", "--set=encoder.width=32", "--set=training.warmup=3")
+    assert "encoder.width was 64 and is now 32" in said
+    assert "training.warmup was 20 and is now 3" in said

@@ -1,0 +1,145 @@
+"""What `jumok train` says of data and recipes that cannot work: one clear line, exit code 1."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, well, write
+from refusals import refused, train, two_files, write_recipe
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_files_of_different_lengths():
+    said = train(two_files(b"a\nb\nc\n", b"x\ny\n"))
+    assert said.startswith("train.a has 3 lines but train.b has 2, and line n of each must be the same sentence.")
+
+
+def test_invalid_utf8():
+    said = train(two_files(b"a\nb\xff\n", b"x\ny\n"))
+    assert said.startswith("train.a, line 2: byte 2 of the line (0xff) is not UTF-8; convert the file first")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+def test_an_empty_corpus(content):
+    said = train(two_files(content, content))
+    assert said in (
+        "train.a holds no pairs; is it the file you meant?",
+        "the training text is empty, so there is nothing to train a tokenizer on",
+    )
+
+
+def test_a_corpus_of_one_line_says_what_is_needed():
+    for content in (b"a\n", b"a\na\na\n"):
+        assert train(two_files(content, content)) == (
+            "train.a leaves nothing to learn from: every hundredth pair, beginning with the first, is held out to "
+            "validate on; give more than one sentence, or others to validate on (data.valid_source with "
+            "data.valid_target, or data.valid_pairs)"
+        )
+
+
+def test_validation_text_of_nothing_but_empty_lines():
+    recipe = two_files(b"a b\nb a\n", b"b a\na b\n")
+    write(Path("empty"), "\n\n")
+    said = train(recipe, "--set=data.valid_source=empty", "--set=data.valid_target=empty")
+    assert said == "no pair is left to validate on: kept 0 of 2 pairs (dropped: 2 empty)"
+
+
+@pytest.mark.parametrize(("half", "kind"), [("encoder", "transformer"), ("decoder", "transformer"), ("decoder", "rnn")])
+def test_fewer_positions_than_tokens(half, kind):
+    recipe = two_files(b"a b\nb a\n", b"b a\na b\n")
+    setting = "positions=learned" if kind == "transformer" else "attention=location"
+    said = train(recipe, f"--set={half}.kind={kind}", f"--set={half}.{setting}", f"--set={half}.longest=256")
+    assert said == (
+        f"{half}.longest = 256 positions are too few for filter.max_length = 256 tokens and their end; "
+        f"set {half}.longest = 257 or filter.max_length = 255"
+    )
+    assert not os.path.exists("run")
+
+
+def test_a_file_that_is_not_there():
+    write_recipe("")
+    said = train('[data]\nsource = "recipe.tmol"\ntarget = "x"\n')
+    assert said == "there is no file recipe.tmol; did you mean recipe.toml?"
+
+
+def test_a_vocabulary_larger_than_the_data_allows():
+    text = two_files(b"a b\nb a\n" * 9, b"b a\na b\n" * 9).replace('kind = "char"', 'kind = "unigram"\nsize = 5000')
+    assert train(text).startswith("tokenizer.size = 5000 is more than the training text allows; the most is ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[data]\ncorpus = 'reverse'\nsizes = 3", "recipe.toml: data.sizes is not a setting; did you mean size?"),
+        ("[dta]\ncorpus = 'reverse'", "recipe.toml: there is no section [dta]; did you mean data?"),
+        ("corpus = 'reverse'", "recipe.toml: corpus stands before the first section; put it below one"),
+        ("data = 3", "recipe.toml: [data] must be a section of its own, but it is the value 3"),
+        ("encoder = 'rnn'\n[data]\ncorpus = 'reverse'", "recipe.toml: [encoder] must be a section of its own"),
+        ("[[data]]\ncorpus = 'reverse'", "recipe.toml: [data] must be a section of its own"),
+        ("[data]\ncorpus = 'reversed'", "recipe.toml: data.corpus = 'reversed' must be one of 'cldr', 'dates'"),
+        ("[data]\ncorpus = 3", "recipe.toml: data.corpus = 3 must be one of"),
+        ("[data]\nsize = 3", "recipe.toml: give one of data.source (with data.target)"),
+        ("", "recipe.toml: give one of data.source (with data.target)"),
+        ("[data]\ncorpus = 'reverse'\nsize = 'x'", "recipe.toml: data.size = 'x' must be a whole number"),
+        ("[data]\ncorpus = 'reverse'\nsize = 2.5", "recipe.toml: data.size = 2.5 must be a whole number"),
+        ("[data]\ncorpus = 'reverse'\nsize = true", "recipe.toml: data.size = True must be a whole number"),
+        ("[data]\ncorpus = 'reverse'\nlocales = 'en'", "recipe.toml: data.locales = 'en' must be a list"),
+        ("[data]\ncorpus = 'reverse'\nlocales = ['en']", "recipe.toml: data.locales = ['en'] must have 2 entries"),
+        ("[data]\npairs = 'a.tsv'\ncolumns = [1, 'b']", "recipe.toml: data.columns = [1, 'b'] must be"),
+        ("[data]\ncorpus = 'reverse'\n[training]\nclip = 'x'", "recipe.toml: training.clip = 'x' must be a number"),
+        ("[data]\ncorpus = 'reverse'\n[training]\nsteps = 0", "recipe.toml: training.steps = 0; wanted at least 1"),
+        ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = 'rmn'", "encoder.kind = 'rmn' is not one of transformer, rnn"),
+        ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = ['rnn']", "recipe.toml: encoder.kind = ['rnn'] is not one of"),
+        ("[data]\ncorpus = 'reverse'\n[encoder]\nheads = 3", "encoder.heads = 3"),
+        ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = 'rnn'\nheads = 3", "encoder.heads is not a setting"),
+        ("[data\n", "recipe.toml is not TOML: "),
+        ("[data]\nsource = '$NOT_SET/a'\ntarget = 'b'", "needs the environment variable NOT_SET, which is not set"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_work_is_said_with_its_place(text, said):
+    assert said in train(text)
+
+
+def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
+    assert refused("train", "none.toml") == "there is no recipe none.toml"
+    assert refused("train", tmp_path) == f"{tmp_path} is a folder; name a recipe, a .toml file"
+    (tmp_path / "wide.toml").write_text("[data]", encoding="utf-16")
+    assert refused("train", "wide.toml").startswith("wide.toml is not UTF-8 text")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("training.steps", "--set 'training.steps' must look like training.steps=2000"),
+        ("steps=3", "--set 'steps=3' must look like training.steps=2000"),
+        ("=3", "--set '=3' must look like training.steps=2000"),
+        ("training.step=3", "--set training.step=3: training.step is not a setting; did you mean steps?"),
+        ("trainings.steps=3", "--set trainings.steps=3: there is no section [trainings]; did you mean training?"),
+        ("training.steps=many", "--set training.steps=many: training.steps = 'many' must be a whole number"),
+        ("training.steps.more=3", "--set training.steps.more=3: training.steps.more is not a setting"),
+        ("training.steps=3\nx = 4", "training.steps = '3\\nx = 4' must be a whole number"),
+        ("encoder.kind=rmn", "--set encoder.kind=rmn: encoder.kind = 'rmn' is not one of"),
+        ("decoder.half_window=0", "--set decoder.half_window=0: decoder.half_window = 0; wanted at least 1"),
+    ],
+)
+def test_a_wrong_change_from_outside(change, said):
+    assert said in train(RECIPE, "--set", change)
+
+
+def test_a_change_is_blamed_only_for_what_it_changed():
+    broken = RECIPE.replace("warmup = 20", "warmups = 20")
+    said = train(broken, "--set", "training.steps=4")
+    assert said == "recipe.toml: training.warmups is not a setting; did you mean warmup?"
+    said = train(RECIPE, "--set", "training.steps=0", "--set", "training.keep=2")
+    assert said == "--set training.steps=0: training.steps = 0; wanted at least 1"
+
+
+def test_a_change_of_a_section_that_is_no_section():
+    assert "[data] must be a section of its own" in train("data = 3", "--set", "data.size=3")
+
+
+def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
+    recipe = write(tmp_path / "r.toml", "\ufeff" + RECIPE)
+    assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0

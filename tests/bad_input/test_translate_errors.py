@@ -1,0 +1,40 @@
+"""What `jumok translate` says when something is wrong: one clear line, exit code 1."""
+
+import pytest
+
+from commands import BRIEFLY, RECIPE, well, write
+from refusals import refused
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_text_to_translate_that_is_not_utf8(reverser):
+    said = refused("translate", reverser, stdin=b"\xff\xfe1\x00\n")
+    assert said.startswith("standard input, line 1: byte 1 of the line (0xff) is not UTF-8")
+
+
+def test_more_translations_than_the_beam_is_wide(reverser):
+    said = refused("translate", reverser, "--beam", "2", "--n-best", "3", stdin="1\n")
+    assert said == "n_best = 3, but the beam is 2 wide; n_best must lie between 1 and it"
+
+
+def test_settings_of_the_search_are_looked_at_before_anything_is_read(reverser):
+    assert refused("translate", reverser, "--beam", "2", "--n-best", "3").startswith("n_best = 3")
+
+
+def test_a_file_to_translate_that_is_not_there(reverser):
+    assert refused("translate", reverser, "--source", "none.txt") == "there is no file none.txt"
+
+
+def test_maps_of_a_model_without_attention(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    well("train", recipe, "--out", "fixed", *BRIEFLY, "--set=decoder.attention=none")
+    said = refused("translate", "fixed", "--attention", "maps", stdin="12\n")
+    assert said == "this model has no attention to show: its decoder sees only a fixed context"
+
+
+def test_maps_that_cannot_be_written(reverser, tmp_path):
+    write(tmp_path / "text", "1\n")
+    said = refused("translate", reverser, "--source", "text", "--attention", "text")
+    assert said == "text is a file, not a folder; name another folder to write to"
+    assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
