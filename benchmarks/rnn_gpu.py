@@ -43,8 +43,8 @@ def tokens_a_second(attention: str) -> float:
 def main() -> None:
     conditions = f"{RECIPE}, bf16, mean of steps 51 to 250"
     rows = [
-        Row("rnnsearch-gpu/tokens a second", attention, round(tokens_a_second(attention)), "tok/s", conditions)
-        for attention in ("fused", "direct")
+        Row("rnnsearch-gpu/tokens a second", system, round(tokens_a_second(attention)), "tok/s", conditions)
+        for system, attention in (("jumok", "fused"), ("jumok with direct attention", "direct"))
     ]
     print(write("rnn_gpu", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton")))
 

@@ -11,17 +11,21 @@ from textwrap import dedent
 from typing import Any
 
 from jumok.config import BY_KIND, PLAIN
+from jumok.data.augment import AugmentConfig
+from jumok.data.image_pairs import ImagesConfig
 from jumok.graph_model import SECTIONS
+from jumok.models.captioner import IMAGE_ENCODERS
 from jumok.sections import _toml
 
-PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md"))
+PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def sections() -> dict[str, type]:
     """Every section, and every kind of those that have kinds, by the name it has on the page."""
     kinds = {f"{name}, kind = {kind}": cls for name, of_kind in BY_KIND.items() for kind, cls in of_kind.items()}
-    return {**PLAIN, **SECTIONS, **kinds}
+    images = {f"image encoder, kind = {kind}": cls for kind, cls in IMAGE_ENCODERS.items()}
+    return {**PLAIN, **SECTIONS, **kinds, "images": ImagesConfig, "augment": AugmentConfig, **images}
 
 
 def with_settings(page: str) -> str:

@@ -11,7 +11,14 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
-EVERYTHING = FOLDERS | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
+EVERYTHING = (
+    FOLDERS
+    | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
+    | {
+        "caption_model",
+        "captioner",
+    }
+)
 
 MAY_IMPORT = {
     "attention": set(),
@@ -25,6 +32,8 @@ MAY_IMPORT = {
     "model_folder": {"config", "models", "data", "training"},
     "graph_model": {"config", "model_folder", "models", "data", "training", "sections"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
+    "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections"},
+    "captioner": {"caption_model", "translator", "analysis", "decoding", "data"},
     "taught": {"model_folder", "analysis", "training"},
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
@@ -57,7 +66,7 @@ def test_every_folder_is_in_the_table():
     assert folders <= MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "ray", "gensim"])
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "ray", "gensim", "PIL"])
 def test_importing_jumok_does_not_import_what_is_optional(package: str):
     assert package not in imported_by("import jumok, jumok.attention, jumok.layers")
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jumok.config import is_graph_recipe, make_recipe, read_recipe, write_recipe
+from jumok.caption_model import read_caption_recipe
+from jumok.config import is_caption_recipe, is_graph_recipe, make_recipe, read_recipe, write_recipe
 from jumok.graph_model import read_graph_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
@@ -13,10 +14,11 @@ RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_read_without_complaint_and_begins_with_a_sentence(path, monkeypatch):
     monkeypatch.setenv("JUMOK_DATA", "somewhere")
-    recipe = read_graph_recipe(path) if is_graph_recipe(path) else read_recipe(path)
+    graph, caption = is_graph_recipe(path), is_caption_recipe(path)
+    recipe = (read_graph_recipe if graph else read_caption_recipe if caption else read_recipe)(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
     assert recipe.training.steps > 0
-    assert ("[network]" if is_graph_recipe(path) else "[encoder]") in write_recipe(recipe)
+    assert ("[network]" if graph else "[encoder]") in write_recipe(recipe)
 
 
 def test_there_is_a_recipe_for_every_model_in_every_direction():
@@ -25,6 +27,7 @@ def test_there_is_a_recipe_for_every_model_in_every_direction():
         assert {f"multi30k-{direction}-{model}" for model in ("fixed", "rnnsearch", "luong", "transformer")} <= names
     assert {"cldr-en-ko", "dates", "reverse", "g2p-kor", "ko-en-python-docs"} <= names
     assert {"cora", "citeseer", "planted-graph"} <= names
+    assert {"scenes-en", "scenes-ko", "flickr8k"} <= names
 
 
 def test_two_files_are_a_recipe():

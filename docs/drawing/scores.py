@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 
 from docs.drawing.style import BLUE, GREY, INK, ORANGE, SCORES, bare, cells, sheet
+from jumok.analysis.regression_picture import interval_figure
 from jumok.attention import additive, attend, concat, distribution, general, location, score_pairs
 
 KEY = torch.tensor([[1.1, 0.6]])
@@ -114,6 +115,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "boxcar": partial(kernel, "boxcar", 0.6),
     "epanechnikov": partial(kernel, "epanechnikov", 0.7),
     "triangular": partial(kernel, "triangular", 0.7),
+    "interval": interval_figure,
     "softmax": partial(normaliser, "softmax"),
     "sparsemax": partial(normaliser, "sparsemax"),
     "entmax15": partial(normaliser, "entmax15"),

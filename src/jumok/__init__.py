@@ -8,16 +8,29 @@ from jumok.cpu import prepare_cpu
 if TYPE_CHECKING:
     from jumok.analysis.record import record
     from jumok.attention import attend, explain
+    from jumok.captioner import Caption, Captioner
     from jumok.models import KernelRegressor, SoftDatabase
     from jumok.translator import Translation, Translator
 
 __version__ = "0.1.0"
-__all__ = ["KernelRegressor", "SoftDatabase", "Translation", "Translator", "attend", "explain", "record"]
+__all__ = [
+    "Caption",
+    "Captioner",
+    "KernelRegressor",
+    "SoftDatabase",
+    "Translation",
+    "Translator",
+    "attend",
+    "explain",
+    "record",
+]
 
 prepare_cpu()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
+    "Caption": "jumok.captioner",
+    "Captioner": "jumok.captioner",
     "KernelRegressor": "jumok.models",
     "SoftDatabase": "jumok.models",
     "Translation": "jumok.translator",

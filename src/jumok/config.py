@@ -36,6 +36,9 @@ BY_KIND: dict[str, dict[str, type]] = {
 GRAPH_SECTIONS = frozenset({"graph", "network"})
 """Sections that only the recipe of a graph network has."""
 
+CAPTION_SECTIONS = frozenset({"images", "augment"})
+"""Sections that only the recipe of a captioner has."""
+
 Made = TypeVar("Made")
 
 
@@ -86,6 +89,11 @@ def is_graph_recipe(path: str | Path) -> bool:
     return not GRAPH_SECTIONS.isdisjoint(read_tables(path))
 
 
+def is_caption_recipe(path: str | Path) -> bool:
+    """Whether a recipe is that of a captioner; it has other sections, see jumok.caption_model."""
+    return not CAPTION_SECTIONS.isdisjoint(read_tables(path))
+
+
 def read_tables(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
@@ -113,6 +121,8 @@ def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variab
 def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
     if not GRAPH_SECTIONS.isdisjoint(tables):
         raise ConfigError("this is the recipe of a graph network, which has no texts")
+    if not CAPTION_SECTIONS.isdisjoint(tables):
+        raise ConfigError("this is the recipe of a captioner, which reads images")
     names = [field.name for field in fields(Recipe)]
     for name, table in tables.items():
         if name not in names and not isinstance(table, Mapping):
@@ -123,7 +133,7 @@ def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
         tables = {name: _with_variables(table, name) for name, table in tables.items()}
     sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
     for name, kinds in BY_KIND.items():
-        sections[name] = _read_by_kind(kinds, tables.get(name, {}), name)
+        sections[name] = read_by_kind(kinds, tables.get(name, {}), name)
     if sections["training"].metric == "accuracy":
         raise ConfigError('training.metric = "accuracy" is for graphs; for texts there is "exact_match"')
     return Recipe(**sections)
@@ -144,7 +154,8 @@ def write_recipe(recipe: Any) -> str:
     return "\n".join(write_section(getattr(recipe, field.name), field.name) for field in fields(recipe))
 
 
-def _read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str) -> Any:
+def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str) -> Any:
+    """A section whose `kind` says which dataclass it is; the first one unless told."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
     kind = table.get("kind", next(iter(kinds)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import Recipe, is_graph_recipe, read_recipe, write_recipe
+from jumok.config import Recipe, is_caption_recipe, is_graph_recipe, read_recipe, write_recipe
 from jumok.data import Tokenizers
 from jumok.data.files import atomic_write, check_place
 from jumok.errors import ModelError
@@ -72,6 +72,11 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
             f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
             f"jumok look {folder} --node 0"
         )
+    if is_captioner(folder):
+        raise ModelError(
+            f"{folder} is a captioner, which reads images; use it with jumok caption {folder} image.jpg or "
+            f"jumok look {folder} image.jpg"
+        )
     contents = read_sealed(folder)
     recipe = read_recipe(folder / RECIPE, variables=False)
     tokenizers = Tokenizers.load(folder)
@@ -86,6 +91,14 @@ def is_graph_model(folder: str | Path) -> bool:
     try:
         return is_graph_recipe(Path(folder) / RECIPE)
     except ValueError:  # none, damaged, or no path at all: said where the folder is read
+        return False
+
+
+def is_captioner(folder: str | Path) -> bool:
+    """Whether a folder holds a captioner; jumok.caption_model loads it."""
+    try:
+        return is_caption_recipe(Path(folder) / RECIPE)
+    except ValueError:
         return False
 
 

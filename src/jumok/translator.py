@@ -12,6 +12,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import map_of_translation
 from jumok.data import BOS, EOS, PAD, pad
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
+from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import split_text
 from jumok.decoding.tree import nodes_of
 from jumok.errors import ArgumentError
@@ -140,20 +141,7 @@ class Translator:
             )
 
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
-        saved = self.trained.recipe.decoding
-        try:
-            config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
-        except TypeError as error:
-            known = DecodingConfig.__dataclass_fields__
-            wrong = next((name for name in settings if name not in known), None)
-            if wrong is None:
-                raise ArgumentError(f"a setting of decoding has the wrong type: {error}") from None
-            raise ArgumentError(f"{wrong} is not a setting of decoding; there are {', '.join(known)}") from None
-        if not 1 <= n_best <= config.beam:
-            raise ArgumentError(
-                f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it"
-            )
-        return config
+        return with_settings(self.trained.recipe.decoding, n_best, **settings)
 
     def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
         parts = self._parts(text)

@@ -7,11 +7,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from jumok.analysis.regression_picture import NoisySine, _figure, draw_bandwidths, draw_kernels
+from jumok.analysis.regression_picture import (
+    NoisySine,
+    _draw_interval,
+    _figure,
+    _new_figure,
+    draw_bandwidths,
+    draw_interval,
+    draw_kernels,
+)
 from jumok.models import KernelRegressor
 
 
-@pytest.mark.parametrize("draw", [draw_kernels, draw_bandwidths])
+@pytest.mark.parametrize("draw", [draw_kernels, draw_bandwidths, draw_interval])
 def test_a_picture_is_written_in_the_format_of_its_name(draw, tmp_path):
     assert draw(tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
     assert ElementTree.parse(draw(str(tmp_path / "fit.svg"))).getroot().tag.endswith("svg")
@@ -27,6 +35,17 @@ def test_every_kernel_has_a_fit_and_under_it_its_weights():
         np.testing.assert_allclose(line.get_ydata(), fit.predict(data.queries[:, None]))
         drawn = np.asarray(heatmap.images[0].get_array())
         np.testing.assert_allclose(drawn.T @ data.y, line.get_ydata())
+
+
+def test_the_band_is_the_interval_of_the_fit():
+    data = NoisySine.draw(40)
+    fit = data.fit(KernelRegressor(bandwidth=0.3))
+    axes = _new_figure(width=3, height=3).subplots()
+    _draw_interval(axes, data, fit, 0.8)
+    band = next(patch for patch in axes.collections if patch.get_label() == "interval").get_paths()[0].vertices
+    _, low, high = fit.interval(data.queries[:, None], 0.8)
+    middle = band[np.isclose(band[:, 0], data.queries[100])]
+    np.testing.assert_allclose(np.unique(middle[:, 1].round(9)), [low[100].round(9), high[100].round(9)])
 
 
 def test_all_heatmaps_of_a_picture_share_one_colour_scale():

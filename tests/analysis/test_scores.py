@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.lib_ter import BeamEditDistance
 
 from jumok.analysis.scores import by_length, edit_distance, score_outputs
+from jumok.errors import ArgumentError
 
 OUTPUTS = ["the cat sat on the mat", "a dog barks", "1988년 12월 23일 금요일", "hello"]
 REFERENCES = ["the cat sat on a mat", "the dog is barking", "1988년 12월 23일 금요일", "hello there"]
@@ -64,3 +65,19 @@ def test_one_sentence_alone_has_a_score_and_no_spread():
 
 def test_bands_of_length_hold_what_belongs_to_them():
     assert by_length([1, 2, 3, 9], [1, 0, 1, 1], [2, 4]) == [("1-2", 2, 0.5), ("3-4", 1, 1.0), ("over 4", 1, 1.0)]
+
+
+def test_several_references_score_as_sacrebleu_scores_them():
+    outputs = ["a dog runs", "a cat", "the big house stands here"]
+    references = [("a dog is running", "a dog runs"), ("one cat",), ("a house", "the house stands", "a big house here")]
+    bleu, exact, wer = score_outputs(outputs, references, ["bleu", "exact_match", "wer"], resamples=1)
+    streams = [[one[at] if at < len(one) else None for one in references] for at in range(3)]
+    assert bleu.value == pytest.approx(sacrebleu.BLEU().corpus_score(outputs, streams).score)
+    assert "nrefs:var" in bleu.signature
+    assert exact.value == pytest.approx(100 / 3)
+    assert wer.value == pytest.approx(100 * (0 + 1 + 2) / (3 + 2 + 4))
+
+
+def test_an_output_without_any_reference_is_refused():
+    with pytest.raises(ArgumentError, match="output 2 has no reference"):
+        score_outputs(["a", "b"], [["a"], []])

@@ -1,8 +1,11 @@
 """What is wrong with a map that was asked for is one line."""
 
+import numpy as np
 import pytest
+import torch
 
 from commands import jumok
+from jumok.analysis.image_map import ImageMap
 from jumok.analysis.record import record
 from jumok.errors import ArgumentError
 from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
@@ -91,3 +94,32 @@ def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1
     assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "message"),
+    [
+        (np.zeros((4, 4), np.uint8), torch.ones(2, 2, 2), r"image must be .* but it is \[4, 4\] of uint8"),
+        (np.zeros((4, 4, 3)), torch.ones(2, 2, 2), "image must be .* of float64"),
+        (np.zeros((0, 4, 3), np.uint8), torch.ones(2, 2, 2), r"image must be .* \[0, 4, 3\]"),
+        ("cat.jpg", torch.ones(2, 2, 2), "image must be .* but it is str"),
+        (np.zeros((4, 4, 3), np.uint8), torch.ones(3, 2, 2), r"weights are \[3, 2, 2\], but there are 2 words"),
+        (np.zeros((4, 4, 3), np.uint8), torch.ones(2, 4), r"wanted \[2, rows, columns\]"),
+        (np.zeros((4, 4, 3), np.uint8), torch.ones(2, 0, 2), r"wanted \[2, rows, columns\]"),
+        (np.zeros((4, 4, 3), np.uint8), [[1]], "weights are list"),
+        (np.zeros((4, 4, 3), np.uint8), torch.full((2, 2, 2), torch.nan), "weights must be finite and not negative"),
+        (np.zeros((4, 4, 3), np.uint8), -torch.ones(2, 2, 2), "weights must be finite and not negative"),
+    ],
+)
+def test_an_image_map_says_what_does_not_fit(image, weights, message):
+    with pytest.raises(ArgumentError, match=message):
+        ImageMap(image, ("a", "b"), weights)
+
+
+def test_an_image_map_knows_its_kinds_of_files(tmp_path):
+    shown = ImageMap(np.zeros((4, 4, 3), np.uint8), ("a",), torch.ones(1, 2, 2))
+    with pytest.raises(ArgumentError, match=r"look\.gif should end in one of \.png"):
+        shown.save(tmp_path / "look.gif")
+    many = ImageMap(np.zeros((4, 4, 3), np.uint8), ("a",) * 2000, torch.ones(2000, 2, 2))
+    with pytest.raises(ArgumentError, match="2000 words are too many for one picture"):
+        many.save(tmp_path / "look.png")

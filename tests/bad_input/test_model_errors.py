@@ -118,3 +118,9 @@ def test_a_database_refuses_numbers_that_lead_nowhere():
         SoftDatabase({"Li": "Mu"}, sharpness="x")
     with pytest.raises(ArgumentError, match="the query must be finite numbers"):
         SoftDatabase([((0.0, 0.0), 1.0)])((float("nan"), 0.0))
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, -0.5, "95%", None, True])
+def test_the_level_of_an_interval_lies_between_0_and_1(level):
+    with pytest.raises(ArgumentError, match=r"level must be between 0 and 1, for example 0\.95, but it is"):
+        KernelRegressor(bandwidth=1.0).fit(X, Y).interval(X, level)

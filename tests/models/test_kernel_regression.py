@@ -6,14 +6,18 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, LeaveOneOut, cross_val_score
+from sklearn.neighbors import RadiusNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from statsmodels.nonparametric.kernel_regression import KernelReg
 
+from jumok.attention import kernel_sums
 from jumok.models import KernelRegressor, smoother
+from jumok.models.bandwidth import loo_errors
 
 KERNELS = {
     "constant": lambda u: 1.0,
@@ -187,24 +191,155 @@ def test_a_long_prediction_shows_a_bar_on_standard_error(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "predicting" in err
+    KernelRegressor(verbose=True).fit(x, y)
+    assert "leaving points out" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
-def test_many_queries_of_a_hundred_thousand_points_fit_in_memory():
-    # Memory does not depend on how many queries there are, so a fifth of the points asks for all.
+def test_a_million_points_fit_in_memory():
+    # All weights of these queries would be 40 GB.
     program = """
 import numpy as np, torch
 from pathlib import Path
 from jumok.models import KernelRegressor
 torch.set_num_threads(1)
-x = np.random.default_rng(0).uniform(0, 5, (100_000, 1))
-found = KernelRegressor(bandwidth=0.1).fit(x, np.sin(x[:, 0])).predict(x[::5])
-asked = x[::5, 0]
-inside = (asked > 1) & (asked < 4)
-assert np.abs(found - np.sin(asked))[inside].max() < 0.02
+x = np.random.default_rng(0).uniform(0, 5, (1_000_000, 1))
+asked = x[::200]
+inside = (asked[:, 0] > 1) & (asked[:, 0] < 4)
+for kernel, bandwidth in (("gaussian", 0.002), ("epanechnikov", 0.01)):
+    found = KernelRegressor(kernel, bandwidth).fit(x, np.sin(x[:, 0])).predict(asked)
+    assert np.abs(found - np.sin(asked[:, 0]))[inside].max() < 0.001
 # Not getrusage's: that one begins with the memory of the program which started this one.
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=400)
-    assert float(done.stdout) / 1024 < 1536, "MiB at the peak, PyTorch and scikit-learn included"
+    assert float(done.stdout) / 1024 < 1024, "MiB at the peak, PyTorch and scikit-learn included"
+
+
+@pytest.fixture
+def sorted_points(monkeypatch):
+    """Few points are sorted into small blocks too, as a million would be."""
+    monkeypatch.setattr("jumok.models.kernel_regression.FEW", 10)
+    monkeypatch.setitem(kernel_sums.POINTS, "cpu", 16)
+    monkeypatch.setitem(kernel_sums.TILE, "cpu", 500)
+
+
+@pytest.mark.usefixtures("sorted_points")
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+@pytest.mark.parametrize("dimensions", [1, 2, 5, 20])
+@pytest.mark.parametrize("bandwidth", [0.02, 0.7, 30.0])
+def test_sorted_points_give_the_answers_of_all_points(kernel, dimensions, bandwidth):
+    x, y = noisy_sine(333, dimensions, outputs=2)
+    queries = np.concatenate([x[:50], x[50:80] + 0.3, x[:5] + 100, -x[:5]])
+    regressor = KernelRegressor(kernel, bandwidth).fit(x, y)
+    assert regressor.order_ is not None
+    np.testing.assert_allclose(regressor.predict(queries), regressor.weights(queries) @ y, rtol=0, atol=1e-9)
+
+
+@pytest.mark.usefixtures("sorted_points")
+def test_sorted_points_can_have_a_bandwidth_for_each_dimension_and_stand_in_one_place():
+    x, y = noisy_sine(200, 2)
+    regressor = KernelRegressor("epanechnikov", [0.3, 2.0]).fit(x, y)
+    np.testing.assert_allclose(regressor.predict(x), regressor.weights(x) @ y, atol=1e-12)
+    np.testing.assert_allclose(KernelRegressor("boxcar", 0.5).fit(x * 0, y).predict(x[:3]), [y.mean()] * 3)
+
+
+@pytest.mark.usefixtures("sorted_points")
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+def test_a_query_whose_distances_are_too_large_for_their_type_gets_a_number(kernel):
+    x, y = noisy_sine(100)
+    found = KernelRegressor(kernel, 0.5).fit(x.astype(np.float32), y).predict(np.array([[1e30], [2.5]], np.float32))
+    assert np.isfinite(found).all()
+    assert y.min() <= found[0] <= y.max()
+
+
+@pytest.mark.usefixtures("sorted_points")
+def test_only_points_near_enough_to_count_are_read(monkeypatch):
+    monkeypatch.setitem(kernel_sums.TILE, "cpu", 2**16)
+    monkeypatch.setitem(kernel_sums.QUERIES, "cpu", 32)
+    read = []
+    tiles = kernel_sums.Asked.tiles
+
+    def counted(asked, points, blocks):
+        for tile in tiles(asked, points, blocks):
+            read.append(tile.squared.numel())
+            yield tile
+
+    monkeypatch.setattr(kernel_sums.Asked, "tiles", counted)
+    x = np.sort(np.random.default_rng(0).uniform(0, 1, 1500))[:, None]
+    for kernel, bandwidth, most in (("epanechnikov", 0.02, 0.2), ("gaussian", 0.004, 0.3), ("gaussian", 10.0, 2.1)):
+        read.clear()
+        KernelRegressor(kernel, bandwidth).fit(x, x[:, 0]).predict(x)
+        assert most / 4 < sum(read) / len(x) ** 2 < most
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_every_bandwidth_of_one_sweep_has_the_error_of_leaving_points_out_by_loops(kernel, dimensions, monkeypatch):
+    monkeypatch.setitem(kernel_sums.POINTS, "cpu", 16)
+    monkeypatch.setitem(kernel_sums.QUERIES, "cpu", 8)
+    x, y = noisy_sine(70, dimensions)
+    points = smoother.Smoother.of(kernel, torch.tensor(1.0), *map(torch.tensor, (x, y[:, None])))
+    tried = [5.0, 5 / 2**0.5, 2.5, 2.5 / 2**0.5, 1.25, 1.2, 0.9, 3.0]
+    found = loo_errors(points, torch.arange(len(x)), tried)
+    # A point that no kernel reaches takes its nearest: bandwidths here are wide enough for all but a few in 3-D.
+    for bandwidth, error in zip(tried, found, strict=True):
+        alone = np.linalg.norm(x[:, None] - x, axis=-1) + np.where(np.eye(len(x)) == 1, np.inf, 0)
+        if kernel == "gaussian" or alone.min(1).max() < bandwidth:
+            assert error == pytest.approx(loo_error_by_loops(kernel, bandwidth, x, y), rel=1e-9)
+
+
+def test_the_errors_of_one_sweep_are_those_of_scikit_learn():
+    x, y = noisy_sine(40)
+    points = smoother.Smoother.of("boxcar", torch.tensor(1.0), *map(torch.tensor, (x, y[:, None])))
+    tried = [0.9, 0.6]
+    theirs = [
+        -cross_val_score(RadiusNeighborsRegressor(h), x, y, cv=LeaveOneOut(), scoring="neg_mean_squared_error").mean()
+        for h in tried
+    ]
+    np.testing.assert_allclose(loo_errors(points, torch.arange(len(x)), tried), theirs)
+
+
+def test_narrow_gaussians_made_by_squaring_wide_ones_are_as_exact_in_single_precision():
+    x, y = noisy_sine(300)
+    tried = [4 * 2 ** (-i / 2) for i in range(16)]
+    arrays = np.float64(1), x, y[:, None]
+    double, single = (
+        smoother.Smoother.of("gaussian", *(torch.tensor(array, dtype=dtype) for array in arrays))
+        for dtype in (torch.float64, torch.float32)
+    )
+    rows = torch.arange(len(x))
+    np.testing.assert_allclose(loo_errors(single, rows, tried), loo_errors(double, rows, tried), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.25), ("epanechnikov", 0.6), ("boxcar", 0.5)])
+def test_the_interval_holds_the_smoothed_mean_as_often_as_it_says(kernel, bandwidth):
+    random = np.random.default_rng(0)
+    x, queries = np.sort(random.uniform(0, 5, 200))[:, None], np.linspace(0.2, 4.8, 30)[:, None]
+    truth, noise = 2 * np.sin(x[:, 0]) + x[:, 0], 0.2 + 0.2 * x[:, 0]  # the noise grows along x
+    drawn = truth[:, None] + random.normal(size=(200, 500)) * noise[:, None]  # 500 samples, as outputs of one fit
+    regressor = KernelRegressor(kernel, bandwidth).fit(x, drawn)
+    smoothed = regressor.weights(queries) @ truth[:, None]
+    for level in (0.5, 0.95):
+        fit, low, high = regressor.interval(queries, level)
+        np.testing.assert_allclose(low + high, 2 * fit, atol=1e-9)
+        assert np.mean((low <= smoothed) & (smoothed <= high)) == pytest.approx(level, abs=0.02)
+
+
+@pytest.mark.parametrize("points", [60, 300])
+def test_the_interval_of_the_plain_mean_is_that_of_the_textbook(points):
+    x, y = noisy_sine(points)
+    fit, low, high = KernelRegressor("constant").fit(x, y).interval([[0.0]])
+    half = 1.959964 * y.std(ddof=1) / np.sqrt(len(y))
+    np.testing.assert_allclose([fit[0], low[0], high[0]], [y.mean(), y.mean() - half, y.mean() + half], rtol=1e-6)
+
+
+def test_the_interval_has_the_shape_of_the_outputs_and_a_point_alone_has_the_noise_of_the_others():
+    x, y = noisy_sine(outputs=2)
+    regressor = KernelRegressor("boxcar", 0.5).fit(np.concatenate([x, [[50.0]]]), np.concatenate([y, [[1.0, 2.0]]]))
+    fit, low, high = regressor.interval([[1.0], [50.0]])
+    assert fit.shape == low.shape == high.shape == (2, 2)
+    np.testing.assert_allclose(fit[1], [1, 2])
+    assert np.isfinite(high).all()
+    assert ((high - low)[1] > (high - low)[0]).all()

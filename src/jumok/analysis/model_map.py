@@ -43,12 +43,17 @@ def _in_words(
     shown: AttentionMap, source: str, spans: list[tuple[int, int]], target: Sequence[int], tokenizer: Tokenizer
 ) -> AttentionMap:
     columns = word_numbers(source, spans)
-    rows = _target_words([tokenizer.pieces[id] for id in target])
+    rows, target_words = words_of_tokens(target, tokenizer)
     source_words = [_span(source, spans, columns, word) for word in range(_count(columns))]
-    ids_of = [[id for id, at in zip(target, rows, strict=True) if at == word] for word in range(_count(rows))]
-    target_words = [tokenizer.decode(ids) for ids in ids_of]
     merged = shown.merged([*columns, _count(columns)], [*rows, _count(rows)])
     return replace(merged, source=(*source_words, END), target=(*target_words, END))
+
+
+def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[str]]:
+    """For every token the number of its word, and the words."""
+    rows = _target_words([tokenizer.pieces[id] for id in target])
+    ids_of = [[id for id, at in zip(target, rows, strict=True) if at == word] for word in range(_count(rows))]
+    return rows, [tokenizer.decode(ids) for ids in ids_of]
 
 
 def _target_words(pieces: Sequence[str]) -> list[int]:

@@ -74,6 +74,48 @@ def draw_bandwidths(
     return _save(_figure(data, fits, titles, f"The bandwidth h of the {_name(kernel)} kernel"), path)
 
 
+def draw_interval(
+    path: str | Path,
+    data: Sequence[NoisySine] | None = None,
+    *,
+    kernel: str = "gaussian",
+    level: float = 0.95,
+) -> Path:
+    """How sure the fit is: the pointwise interval of the smoothed mean, one column for each set of points."""
+    return _save(interval_figure(data, kernel=kernel, level=level), path)
+
+
+def interval_figure(
+    data: Sequence[NoisySine] | None = None, *, kernel: str = "gaussian", level: float = 0.95
+) -> "Figure":
+    """The same picture, not yet saved."""
+    from jumok.models import KernelRegressor
+
+    data = data or [NoisySine.draw(points) for points in (50, 200, 1000)]
+    figure = _new_figure(width=2.9 * len(data) + 0.8, height=3.4)
+    grid: Any = figure.subplots(1, len(data), sharex=True, sharey=True, squeeze=False)
+    for axes, one in zip(grid[0], data, strict=True):
+        _draw_interval(axes, one, one.fit(KernelRegressor(kernel)), level)
+    grid[0, 0].set_ylabel("y", fontsize=9, color=QUIET)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False, fontsize=9)
+    title = f"The {_name(kernel)} fit and its {level:.0%} interval"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=TEXT)
+    return figure
+
+
+def _draw_interval(axes: Any, data: NoisySine, fit: "KernelRegressor", level: float) -> None:
+    mean, low, high = fit.interval(data.queries[:, None], level)
+    many = len(data.x) > 300
+    style = {"s": 5, "alpha": 0.35} if many else {"s": 12, "alpha": 0.8}
+    axes.scatter(data.x, data.y, color=DATA, linewidths=0, clip_on=False, label="training points", zorder=1, **style)
+    axes.fill_between(data.queries, low, high, color=FIT, alpha=0.28, linewidth=0, label="interval", zorder=2)
+    axes.plot(data.queries, data.truth, color=TRUTH, linewidth=1.3, linestyle=(0, (4, 2)), label="truth", zorder=3)
+    axes.plot(data.queries, mean, color=FIT, linewidth=1.2, label="fit", zorder=4)
+    axes.set_title(f"{len(data.x):,} points, h = {fit.bandwidth_:.2g}", fontsize=10, color=TEXT, loc="left")
+    axes.set_xlabel("x", fontsize=9, color=QUIET)
+    _plain(axes)
+
+
 def _kernel_title(fit: "KernelRegressor") -> str:
     return "plain mean" if fit.kernel == "constant" else f"{_name(fit.kernel)}, h = {fit.bandwidth_:.2g}"
 

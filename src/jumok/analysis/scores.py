@@ -35,25 +35,32 @@ class Score:
         return f"{self.name} {self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
+Right = str | Sequence[str]
+"""What an output should be: one text, or several of which any will do."""
+
+
 def score_outputs(
     outputs: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[Right],
     names: Sequence[str] = ("bleu", "chrf"),
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
     resamples: int = RESAMPLES,
 ) -> list[Score]:
-    """The scores called `names`, of one output for every reference."""
+    """The scores called `names`, of one output for every reference, or for every group of references."""
     if len(outputs) != len(references):
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
         raise ArgumentError("there is nothing to score: no outputs")
     check_scores(names, tokenize)
+    rights = [[right] if isinstance(right, str) else list(right) for right in references]
+    if not all(rights):
+        raise ArgumentError(f"output {[bool(right) for right in rights].index(False) + 1} has no reference")
     for name in names:
-        if why := too_long(name, outputs, references):
+        if why := too_long(name, outputs, rights):
             raise ArgumentError(f"{why}; leave {name} out, or divide the text into more lines")
-    return [_score(name, list(outputs), list(references), tokenize, lowercase, resamples) for name in names]
+    return [_score(name, list(outputs), rights, tokenize, lowercase, resamples) for name in names]
 
 
 def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
@@ -66,10 +73,11 @@ def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
         raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; there are {known}")
 
 
-def too_long(name: str, outputs: Sequence[str], references: Sequence[str]) -> str:
+def too_long(name: str, outputs: Sequence[str], references: Sequence[str | Sequence[str]]) -> str:
     """Why a score would take too long, "" if it does not."""
     most = MOST_WORDS.get(name)
-    for number, texts in enumerate(zip(outputs, references, strict=True) if most else (), start=1):
+    for number, (output, right) in enumerate(zip(outputs, references, strict=True) if most else (), start=1):
+        texts = [output, right] if isinstance(right, str) else [output, *right]
         words = max(len(text.split()) for text in texts)
         if most and words > most:
             return f"line {number} has {words:,} words, and {name} takes minutes for more than {most:,}"
@@ -77,17 +85,24 @@ def too_long(name: str, outputs: Sequence[str], references: Sequence[str]) -> st
 
 
 def _score(
-    name: str, outputs: list[str], references: list[str], tokenize: str, lowercase: bool, resamples: int
+    name: str, outputs: list[str], references: list[list[str]], tokenize: str, lowercase: bool, resamples: int
 ) -> Score:
     if name in OF_SACREBLEU:
         return _sacrebleu(OF_SACREBLEU[name], make_metric(name, tokenize, lowercase), outputs, references, resamples)
     if lowercase:
-        outputs, references = ([text.lower() for text in texts] for texts in (outputs, references))
+        outputs = [text.lower() for text in outputs]
+        references = [[text.lower() for text in right] for right in references]
     case = f"case:{'lc' if lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
     if name == "exact_match":
-        hits = [[output.strip() == reference.strip(), 1] for output, reference in zip(outputs, references, strict=True)]
+        hits = [
+            [output.strip() in [text.strip() for text in right], 1]
+            for output, right in zip(outputs, references, strict=True)
+        ]
         return _ratio("exact match", np.array(hits, float), f"strip:yes|{case}", resamples)
-    counts = [_word_errors(output, reference) for output, reference in zip(outputs, references, strict=True)]
+    counts = [
+        min((_word_errors(output, text) for text in right), key=lambda errors: errors[0] / max(errors[1], 1))
+        for output, right in zip(outputs, references, strict=True)
+    ]
     return _ratio("WER", np.array(counts, float), f"words:spaces|{case}", resamples)
 
 
@@ -100,18 +115,19 @@ def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> An
 
 def _bleu(tokenize: str, lowercase: bool) -> Any:
     try:
-        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
+        # `force` only keeps it from remarking that captions, for one, come with spaces before their full stops.
+        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
     except (RuntimeError, ImportError, OSError) as error:  # some tokenizers need a package, some a download
         reason = " ".join(str(error).split())
         raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None
 
 
-def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[str], resamples: int) -> Score:
+def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list[str]], resamples: int) -> Score:
     """What `metric.corpus_score(..., n_bootstrap=resamples)` gives, also where resampled scores are of mixed types.
 
     There sacrebleu 2.6 stops with a TypeError: chrF is a float32, but the float 0.0 where nothing matches.
     """
-    statistics = metric._extract_corpus_statistics(outputs, [references])
+    statistics = metric._extract_corpus_statistics(outputs, _streams(references))
     found = metric._aggregate_and_compute(statistics)
     value = middle = float(found.score)
     spread = 0.0
@@ -123,6 +139,12 @@ def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[str]
         found.estimate_ci(drawn)
         middle, spread = found._mean, found._ci
     return Score(name, value, middle - spread, middle + spread, metric.get_signature().format())
+
+
+def _streams(references: list[list[str]]) -> list[list[str | None]]:
+    """As sacrebleu wants them: the first reference of every output, then the second, None where there is none."""
+    most = max(map(len, references))
+    return [[right[at] if at < len(right) else None for right in references] for at in range(most)]
 
 
 def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> Score:

@@ -30,14 +30,14 @@ def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = Fal
     columns = [max(LEAST, len(number)) for number in numbers]
     if sum(columns) + len(columns) > room + 1:
         return _list(attention, label)
-    legend = "  ".join(f"{number} {_one_line(word)}" for number, word in zip(numbers, attention.source, strict=True))
+    legend = "  ".join(f"{number} {one_line(word)}" for number, word in zip(numbers, attention.source, strict=True))
     return _matrix(attention, numbers, columns, label, plain) + Text(f"\n{legend}", style="dim")
 
 
 def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label: int, plain: bool) -> Text:
     weights = attention.mean().detach().float()
     most = float(weights.max()) if weights.numel() else 1.0
-    lines = [Text(" " * (label + 2) + " ".join(map(fitted, map(_one_line, heads), columns)))]
+    lines = [Text(" " * (label + 2) + " ".join(map(fitted, map(one_line, heads), columns)))]
     for word, row in zip(attention.target, weights.tolist(), strict=True):
         shaded = [_cell(weight, most, size, plain) for weight, size in zip(row, columns, strict=True)]
         lines.append(Text(_label(word, label) + "  ") + Text(" ").join(shaded))
@@ -51,7 +51,7 @@ def _list(attention: AttentionMap, label: int) -> Text:
     for word, values, places in zip(attention.target, top.values.tolist(), top.indices.tolist(), strict=True):
         line = Text(_label(word, label) + "  ")
         for value, place in zip(values, places, strict=True):
-            line.append(f"{_one_line(attention.source[place])} ").append(f"{value:.2f}  ", style="dim")
+            line.append(f"{one_line(attention.source[place])} ").append(f"{value:.2f}  ", style="dim")
         line.rstrip()
         lines.append(line)
     return Text("\n").join(lines)
@@ -76,12 +76,12 @@ def _dark() -> bool:
 
 def _label(word: str, width: int) -> str:
     """Right-aligned, cut with an ellipsis if it is too long."""
-    word = _one_line(word)
+    word = one_line(word)
     if cells(word) > width:
         word = fitted(word, width - 1).rstrip() + "…"
     return " " * (width - cells(word)) + word
 
 
-def _one_line(word: str) -> str:
+def one_line(word: str) -> str:
     """What would move the cursor or ring the bell is shown as �."""
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "�" for letter in word)

@@ -10,6 +10,7 @@ import typer
 
 from jumok.cli.align import align
 from jumok.cli.average import average
+from jumok.cli.caption import caption
 from jumok.cli.compare import compare
 from jumok.cli.demo import demo
 from jumok.cli.evaluate import evaluate
@@ -50,7 +51,7 @@ def options(
     """Attention you can read: sequence-to-sequence models, and what they look at."""
 
 
-for command in (train, translate, look, evaluate, align, serve, inspect, average, demo):
+for command in (train, translate, caption, look, evaluate, align, serve, inspect, average, demo):
     app.command()(command)
 app.add_typer(compare, no_args_is_help=True)
 

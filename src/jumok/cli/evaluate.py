@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -36,19 +36,28 @@ def evaluate(
 ) -> None:
     """Score translations against references: BLEU, chrF, TER with signatures and 95% intervals.
 
-    Of a graph model: its accuracy on the test nodes; --save writes the class found for every node.
+    Of a graph model: its accuracy on the test nodes; --save writes the class found for every node. Of a captioner: its
+    recipe's test images, or --source FOLDER --reference captions.tsv; for scenes also whether words look at what they
+    name.
     """
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
     from jumok.data.files import check_place
     from jumok.errors import ArgumentError
-    from jumok.model_folder import is_graph_model
+    from jumok.model_folder import is_captioner, is_graph_model
 
     if model is not None and is_graph_model(model):
         _evaluate_graph(model, save, device, json)
         return
     names = _checked(metrics, tokenize)
+    if model is not None and is_captioner(model):
+        unused = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
+        if given := [option for option, value in unused.items() if value is not None]:
+            raise ArgumentError(f"{given[0]} is for texts, and {model} is a captioner")
+        options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
+        _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
+        return
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
     if (model is None) == (output is None):
@@ -89,6 +98,28 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
     interval = f"{found['low']:.1f} - {found['high']:.1f}"
     row = ["accuracy", f"{found['accuracy']:.1f}", interval, f"{found['items']:,}"]
     print_table(["score", "value", "95% interval", "items"], [row])
+
+
+def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
+    from jumok.cli.caption_scores import evaluate_captioner
+    from jumok.data.files import check_place
+
+    if save is not None:
+        check_place(save.parent)
+    found = evaluate_captioner(model, names, **options)
+    if save is not None:
+        _save(save, found.outputs)
+    if json:
+        pointing = {} if found.pointing is None else {"pointing": found.pointing._asdict()}
+        print_json({"images": len(found.outputs), "scores": [vars(score) for score in found.scores], **pointing})
+        return
+    _print_tables(len(found.outputs), found.scores, None)
+    if found.pointing is not None:
+        shares = [f"{share:.1f}" for share in found.pointing[:4]]
+        print_table(
+            ["words that look at what they name, %", "of size", "of colour", "of shape", "words", "mass, %"],
+            [[*shares, str(found.pointing.words), f"{found.pointing.mass:.1f}"]],
+        )
 
 
 def _checked(metrics: str, tokenize: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`jumok look`: translate one text and show where every word of the translation looked."""
+"""`jumok look`: translate one text, or caption one image, and show where every word looked."""
 
 import sys
 from pathlib import Path
@@ -19,10 +19,15 @@ LONGEST_TITLE = 90
 
 def look(
     model: Annotated[str | None, Argument(metavar="[MODEL]", help=HELP)] = None,
-    text: Annotated[str | None, Argument(help='Text to translate; "-" reads a line of standard input.')] = None,
-    target: Annotated[str | None, Option(help="Look at this translation instead of the model's own.")] = None,
+    text: Annotated[
+        str | None, Argument(help='Text to translate, "-" for a line of standard input; an image for a captioner.')
+    ] = None,
+    target: Annotated[
+        str | None, Option(help="Look at this translation or caption instead of the model's own.")
+    ] = None,
     out: Annotated[
-        list[Path] | None, Option(help="Also write the map: .png .svg .pdf .html .json; can be repeated.")
+        list[Path] | None,
+        Option("--out", "-o", help="Also write the map: .png .svg .pdf .html .json; can be repeated."),
     ] = None,
     layer: Annotated[list[int] | None, Option(help="Only this layer, counted from 0, -1 the last; repeatable.")] = None,
     head: Annotated[list[int] | None, Option(help="Only this head, counted from 0, -1 the last; repeatable.")] = None,
@@ -35,17 +40,28 @@ def look(
 ) -> None:
     """Translate a text and show where each word looked, averaged over layers and heads unless some are chosen.
 
-    Of a graph model, --node shows whom a node looked at.
+    Of a captioner, the second argument is an image. Of a graph model, --node shows whom a node looked at.
     """
     from jumok.analysis.saving import check_kind
     from jumok.cli.look_graph import look_graph
-    from jumok.model_folder import is_graph_model
+    from jumok.cli.look_image import look_image
+    from jumok.model_folder import is_captioner, is_graph_model
     from jumok.translator import Translator
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
     if node is not None or (model is not None and is_graph_model(model)):
         look_graph(model, node, layer=layer or [], heads=head or [], out=out or [], device=device, json=json)
+        return
+    if model is not None and is_captioner(model):
+        if grid or tokens:
+            raise ArgumentError(
+                f"{model} is a captioner; --{'grid' if grid else 'tokens'} is for models that translate"
+            )
+        look_image(
+            model, text, caption=target, layer=layer or [], heads=head or [], beam=beam, out=out or [], device=device,
+            json=json,
+        )  # fmt: skip
         return
     folder, text = _model_and_text(model, text)
     found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)

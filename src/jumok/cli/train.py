@@ -18,11 +18,14 @@ def train(
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
     from jumok.cli.training_run import run_recipe
-    from jumok.config import is_graph_recipe, read_recipe
+    from jumok.config import is_caption_recipe, is_graph_recipe, read_recipe
 
     folder = out or Path("runs") / recipe.stem
     if is_graph_recipe(recipe):
         _train_graph(recipe, folder, set_ or [], resume=resume, device=device, json=json)
+        return
+    if is_caption_recipe(recipe):
+        _train_captioner(recipe, folder, set_ or [], resume=resume, device=device, json=json)
         return
     found = run_recipe(read_recipe(recipe, set_ or []), folder, resume=resume, device=device)
     if json:
@@ -42,3 +45,14 @@ def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool
     if "test accuracy" in found.scores:
         say(f"accuracy on the test nodes: {found.scores['test accuracy']:.1f}%")
     say(f"the model is in {folder}; use it: jumok evaluate {folder}, jumok look {folder} --node 0")
+
+
+def _train_captioner(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
+    from jumok.caption_model import read_caption_recipe
+    from jumok.cli.caption_run import run_caption_recipe
+
+    found = run_caption_recipe(read_caption_recipe(recipe, changes), folder, resume=resume, device=device)
+    if json:
+        print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
+    else:
+        say(f"the model is in {folder}; use it: jumok caption {folder} image.jpg")

@@ -75,7 +75,7 @@ def run_recipe(
         resume=resume,
         data=prepared.identity,
         settings=settings,
-        draw=_curve if draw else None,
+        draw=draw_curve if draw else None,
     )
     best = result.state.best
     scores: dict[str, float] = {} if best is None else {recipe.training.metric: best}
@@ -143,7 +143,8 @@ def make_validator(trained: Trained, prepared: Prepared) -> Callable[[nn.Module]
     return validate
 
 
-def _curve(metrics: Path) -> None:
+def draw_curve(metrics: Path) -> None:
+    """The curve of a run beside its metrics, where there is matplotlib."""
     from jumok.analysis.curves import curve_picture
     from jumok.errors import MissingExtraError
 

@@ -1,9 +1,10 @@
 """How hypotheses are searched for and compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any
 
-from jumok.errors import ConfigError
+from jumok.errors import ArgumentError, ConfigError
 
 WIDEST = 100_000
 
@@ -48,3 +49,18 @@ class DecodingConfig:
     def longest(self, source: int) -> int:
         """How many tokens the output of an input of `source` tokens may have."""
         return max(self.min_length, min(self.max_length, int(self.max_ratio * source) + 20))
+
+
+def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
+    """The saved settings with some changed, such as beam=5; unless given, the beam is at least `n_best` wide."""
+    try:
+        config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
+    except TypeError as error:
+        known = DecodingConfig.__dataclass_fields__
+        wrong = next((name for name in settings if name not in known), None)
+        if wrong is None:
+            raise ArgumentError(f"a setting of decoding has the wrong type: {error}") from None
+        raise ArgumentError(f"{wrong} is not a setting of decoding; there are {', '.join(known)}") from None
+    if not 1 <= n_best <= config.beam:
+        raise ArgumentError(f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it")
+    return config

@@ -1,7 +1,7 @@
 """Choosing a bandwidth by leave-one-out: the h that minimises Σᵢ ‖yᵢ − ŷ₋ᵢ(xᵢ)‖², where ŷ₋ᵢ does not see point i."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.models.smoother import Smoother, chunks
+from jumok.models.sorted_smoother import SortedSmoother
 
-GRID = 24
-"""Candidates of the first search, evenly spaced in log h."""
-REFINEMENTS = 20
-"""Steps of the golden section after it: each narrows the bracket to 0.62 of its width."""
+SWEEPS = 3
+"""Sweeps over the points that narrow the best bandwidth down, after the first."""
+CANDIDATES = 15
+"""Bandwidths that each of them tries: an eighth of the distance between those of the sweep before."""
 FAR = math.log(1000)
 """How far a learned log h may go from its start: further out nothing changes any more, and exp would overflow."""
-GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Chosen(NamedTuple):
@@ -27,30 +27,44 @@ class Chosen(NamedTuple):
     error: float
 
 
-def search(smoother: Smoother, rows: Int[Tensor, " row"], *, refinements: int = REFINEMENTS) -> Chosen:
-    """The best multiple of the smoother's bandwidth: a grid over all that make a difference, then golden section."""
-    seen: dict[float, float] = {}
+def search(
+    smoother: Smoother,
+    rows: Int[Tensor, " row"],
+    order: Int[Tensor, " place"] | None = None,
+    *,
+    sweeps: int = SWEEPS,
+    verbose: bool = False,
+) -> Chosen:
+    """The best multiple of the smoother's bandwidth.
 
-    def error(log_factor: float) -> float:
-        if log_factor not in seen:
-            seen[log_factor] = loo_error(_scaled(smoother, log_factor), rows)
-        return seen[log_factor]
-
+    One sweep over the points scores all that make a difference, each 1/√2 of the one before; a few more look closer
+    around the best.
+    """
+    unit, points = smoother.bandwidth, _in_units(smoother, order)
     low, high = _range(smoother)
-    step = (high - low) / (GRID - 1)
-    best = min((low + step * i for i in range(GRID)), key=error)
-    golden_section(error, best - step, best + step, refinements)
-    best = min(seen, key=error)
-    return Chosen(_scaled(smoother, best).bandwidth, seen[best])
+    step = math.log(2) / 2
+    tried = [high - step * i for i in range(1 + math.ceil((high - low) / step))]
+    best, error = _best(points, rows, tried, verbose)
+    for _ in range(sweeps):
+        around, step = best, step * 2 / (CANDIDATES + 1)
+        tried = [around + step * (CANDIDATES // 2 - i) for i in range(CANDIDATES)]
+        best, error = min((best, error), _best(points, rows, tried, verbose), key=lambda found: found[1])
+    return Chosen(unit * math.exp(best), error)
 
 
-def learn(smoother: Smoother, rows: Int[Tensor, " row"]) -> Chosen:
+def learn(
+    smoother: Smoother,
+    rows: Int[Tensor, " row"],
+    order: Int[Tensor, " place"] | None = None,
+    *,
+    verbose: bool = False,
+) -> Chosen:
     """Descend the gradient of the leave-one-out error in log h, from the best multiple on the grid.
 
     The error has several valleys, so the descent does not start just anywhere. With one h per dimension it stretches
     the dimensions that do not matter until they no longer count.
     """
-    best = start = search(smoother, rows, refinements=0)
+    best = start = search(smoother, rows, order, sweeps=0, verbose=verbose)
     log_factor = torch.zeros_like(start.bandwidth, dtype=torch.float64, requires_grad=True)
     spread = float(_outputs(smoother).var(0, correction=0).sum()) or 1.0
     descent = torch.optim.LBFGS([log_factor], max_iter=60, tolerance_grad=1e-8, line_search_fn="strong_wolfe")
@@ -73,20 +87,24 @@ def learn(smoother: Smoother, rows: Int[Tensor, " row"]) -> Chosen:
     return best
 
 
-@torch.no_grad()
-def loo_error(smoother: Smoother, rows: Int[Tensor, " row"]) -> float:
-    """Mean over `rows` of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖²; the other points only answer."""
-    return sum(_squared_errors(smoother, part).item() for part in _chunks(smoother, rows)) / len(rows)
+def loo_errors(smoother: Smoother, rows: Int[Tensor, " row"], bandwidths: Sequence[float]) -> list[float]:
+    """Mean over `rows` of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² at each multiple of the bandwidth, in one sweep over the points."""
+    points = _in_units(smoother)
+    descending = sorted(set(bandwidths), reverse=True)
+    found = dict(zip(descending, points.loo_errors(rows, descending), strict=True))
+    return [found[bandwidth] for bandwidth in bandwidths]
 
 
-def golden_section(function: Callable[[float], float], low: float, high: float, steps: int) -> None:
-    """Evaluate a function at ever closer points around its minimum in [low, high] (Kiefer 1953)."""
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    for _ in range(steps):
-        if function(left) <= function(right):
-            high, right, left = right, left, right - GOLDEN * (right - low)
-        else:
-            low, left, right = left, right, left + GOLDEN * (high - left)
+def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) -> SortedSmoother:
+    """Points divided by the bandwidth, so that what is tried are multiples of it."""
+    one = torch.ones((), dtype=smoother.x.dtype, device=smoother.x.device)
+    return SortedSmoother.of(smoother.kernel, one, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
+
+
+def _best(points: SortedSmoother, rows: Int[Tensor, " row"], logs: list[float], verbose: bool) -> tuple[float, float]:
+    """The log of a bandwidth with the smallest error, of those given from the largest down, and that error."""
+    errors = points.loo_errors(rows, [math.exp(log) for log in logs], verbose=verbose)
+    return min(zip(logs, errors, strict=True), key=lambda found: found[1])
 
 
 def _squared_errors(smoother: Smoother, rows: Int[Tensor, " row"]) -> Float[Tensor, ""]:
@@ -100,10 +118,6 @@ def _chunks(smoother: Smoother, rows: Int[Tensor, " row"]) -> Iterator[Int[Tenso
 
 def _outputs(smoother: Smoother) -> Float[Tensor, "point output"]:
     return smoother.y_and_one[:, :-1]
-
-
-def _scaled(smoother: Smoother, log_factor: float) -> Smoother:
-    return replace(smoother, bandwidth=smoother.bandwidth * math.exp(log_factor))
 
 
 def _range(smoother: Smoother) -> tuple[float, float]:

@@ -1,15 +1,17 @@
 """ŷ(x) = Σ α(x, xᵢ) yᵢ as a scikit-learn estimator: from the plain mean to Nadaraya-Watson regression (1964)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from jumok.attention.kernel_sums import POINTS
+from jumok.attention.point_blocks import near_order
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.models import bandwidth as bandwidths
-from jumok.models.progress import shown
-from jumok.models.smoother import KERNELS, Smoother, chunks
+from jumok.models.regression_interval import interval
+from jumok.models.smoother import FEW, KERNELS, Smoother
 
 try:
     from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -19,23 +21,33 @@ except ImportError as missing:
     raise MissingExtraError("scikit-learn", "sklearn", "KernelRegressor") from missing
 
 
+class Interval(NamedTuple):
+    """A fit, and the ends of its confidence interval; arrays of the shape of the predictions."""
+
+    fit: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
 class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Predict the mean of the training outputs, weighed by how near each training point is.
 
     α(x, xᵢ) = K(‖x − xᵢ‖ / h) / Σⱼ K(‖x − xⱼ‖ / h), which is attention with log K for its score. A query that no
     kernel reaches takes the mean of its nearest training points, never 0 or NaN. One h serves all input dimensions, so
-    scale them alike (StandardScaler), or let each learn its own. Computed in float64 unless X is float32, a few queries
-    at a time: memory does not grow with their number.
+    scale them alike (StandardScaler), or let each learn its own. Computed in float64 unless X is float32, in tiles of a
+    few megabytes: memory grows with the points and the queries, never with their product. Of many points each query
+    reads only the blocks that can change its answer, and on a CUDA GPU Triton kernels do the sums.
 
     Parameters
     ----------
     kernel : "constant" (the plain mean), "gaussian", "boxcar", "epanechnikov" or "triangular"
     bandwidth : h as a positive number, or one for each input dimension;
-        "loo" searches the smallest leave-one-out squared error, "learned" descends its gradient
+        "loo" searches the smallest leave-one-out squared error, all candidates in one sweep over the points,
+        "learned" descends its gradient
     per_dimension : whether "learned" gives every input dimension an h of its own
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one
     device : where to compute, for example "cuda"; None for the CPU
-    verbose : whether predictions of more than two seconds show a progress bar
+    verbose : whether what takes more than two seconds shows a progress bar
     random_state : draws the points to leave out
 
     Attributes
@@ -43,6 +55,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     bandwidth_ : float, or an array of one for each input dimension; inf for the constant kernel
     loo_error_ : mean squared leave-one-out error at bandwidth_ where it was searched or learned, else None
     X_, y_ : the training points
+    order_ : an order of them in which neighbours stand together, where there are many, else None
 
     >>> KernelRegressor(bandwidth=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0]).predict([[1.0]]).round(3)
     array([1.213])
@@ -74,6 +87,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         self._check_parameters()
         self.X_, self.y_ = X, y.astype(X.dtype)
         self.loo_error_: float | None = None
+        self.order_ = self._sorted()
         if self.kernel == "constant":
             self.bandwidth_ = np.inf
         elif isinstance(self.bandwidth, str):
@@ -86,16 +100,21 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """Σ α yᵢ for each row of X."""
         query = self._queries(X)
         smoother = self._smoother(self.bandwidth_)
-        # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
-        y = query.new_empty(len(query), smoother.y_and_one.shape[-1] - 1)
         with torch.no_grad():
-            if self.kernel == "constant":
-                return self._shaped(y.copy_(smoother(query[:1])))
-            rows = torch.arange(len(query), device=query.device)
-            parts = list(chunks(rows, len(self.X_), query.element_size()))
-            for part in shown(parts, "predicting", enabled=self.verbose):
-                y[part] = smoother(query[part])
-        return self._shaped(y)
+            return self._shaped(smoother.predict(query, self._order(), verbose=self.verbose))
+
+    def interval(self, X: Any, level: float = 0.95) -> Interval:  # noqa: N803
+        """The fit at each row of X and the ends of its pointwise confidence interval, ŷ ± z √(σ²(x) Σ α²).
+
+        It holds the smoothed mean Σ α f(xᵢ) with probability `level` where the noise is independent and changes
+        slowly, and the true curve f too where the bandwidth is small enough for the smoothing not to matter.
+        """
+        if not (isinstance(level, float | np.floating) and 0 < level < 1):
+            raise ArgumentError(f"level must be between 0 and 1, for example 0.95, but it is {level!r}")
+        query = self._queries(X)
+        with torch.no_grad():
+            found = interval(self._smoother(self.bandwidth_), query, float(level), self._order())
+        return Interval(*(self._shaped(end) for end in found))
 
     def weights(self, X: Any) -> np.ndarray:  # noqa: N803
         """α: how much each row of X looks at each training point, [queries, points]; its product with y_ is predict."""
@@ -136,7 +155,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return
         choose = bandwidths.search if self.bandwidth == "loo" else bandwidths.learn
         with torch.no_grad():
-            chosen = choose(self._smoother(unit), self._left_out())
+            chosen = choose(self._smoother(unit), self._left_out(), self._order(), verbose=self.verbose)
         self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error
 
     def _unit(self) -> Any:
@@ -152,6 +171,16 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             return torch.arange(points, device=_device(self.device))
         drawn = check_random_state(self.random_state).permutation(points)[: int(self.loo_points)]
         return torch.as_tensor(np.sort(drawn), device=_device(self.device))
+
+    def _sorted(self) -> np.ndarray | None:
+        """Many points are kept in an order in which neighbours stand together; few need none."""
+        if len(self.X_) <= FEW or self.kernel == "constant":
+            return None
+        order: np.ndarray = near_order(torch.tensor(self.X_, device=_device(self.device)), POINTS["cpu"]).cpu().numpy()
+        return order
+
+    def _order(self) -> Tensor | None:
+        return None if self.order_ is None else torch.tensor(self.order_, device=_device(self.device))
 
     def _smoother(self, bandwidth: Any) -> Smoother:
         def tensor(array: Any) -> Tensor:

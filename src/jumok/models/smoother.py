@@ -8,10 +8,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.kernel_sums import keep_memory
 from jumok.attention.smoothing import distances
+from jumok.models.progress import shown
+from jumok.models.sorted_smoother import SortedSmoother
 
 KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
 """The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
+
+FEW = 4096
+"""Up to so many points every query looks at all of them; above, points are sorted and far ones left out."""
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20}
 """How large one chunk's plane of weights may be: what a core's cache nearly holds, what fills a GPU."""
@@ -44,6 +50,22 @@ class Smoother:
         y, reached = mixed[:, :-1], mixed[:, -1:] > 0
         return y if reached.all() else torch.where(reached, y, self._nearest(query, visible).values[:, :-1])
 
+    def predict(
+        self, query: Float[Tensor, "query dim"], order: Int[Tensor, " place"] | None = None, *, verbose: bool = False
+    ) -> Float[Tensor, "query output"]:
+        """Σ α y of many queries, a few at a time; of many points only those near each, found by their order."""
+        if order is not None:
+            points = SortedSmoother.of(self.kernel, self.bandwidth, self.x, self.y_and_one, order)
+            return points(query, verbose=verbose)
+        # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
+        y = query.new_empty(len(query), self.y_and_one.shape[-1] - 1)
+        if self.kernel == "constant":
+            return y.copy_(self(query[:1]))
+        parts = list(chunks(torch.arange(len(query), device=query.device), len(self.x), query.element_size()))
+        for part in shown(parts, "predicting", enabled=verbose):
+            y[part] = self(query[part])
+        return y
+
     def weights(self, query: Float[Tensor, "query dim"]) -> Float[Tensor, "query point"]:
         """α, the whole matrix."""
         weights = self._attend(query, None).weights()
@@ -69,10 +91,7 @@ class Smoother:
 def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterator[Int[Tensor, " chunk"]]:
     """The rows in parts whose weights on all points stay within CHUNK_BYTES; at least one row each."""
     at_once = CHUNK_BYTES.get(rows.device.type, CHUNK_BYTES["cuda"])
-    if rows.is_cpu:
-        # The C library hands large freed blocks back to the system, and page faults then take half the time. Once it
-        # has seen a block of this size come and go, it keeps the smaller ones.
-        torch.empty(31 * 2**20, dtype=torch.uint8)
+    keep_memory(rows.device)
     size = max(1, at_once // max(1, points * element_size))
     yield from (rows[start : start + size] for start in range(0, len(rows), size))
 

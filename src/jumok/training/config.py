@@ -63,6 +63,8 @@ class TrainingConfig:
     """The head of that layer that is taught, counted from 0; the mean of its heads unless given."""
     guided_shift: bool = True
     """Teach where to look when a word has just been read, which aligns best; false: when it is about to be written."""
+    doubly_stochastic: float = 0.0
+    """For captions: how much it counts that every region of an image is looked at, once in all (Xu et al. 2015)."""
     log_every: int = 20
     """Steps between lines of metrics."""
     seed: int = 1
@@ -76,7 +78,8 @@ class TrainingConfig:
             self._at_least(name, 1)
         for name in ("minutes", "warmup", "weight_decay", "clip", "patience", "save_every", "average"):
             self._at_least(name, 0)
-        self._at_least("guided_alignment", 0)
+        for name in ("guided_alignment", "doubly_stochastic"):
+            self._at_least(name, 0)
         for name in ("label_smoothing", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{self._said(name)}; wanted at least 0 and below 1")

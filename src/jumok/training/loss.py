@@ -1,6 +1,7 @@
 """How surprised a model is by the targets: cross-entropy over the tokens that are there."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -8,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from jumok.data import Batch
+from jumok.data.image_store import ImageBatch
 from jumok.models.seq2seq import Copied, Hidden
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 from jumok.training.guided import Guide
@@ -29,7 +31,7 @@ class Places(NamedTuple):
     target: Int[Tensor, " token"]
 
     @classmethod
-    def of(cls, batch: Batch) -> "Places":
+    def of(cls, batch: Batch | ImageBatch) -> "Places":
         """Find them; on the CPU, so that no GPU has to wait for it."""
         at = batch.target_visible.flatten().nonzero().flatten()
         return cls(at, batch.target_out.flatten()[at])
@@ -46,6 +48,14 @@ def batch_loss(
     encoder: Any = model.encoder
     decoder: Any = model.decoder
     hidden: Hidden = decoder.hidden(encoder(batch.source, batch.source_visible), batch.target_in)
+    loss = hidden_loss(decoder, hidden, places, smoothing=smoothing)
+    if guide is not None:
+        loss = loss._replace(total=loss.total + guide.loss(hidden.attention, batch.links))
+    return loss
+
+
+def hidden_loss(decoder: Any, hidden: Hidden, places: Places, *, smoothing: float = 0.0) -> Loss:
+    """The loss of what a decoder knows of every place of its targets, its own penalty included."""
     states = hidden.states.flatten(0, 1)[places.at]
     if hidden.copied is None:
         logits = decoder.logits(states)
@@ -54,20 +64,20 @@ def batch_loss(
     loss = smoothed_cross_entropy(logits, places.target, smoothing=smoothing, gaps=hidden.copied is not None)
     if hidden.penalty is not None:
         loss = loss._replace(total=loss.total + hidden.penalty.flatten()[places.at].sum())
-    if guide is not None:
-        loss = loss._replace(total=loss.total + guide.loss(hidden.attention, batch.links))
     return loss
 
 
 @torch.no_grad()
-def held_out_loss(model: nn.Module, batches: BatchSource) -> dict[str, float]:
+def held_out_loss(
+    model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss] = batch_loss
+) -> dict[str, float]:
     """Loss per token and perplexity over one pass of `batches`: part of what a validator gives back."""
     device = next(model.parameters()).device
     surprise, tokens = 0.0, 0
     for step in range(batches.steps(0)):
         batch = batches.batch(0, step)
         places = Places.of(batch)
-        surprise += float(batch_loss(model, batch.to(device), places.to(device)).surprise)
+        surprise += float(loss_of(model, batch.to(device), places.to(device)).surprise)
         tokens += len(places.at)
     loss = surprise / max(tokens, 1)
     return {"loss": loss, "perplexity": perplexity(loss)}

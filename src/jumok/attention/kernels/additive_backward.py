@@ -44,15 +44,26 @@ def backward(
     sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = d_out.float(), value.float()
-    passed = torch.empty_like(d_out)
+    delta = torch.bmm(d_out.view(-1, 1, values), out.float().view(-1, values, 1)).view(batches, queries)
+    if any(reach.switches.values()):
+        d_out, delta = without_broken(d_out, delta, out)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
-        turned = upstream(weights, d_scores, d_out, passed, out, lse, reach, seed, dropout, some, rows, keys)
-        d_value[some].baddbmm_(weights[:, :, :keys].mT, passed[some, rows], beta=int(rows.start > 0))
+        turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
+        d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
+
+
+def without_broken(d_out: Tensor, delta: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """0 for dO and ∞ for δ = Σ dO·O, which the kernels know, where an answer is NaN or infinite: it passes nothing on.
+
+    Its dO is most likely NaN too, and so would be 0 of it, for keys that its query does not see.
+    """
+    sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
+    return torch.where(sound[..., None], d_out, 0), torch.where(sound, delta, torch.inf)
 
 
 def backward_of_few(
@@ -97,22 +108,19 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, d_out: Tensor, passed: Tensor, out: Tensor, lse: Tensor, reach: Reach,
-    seed: Tensor | None, dropout: float, some: slice, rows: slice, keys: int,
+    weights: Tensor, d_scores: Tensor, lse: Tensor, delta: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
+    some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
-    """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first.
-
-    Into `passed` goes d_out, with zeros where an answer is NaN.
-    """
+    """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys), count, weights.device)
-    height, values = (32 if count > 16 else 16), out.shape[2]
+    height = 32 if count > 16 else 16
     additive_gradients.upstream_kernel(
         (batches * blocks(padded(count), height), blocks(padded(keys), 64)),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
-        d_out, passed, out, lse, *reach.arguments(lse), lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys, values,
-        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64, VALUES=min(64, power_of_two(values)),
+        lse, delta, *reach.arguments(lse), lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
+        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip
     return turned[:, :keys]
 

@@ -6,7 +6,8 @@ dp = dO · value and δ = Σ dO·O. With r = ½ (1 − tanh),
     d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
 
 Each is a loop over one side with a tile [time, feature] of the other in registers: nothing is reduced across threads
-and nothing added from two places at once, so two runs agree to the bit. A query whose answer is NaN passes nothing on.
+and nothing added from two places at once, so two runs agree to the bit. Under a mask a query whose answer is NaN passes
+nothing on: its δ is ∞.
 """
 
 import triton
@@ -29,16 +30,15 @@ PAIRS = tl.constexpr(21.9)
 
 @kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, d_out, passed, out, lse,
+    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, delta,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    batches, batch_start, row_start, count, COUNT, queries, keys, value_dim,
+    batches, batch_start, row_start, count, COUNT, queries, keys,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, VALUES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
 
     The planes hold queries from `row_start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
-    `passed` is d_out with zeros for queries whose answer is NaN: theirs is NaN too, and so is 0 of it.
     """
     blocks = tl.cdiv(COUNT, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
@@ -51,20 +51,8 @@ def upstream_kernel(
         mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, FIRST, BEYOND, MASK,
     ) & some[:, None]  # fmt: skip
     line = batch * queries + rows
-    delta, broken = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.int32)
-    for start in range(0, value_dim, VALUES):
-        dims = start + tl.arange(0, VALUES)
-        at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
-        mixed = tl.load(out + at, mask=inside, other=0.0).to(tl.float32)
-        delta += tl.sum(tl.load(d_out + at, mask=inside, other=0.0) * mixed, 1)
-        broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 1))
-    if tl.program_id(1) == 0:
-        for start in range(0, value_dim, VALUES):
-            dims = start + tl.arange(0, VALUES)
-            at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
-            given = tl.load(d_out + at, mask=inside, other=0.0)
-            tl.store(passed + at, tl.where((broken > 0)[:, None], 0.0, given), mask=inside)
-    visible = visible & (broken == 0)[:, None]
+    mean = tl.load(delta + line, mask=some, other=0.0)
+    visible = visible & (mean != float("inf"))[:, None]
     level = tl.load(lse + line, mask=some, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
     total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
@@ -76,7 +64,7 @@ def upstream_kernel(
         keep = kept(rows, cols, keys, batch, seed, DROPOUT)
         dropped = tl.where(keep, weights / (1.0 - DROPOUT), 0.0)
         d_weight = tl.where(keep, d_weight / (1.0 - DROPOUT), 0.0)
-    d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
+    d_score = tl.where(visible, weights * (d_weight - mean[:, None]), 0.0)
     inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
     tl.store(scores + at, tl.where(visible, dropped, 0.0), mask=inside)
     tl.store(d_weights + at, d_score, mask=inside)

@@ -1,0 +1,111 @@
+"""Captioners from the program's own recipes on images they have not seen, and whether words look at what they name.
+
+    export JUMOK_DATA=path/to/data                            # with flickr8k_small/, which is not ours to give
+    python -m benchmarks.captions runs/captions               # trains what is not there yet; minutes on a GPU
+    python -m benchmarks.captions runs/captions scenes-en     # only some of them
+
+Scenes: 300 of the test split, whose things were never together in training. Flickr8k: 300 photographs with five
+captions each. A word points if the regions its thing reaches into hold more of its attention than those of any other
+thing, and more than half of all.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks.results import FOLDER, Row, cpu, write
+from jumok.analysis.scores import Score, score_outputs
+from jumok.caption_model import load_captioner, read_caption_recipe
+from jumok.cli.caption_scores import CaptionScores, evaluate_captioner
+from jumok.data.image_pairs import ImagesConfig, read_split
+
+RECIPES = {
+    "scenes-en": ("scenes", "jumok, English"),
+    "scenes-ko": ("scenes", "jumok, Korean"),
+    "flickr8k": ("flickr8k", "jumok"),
+}
+"""Where each stands in the results: what its ids begin with, and the column."""
+PUBLISHED = Row(
+    "flickr8k/BLEU",
+    "Show, Attend and Tell",
+    19.5,
+    "BLEU",
+    "Xu et al. 2015, soft attention: full-size images, 6,000 to learn from, an encoder trained on ImageNet",
+)
+POINTING = ("size", "colour", "shape")
+
+
+def measure(folder: Path, names: list[str], device: str, trained_on: str) -> None:
+    anew = {RECIPES[name] for name in names}
+    kept = [row for row in earlier() if (row.id.partition("/")[0], row.system) not in anew and row != PUBLISHED]
+    rows = [row for name in names for row in rows_of(name, folder / name, device)]
+    where = torch.cuda.get_device_name() if device != "cpu" and torch.cuda.is_available() else cpu()
+    where = f"trained on {trained_on}, scored on {where}" if trained_on else where
+    write("captions", [*kept, *rows, PUBLISHED], device=where, packages=("torch", "sacrebleu"))
+
+
+def earlier() -> list[Row]:
+    path = FOLDER / "captions.json"
+    return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.exists() else []
+
+
+def rows_of(name: str, folder: Path, device: str) -> list[Row]:
+    if not (folder / "README.md").exists():
+        command = ["train", f"recipes/{name}.toml", "--out", str(folder), "--device", device]
+        subprocess.run([sys.executable, "-m", "jumok.cli", *command], check=True)
+    recipe, files = load_captioner(folder).recipe, read_caption_recipe(f"recipes/{name}.toml").images
+    places = {"images": files.path or None, "captions": files.captions or None}  # it may have been trained elsewhere
+    found = evaluate_captioner(folder, ["bleu", "exact_match"], device=device, **places)
+    seconds = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]
+    trained = f"recipes/{name}.toml, {recipe.training.steps:,} steps in {seconds:.0f} s"
+    conditions = f"{len(found.outputs)} test images; {trained}"
+    rows = [*scores(name, found, conditions), *pointing(name, found, conditions)]
+    return rows if found.pointing else [*rows, of_others(name, found, files, conditions)]
+
+
+def scores(name: str, found: CaptionScores, conditions: str) -> list[Row]:
+    (place, system), (bleu, exact) = RECIPES[name], found.scores
+    if found.pointing is None:
+        said = f"{conditions}; {spread(bleu)}; {bleu.signature}"
+        return [Row(f"{place}/BLEU", system, round(bleu.value, 2), "BLEU", said)]
+    return [Row(f"{place}/captions right", system, round(exact.value, 1), "%", f"{conditions}; {spread(exact)}")]
+
+
+def of_others(name: str, found: CaptionScores, files: ImagesConfig, conditions: str) -> Row:
+    """What the same captions score if each is given to the next image: how much of BLEU needs no look at all."""
+    place, system = RECIPES[name]
+    rights = [row.captions for row in read_split(files, "test").rows]
+    (bleu,) = score_outputs([*found.outputs[1:], found.outputs[0]], rights, ["bleu"], lowercase=True)
+    said = f"each caption given to another image; {conditions}; {spread(bleu)}"
+    return Row(f"{place}/BLEU of captions of other images", system, round(bleu.value, 2), "BLEU", said)
+
+
+def pointing(name: str, found: CaptionScores, conditions: str) -> list[Row]:
+    if found.pointing is None:
+        return []
+    place, system = RECIPES[name]
+    said = f"{found.pointing.words} words that name a thing; {conditions}"
+    shares = {
+        "words that point": found.pointing.all,
+        **{f"words of {kind} that point": getattr(found.pointing, kind) for kind in POINTING},
+        "attention on what is named": found.pointing.mass,
+    }
+    return [Row(f"{place}/{what}", system, round(share, 1), "%", said) for what, share in shares.items()]
+
+
+def spread(score: Score) -> str:
+    return f"95% interval {score.low:.1f} to {score.high:.1f}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=list(RECIPES))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--trained-on", default="", help="where models that are there already were trained")
+    options = parser.parse_args()
+    measure(options.folder, options.names, options.device, options.trained_on)

@@ -1,0 +1,379 @@
+"""Kernel regression of many points: time and memory on a CPU and on a GPU, against what else computes the same.
+
+    python -m benchmarks.regression cpu                    about ten minutes; writes results/regression_cpu.json
+    python -m benchmarks.regression gpu [--out FOLDER]     on a CUDA GPU, about four minutes; writes regression_gpu.json
+                                                           after checks of the kernels and a sweep of tiles, printed
+
+On the CPU every system and case runs in a process of its own; a time is the fastest of three rounds, memory the
+process's peak less that of the same process with 64 points. Who answers too slowly is asked less, and its time
+multiplied; the conditions say so.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import results
+from benchmarks.results import Row, cpu, write
+
+EXPONENTIALS = 4.18e12
+"""What the special-function units of an H200 give in a second: 16 a clock on each of its 132 multiprocessors."""
+INSTRUCTIONS = 3.35e13
+"""And how many instructions of single threads it issues: 128 a clock."""
+
+
+class Case(NamedTuple):
+    """So many points and queries, uniform in a unit cube, and a kernel."""
+
+    kernel: str
+    points: int
+    queries: int
+    dim: int
+    bandwidth: float
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        kind = "" if self.dtype == "float32" else f", {self.dtype}"
+        return (
+            f"{self.kernel}, {short(self.points)} × {short(self.queries)}, {self.dim}-D, h = {self.bandwidth:g}{kind}"
+        )
+
+    def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        random = np.random.default_rng(0)
+        x, query = (random.uniform(0, 1, (size, self.dim)).astype(self.dtype) for size in (self.points, self.queries))
+        y = np.sin(6 * x).sum(1) + random.normal(0, 0.3, self.points)
+        return x, y.astype(self.dtype), query
+
+
+def short(count: int) -> str:
+    return f"{count / 1e6:g}M" if count >= 1e6 else f"{count / 1e3:g}k" if count >= 1000 else str(count)
+
+
+def in_chunks(case: Case, x: Tensor, y: Tensor, query: Tensor, *, chunk: int) -> Tensor:
+    """Plain PyTorch: distances from differences, kernel, sums, for as many queries at a time as memory allows."""
+    y_and_one, found = torch.stack([y, torch.ones_like(y)], 1), []
+    for part in query.split(max(1, chunk // len(x))):
+        u = torch.cdist(part, x, compute_mode="donot_use_mm_for_euclid_dist") / case.bandwidth
+        weights = (-0.5 * u**2).softmax(-1) if case.kernel == "gaussian" else (1 - u**2).clamp(min=0)
+        if case.kernel == "boxcar":
+            weights = (u <= 1).to(u.dtype)
+        sums = weights @ y_and_one
+        found.append(sums[:, 0] / sums[:, 1])
+    return torch.cat(found)
+
+
+# --- on a CPU
+
+CPU_CASES = [
+    Case("gaussian", 20_000, 2_000, 1, 0.02, "float64"),
+    Case("gaussian", 20_000, 2_000, 3, 0.1, "float64"),
+    Case("gaussian", 1_000_000, 20_000, 1, 0.001, "float64"),
+    Case("epanechnikov", 1_000_000, 20_000, 1, 0.001, "float64"),
+    Case("boxcar", 1_000_000, 20_000, 3, 0.03, "float64"),
+]
+SLOW = {"statsmodels": 100, "torch.cdist in chunks": 2_000, "scikit-learn": 20_000}
+"""How many queries a system is asked at most."""
+FULL = 2e8
+"""Pairs that plain PyTorch is asked to compute at most."""
+
+
+def cpu_systems(case: Case) -> list[str]:
+    compact = case.kernel in ("boxcar", "epanechnikov")
+    systems = ["jumok", "torch.cdist in chunks"]
+    systems += ["scikit-learn"] if compact or case.points <= 20_000 else []
+    return systems + (["statsmodels"] if case.kernel == "gaussian" and case.points <= 20_000 else [])
+
+
+def answer(system: str, case: Case, queries: int) -> float:
+    """Seconds to predict so many queries, fitting not counted."""
+    x, y, query = case.data()
+    query = query[:queries]
+    predict: Callable[[], Any]
+    if system == "jumok":
+        from jumok.models import KernelRegressor
+
+        model = KernelRegressor(case.kernel, case.bandwidth).fit(x, y)
+        predict = lambda: model.predict(query)  # noqa: E731
+    elif system == "torch.cdist in chunks":
+        tensors = [torch.from_numpy(array) for array in (x, y, query)]
+        predict = lambda: in_chunks(case, *tensors, chunk=2**21)  # noqa: E731
+    elif system == "statsmodels":
+        from statsmodels.nonparametric.kernel_regression import KernelReg
+
+        theirs = KernelReg(y, x, var_type="c" * case.dim, reg_type="lc", bw=[case.bandwidth] * case.dim)
+        predict = lambda: theirs.fit(query)  # noqa: E731
+    else:
+        predict = scikit_learn(case, x, y, query)
+    start = time.perf_counter()
+    predict()
+    return time.perf_counter() - start
+
+
+def scikit_learn(case: Case, x: np.ndarray, y: np.ndarray, query: np.ndarray) -> Callable[[], Any]:
+    """Its neighbours within a radius for the kernels that end, its matrix of Gaussians for the one that does not."""
+    if case.kernel == "gaussian":
+        from sklearn.metrics.pairwise import rbf_kernel
+
+        def mixed() -> np.ndarray:
+            weights = rbf_kernel(query, x, gamma=0.5 / case.bandwidth**2)
+            return weights @ y / weights.sum(1)
+
+        return mixed
+    from sklearn.neighbors import RadiusNeighborsRegressor
+
+    weights = "uniform" if case.kernel == "boxcar" else _epanechnikov(case.bandwidth)
+    model = RadiusNeighborsRegressor(radius=case.bandwidth, weights=weights).fit(x, y)
+    return lambda: model.predict(query)
+
+
+def _epanechnikov(bandwidth: float) -> Callable[[Any], Any]:
+    def of(distances: np.ndarray) -> np.ndarray:
+        return np.array([np.maximum(0, 1 - (one / bandwidth) ** 2) for one in distances], dtype=object)
+
+    return of
+
+
+def bandwidth_seconds(system: str, points: int) -> float:
+    """Seconds to find the bandwidth by leaving out every point in turn."""
+    from statsmodels.nonparametric.kernel_regression import KernelReg
+
+    from jumok.models import KernelRegressor
+
+    x, y, _ = Case("gaussian", points, 1, 1, 0.1, "float64").data()
+    KernelRegressor(loo_points=None).fit(x[:20], y[:20])
+    start = time.perf_counter()
+    if system == "jumok":
+        KernelRegressor(loo_points=None).fit(x, y)
+    else:
+        KernelReg(y, x, var_type="c", reg_type="lc", bw="cv_ls")
+    return time.perf_counter() - start
+
+
+def peak() -> float:
+    """MiB at the peak of this process."""
+    return float(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def child(arguments: list[str]) -> None:
+    torch.set_num_threads(1)
+    system, what, count = arguments[0], arguments[1], int(arguments[2])
+    if what == "nothing":
+        answer(system, CPU_CASES[count]._replace(points=64), 1)
+    seconds = 0.0
+    if what == "bandwidth":
+        seconds = bandwidth_seconds(system, count)
+    elif what != "nothing":
+        seconds = answer(system, CPU_CASES[int(what)], count)
+    print(json.dumps({"seconds": seconds, "peak": peak()}))
+
+
+def in_own_process(*arguments: object) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.regression", "child", *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def cpu_rows(rounds: int) -> Iterator[Row]:
+    for number, case in enumerate(CPU_CASES):
+        rows = []
+        for system in cpu_systems(case):
+            queries = min(case.queries, SLOW.get(system, case.queries))
+            if system == "torch.cdist in chunks":
+                queries = int(min(queries, FULL / case.points))
+            runs = [in_own_process(system, number, queries) for _ in range(rounds)]
+            note = f"one thread; {queries} queries asked, times {case.queries / queries:g}; fastest of {rounds}"
+            value = min(run["seconds"] for run in runs) * case.queries / queries
+            yield Row(f"predict/{case}", system, round(value, 4), "s", note)
+            memory = statistics.median(run["peak"] for run in runs) - in_own_process(system, "nothing", number)["peak"]
+            rows.append(
+                Row(f"memory/{case}", system, round(max(memory, 0.0), 1), "MiB", f"with data; {queries} queries")
+            )
+            print(case, system, round(value, 3), "s", round(memory), "MiB", file=sys.stderr)
+        yield from rows
+    for points in (500, 2_000):
+        for system in ("jumok", "statsmodels"):
+            runs = [in_own_process(system, "bandwidth", points) for _ in range(rounds)]
+            value = min(run["seconds"] for run in runs)
+            print("bandwidth", points, system, value, file=sys.stderr)
+            yield Row(f"bandwidth/{points} points", system, round(value, 4), "s", f"one thread; fastest of {rounds}")
+
+
+# --- on a GPU
+
+ONE_MILLION = 1_000_000
+GPU_CASES = [
+    Case("gaussian", ONE_MILLION, ONE_MILLION, 3, 1.0),
+    Case("gaussian", ONE_MILLION, ONE_MILLION, 3, 0.03),
+    Case("gaussian", ONE_MILLION, ONE_MILLION, 1, 0.001),
+    Case("epanechnikov", ONE_MILLION, ONE_MILLION, 3, 0.03),
+    Case("boxcar", ONE_MILLION, ONE_MILLION, 1, 0.001),
+    Case("gaussian", ONE_MILLION, ONE_MILLION, 3, 0.03, "float64"),
+    Case("gaussian", ONE_MILLION, 100_000, 3, 1.0, "float64"),
+]
+TILES = [(64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (64, 32, 2, 1), (128, 32, 4, 1), (128, 64, 8, 1),
+         (32, 64, 4, 1), (32, 32, 2, 1), (64, 64, 4, 2), (128, 128, 16, 1)]  # fmt: skip
+
+
+def on_gpu(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    x, y, query = case.data()
+    return torch.from_numpy(x).cuda(), torch.from_numpy(y).cuda(), torch.from_numpy(query).cuda()
+
+
+def timed(call: Callable[[], Any], repeats: int = 3) -> tuple[float, float]:
+    """The median of some seconds after a first call, and the peak of memory in MiB above what was there before."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    memory = (torch.cuda.max_memory_allocated() - before) / 2**20
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), memory
+
+
+def smoother_of(case: Case, x: Tensor, y: Tensor) -> Any:
+    from jumok.models.sorted_smoother import SortedSmoother
+
+    bandwidth = torch.tensor(case.bandwidth, dtype=x.dtype, device=x.device)
+    return SortedSmoother.of(case.kernel, bandwidth, x, torch.stack([y, torch.ones_like(y)], 1))
+
+
+def checks() -> Iterator[str]:
+    """Our error and plain torch's against float64 at awkward sizes."""
+    kernels = [
+        ("gaussian", 5001, 0.3),
+        ("gaussian", 70_000, 0.01),
+        ("epanechnikov", 20_001, 0.2),
+        ("boxcar", 999, 0.21),
+    ]
+    for dim in (1, 3, 8):
+        for kernel, points, bandwidth in kernels:
+            for dtype in ("float32", "float64") if dim == 3 else ("float32",):
+                yield check(Case(kernel, points, 1009, dim, bandwidth, dtype))
+
+
+def check(case: Case) -> str:
+    x, y, query = on_gpu(case)
+    found = smoother_of(case, x, y)(query)[:, 0].double()
+    wide = [tensor.double().cpu() for tensor in (x, y, query)]
+    exact = smoother_of(case._replace(dtype="float64"), *wide[:2])(wide[2])[:, 0].cuda()
+    plain = in_chunks(case, x, y, query, chunk=2**27).double()
+    told = ~plain.isnan()
+    ours, theirs = (largest(one - exact, told) for one in (found, plain))
+    lost = largest(found - exact, ~told)
+    # A point at the very edge of the boxcar is in or out by its last digit.
+    floor = 0.05 if case.kernel == "boxcar" else 1e-5 if case.dtype == "float32" else 1e-12
+    word = "ok" if ours <= 2 * theirs + floor and lost <= 1e-5 else "WRONG"
+    return f"{word} {case}: {ours:.1e}, plain {theirs:.1e}; {int((~told).sum())} without neighbours {lost:.1e}"
+
+
+def largest(error: Tensor, some: Tensor) -> float:
+    return float(error[some].abs().max()) if some.any() else 0.0
+
+
+def sweep() -> Iterator[Row]:
+    """The same sums with other tiles."""
+    from jumok.attention.kernels import smoothing_fused
+
+    case = GPU_CASES[0]._replace(queries=200_000)
+    x, y, query = on_gpu(case)
+    points = smoother_of(case, x, y).points
+    for rows, cols, warps, stages in TILES:
+        tiling = smoothing_fused.Tiling(rows, cols, warps, stages)
+
+        def call(tiling: smoothing_fused.Tiling = tiling) -> Tensor:
+            return smoothing_fused.kernel_sums(
+                query, points.blocks, points.values[:-1], case.kernel, case.bandwidth, tiling=tiling
+            )
+
+        seconds = 5 * timed(call, 2)[0]
+        name = f"tile/{rows} × {cols}, {warps} warps" + (f", {stages} stages" if stages > 1 else "")
+        yield Row(name, "jumok", round(seconds, 3), "s", "200,000 queries of 1M points, 3-D, h = 1, multiplied by 5")
+
+
+def gpu_rows() -> Iterator[Row]:
+    for case in GPU_CASES:
+        x, y, query = on_gpu(case)
+        smoother = smoother_of(case, x, y)
+        note = f"{case.dtype}; points sorted before, queries sorted within; median of 3"
+        seconds, memory = timed(lambda: smoother(query))  # noqa: B023
+        yield Row(f"predict/{case}", "jumok", round(seconds, 4), "s", note)
+        yield Row(f"memory/{case}", "jumok", round(memory, 1), "MiB", "beyond the data")
+        if case.bandwidth == 1.0 and case.dtype == "float32":
+            pairs = case.points * case.queries
+            yield Row(f"limit/{case}", "jumok", round(100 * pairs / EXPONENTIALS / seconds, 1), "%", "of exponentials")
+        part = 1_000
+        asked = query[:part]
+        seconds, memory = timed(lambda: in_chunks(case, x, y, asked, chunk=2**28), 1)  # noqa: B023
+        scaled = seconds * case.queries / part
+        yield Row(
+            f"predict/{case}", "torch.cdist in chunks", round(scaled, 3), "s", f"{part} queries asked, multiplied"
+        )
+        yield Row(f"memory/{case}", "torch.cdist in chunks", round(memory, 1), "MiB", "beyond the data; 1 GiB planes")
+    yield from estimator_rows()
+
+
+def estimator_rows() -> Iterator[Row]:
+    """The estimator as it is used: arrays in, arrays out."""
+    from jumok.models import KernelRegressor
+
+    case = GPU_CASES[1]
+    x, y, query = case.data()
+    for _ in range(2):  # the first compiles
+        start = time.perf_counter()
+        model = KernelRegressor(bandwidth="loo", device="cuda").fit(x, y)
+        fitted = time.perf_counter()
+        model.predict(query)
+        predicted = time.perf_counter()
+        model.interval(query)
+        done = time.perf_counter()
+    note = f"float32, 3-D; bandwidth found: {model.bandwidth_:.3g}"
+    yield Row("estimator/fit with its bandwidth, 2,048 of 1M left out", "jumok", round(fitted - start, 3), "s", note)
+    yield Row("estimator/predict, 1M × 1M", "jumok", round(predicted - fitted, 3), "s", note)
+    yield Row("estimator/interval, 1M × 1M", "jumok", round(done - predicted, 3), "s", note)
+
+
+def gpu(out: Path) -> None:
+    for line in checks():
+        print(line, flush=True)
+    results.FOLDER = out
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    for row in itertools.chain(gpu_rows(), sweep()):
+        print(row.id, row.system, row.value, row.unit, flush=True)
+        rows.append(row)
+        write("regression_gpu", rows, device=torch.cuda.get_device_name(), packages=["torch"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("where", choices=["cpu", "gpu", "child"])
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    if given.where == "child":
+        child(given.rest)
+    elif given.where == "gpu":
+        gpu(given.out)
+    else:
+        rows = list(cpu_rows(given.rounds))
+        write("regression_cpu", rows, device=cpu(), packages=["torch", "scikit-learn", "statsmodels"])
+
+
+if __name__ == "__main__":
+    main()

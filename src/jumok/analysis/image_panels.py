@@ -1,0 +1,156 @@
+"""Where each word looked, as panels: the image with its caption, then one panel for every word."""
+
+import logging
+import unicodedata
+from base64 import b64encode
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jumok.analysis.colours import INK, QUIET, png_bytes
+from jumok.analysis.fonts import fonts_for
+from jumok.analysis.heatmap_svg import FONT, safe
+from jumok.analysis.image_map import ImageMap
+from jumok.analysis.width import cells, fitted
+from jumok.errors import ArgumentError
+
+PANEL = 168
+"""Units of the longer side of a panel; 100 are an inch."""
+GAP, MARGIN, LABEL = 16, 20, 24
+HEADING, WORD, NOTE = 17, 14, 11
+"""Sizes of letters."""
+LETTER = 0.58
+"""Width of a letter of size 1; Hangul and Chinese letters are two wide."""
+COLUMNS = (4, 5, 6)
+"""Panels beside each other: whichever leaves the fewest places of the last row empty."""
+TALLEST = 20_000
+NOTED = "bright where a word looked; each word by its own largest weight"
+
+
+class Panel(NamedTuple):
+    """A picture, what is written above it, and where it is."""
+
+    pixels: np.ndarray
+    word: str
+    x: float
+    y: float
+
+
+class Sheet(NamedTuple):
+    """All panels, the lines above them, and the size of the whole."""
+
+    panels: list[Panel]
+    heading: list[str]
+    width: float
+    height: float
+    panel: tuple[float, float]
+    """Width and height of a panel."""
+
+
+def sheet_of(shown: ImageMap) -> Sheet:
+    """Where everything goes."""
+    picture = shown.picture()
+    scale = PANEL / max(picture.shape[:2])
+    high, wide = (scale * side for side in picture.shape[:2])
+    count = 1 + len(shown.words)
+    columns = min(count, min(COLUMNS, key=lambda columns: (-count % columns, -columns)))
+    width = max(2 * MARGIN + columns * (wide + GAP) - GAP, 360)
+    heading = list(_lines(_one_line(shown.caption), width - 2 * MARGIN, HEADING))
+    top = MARGIN + 1.4 * HEADING * len(heading) + 4
+    height = top + -(-count // columns) * (high + LABEL + GAP) + NOTE + MARGIN - 4
+    if height > TALLEST:
+        raise ArgumentError(f"{count - 1} words are too many for one picture; save as .html or .json")
+    places = [
+        (MARGIN + (at % columns) * (wide + GAP), top + LABEL + (at // columns) * (high + LABEL + GAP))
+        for at in range(count)
+    ]
+    pixels = [picture, *(shown.overlay(word) for word in range(len(shown.words)))]
+    words = ["", *(_cut(_one_line(word), wide, WORD) for word in shown.words)]
+    panels = [Panel(drawn, word, x, y) for drawn, word, (x, y) in zip(pixels, words, places, strict=True)]
+    return Sheet(panels, heading, width, height, (wide, high))
+
+
+def panels_svg(shown: ImageMap) -> str:
+    """The panels as an SVG picture, which needs no font here."""
+    sheet = sheet_of(shown)
+    size = f'width="{sheet.width:.0f}" height="{sheet.height:.0f}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {sheet.width:.0f} {sheet.height:.0f}" '
+        f'font-family="{FONT}" fill="{INK}"><rect {size} fill="white"/>',
+        *(
+            f'<text x="{MARGIN}" y="{y:.1f}" font-size="{HEADING}" font-weight="600">{safe(line)}</text>'
+            for line, y in _heading(sheet)
+        ),
+    ]
+    for panel in sheet.panels:
+        image = b64encode(png_bytes(panel.pixels)).decode()
+        parts.append(
+            f'<image x="{panel.x:.1f}" y="{panel.y:.1f}" width="{sheet.panel[0]:.1f}" height="{sheet.panel[1]:.1f}" '
+            f'href="data:image/png;base64,{image}"><title>{safe(panel.word)}</title></image>'
+            f'<rect x="{panel.x:.1f}" y="{panel.y:.1f}" width="{sheet.panel[0]:.1f}" height="{sheet.panel[1]:.1f}" '
+            f'fill="none" stroke="{INK}" stroke-opacity="0.2"/>'
+            f'<text x="{panel.x:.1f}" y="{panel.y - 7:.1f}" font-size="{WORD}">{safe(panel.word)}</text>'
+        )
+    note = f'<text x="{MARGIN}" y="{sheet.height - MARGIN + 2:.1f}" font-size="{NOTE}" fill="{QUIET}">{NOTED}</text>'
+    return "\n".join([*parts, note, "</svg>", ""])
+
+
+def panels_picture(shown: ImageMap, kind: str) -> bytes:
+    """The bytes of a "png" or "pdf", with fonts that have the letters."""
+    sheet = sheet_of(shown)
+    fonts = fonts_for([*sheet.heading, *(panel.word for panel in sheet.panels), NOTED])
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    for name in ("fontTools.subset", "matplotlib.font_manager"):  # they tell of tables left out, of faces not found
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with rc_context({"font.family": fonts, "pdf.fonttype": 42}):
+        figure = Figure(figsize=(sheet.width / 100, sheet.height / 100), dpi=200, facecolor="white")
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, sheet.width), ylim=(sheet.height, 0))
+        axes.axis("off")
+
+        def write(x: float, y: float, text: str, size: int, **style: Any) -> None:
+            axes.text(x, y, text, fontsize=0.72 * size, va="baseline", parse_math=False, **{"color": INK, **style})
+
+        for line, y in _heading(sheet):
+            write(MARGIN, y, line, HEADING, fontweight="bold")
+        for panel in sheet.panels:
+            wide, high = sheet.panel
+            extent = (panel.x, panel.x + wide, panel.y + high, panel.y)
+            axes.imshow(panel.pixels, extent=extent, interpolation="antialiased", aspect="auto")
+            axes.add_patch(Rectangle((panel.x, panel.y), wide, high, fill=False, ec=INK, alpha=0.2, lw=0.7))
+            write(panel.x, panel.y - 7, panel.word, WORD)
+        write(MARGIN, sheet.height - MARGIN + 2, NOTED, NOTE, color=QUIET)
+        axes.set(xlim=(0, sheet.width), ylim=(sheet.height, 0))
+        content = BytesIO()
+        figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+    return content.getvalue()
+
+
+def _heading(sheet: Sheet) -> Iterator[tuple[str, float]]:
+    return ((line, MARGIN + HEADING * (0.9 + 1.4 * at)) for at, line in enumerate(sheet.heading))
+
+
+def _lines(text: str, width: float, size: float) -> Iterator[str]:
+    """The text in lines that fit."""
+    room, line = int(width / size / LETTER), ""
+    for word in text.split(" "):
+        if line and cells(f"{line} {word}") > room:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    yield _cut(line, width, size)
+
+
+def _cut(word: str, width: float, size: float) -> str:
+    room = max(2, int(width / size / LETTER))
+    return word if cells(word) <= room else fitted(word, room - 1).rstrip() + "…"
+
+
+def _one_line(text: str) -> str:
+    """Without what fonts have no picture of: line ends and other controls."""
+    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in text)

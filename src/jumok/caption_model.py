@@ -1,0 +1,146 @@
+"""A trained captioner as a recipe and a folder: weights, recipe, tokenizer, README; loading one runs no code."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from jumok.config import BY_KIND, expanded, read_by_kind, read_file, write_recipe
+from jumok.data.augment import AugmentConfig
+from jumok.data.batches import BatchConfig
+from jumok.data.image_pairs import ImagesConfig
+from jumok.data.sides import SHARED
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.decoding.config import DecodingConfig
+from jumok.errors import ConfigError
+from jumok.model_folder import RECIPE, WEIGHTS, read_sealed, seal, write_file
+from jumok.models.build import DecoderConfig
+from jumok.models.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
+from jumok.models.weights import from_bytes, load_weights
+from jumok.sections import nearest, read_section
+from jumok.training.config import TrainingConfig
+
+PLAIN = {
+    "images": ImagesConfig,
+    "tokenizer": TokenizerConfig,
+    "augment": AugmentConfig,
+    "batch": BatchConfig,
+    "training": TrainingConfig,
+    "decoding": DecodingConfig,
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "tokenizer": {"shared": False},  # there is one side only
+    "training": {"metric": "bleu"},
+    "decoding": {"max_length": 60},
+}
+"""Where the usual setting is not that of texts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionRecipe:
+    """Everything that decides what a run gives: images and captions, the model, how it is trained and used."""
+
+    images: ImagesConfig
+    tokenizer: TokenizerConfig
+    augment: AugmentConfig
+    batch: BatchConfig
+    encoder: EncoderConfig
+    decoder: DecoderConfig
+    training: TrainingConfig
+    decoding: DecodingConfig
+
+    def __post_init__(self) -> None:
+        if self.training.metric == "accuracy":
+            raise ConfigError('training.metric = "accuracy" is for graphs; for captions there is "exact_match"')
+        if self.training.guided_alignment:
+            raise ConfigError("training.guided_alignment teaches word links, and an image has no words; set it to 0")
+        if self.augment.flip and self.images.scenes:
+            raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
+        if self.decoder.vectors:
+            raise ConfigError("decoder.vectors is for texts; leave it out")
+
+
+class TrainedCaptioner(NamedTuple):
+    """A model and what is needed to use it."""
+
+    model: ImageCaptioner
+    recipe: CaptionRecipe
+    tokenizer: Tokenizer
+
+
+def read_caption_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> CaptionRecipe:
+    """The recipe of a captioner in a file, with changes such as "encoder.width=256" made to it."""
+    return read_file(path, changes, lambda tables: make_caption_recipe(tables, variables=variables))
+
+
+def make_caption_recipe(tables: Mapping[str, Any], *, variables: bool = True) -> CaptionRecipe:
+    """The recipe of a captioner from the tables of a TOML file."""
+    names = [field.name for field in fields(CaptionRecipe)]
+    for name in tables:
+        if name not in names:
+            raise ConfigError(f"there is no section [{name}] in the recipe of a captioner{nearest(name, names)}")
+    given = {name: _filled(tables.get(name, {}), name, variables) for name in names}
+    sections: dict[str, Any] = {name: read_section(cls, given[name], name) for name, cls in PLAIN.items()}
+    sections["encoder"] = read_by_kind(IMAGE_ENCODERS, given["encoder"], "encoder")
+    sections["decoder"] = read_by_kind(BY_KIND["decoder"], given["decoder"], "decoder")
+    return CaptionRecipe(**sections)
+
+
+def new_captioner(recipe: CaptionRecipe, tokenizer: Tokenizer) -> ImageCaptioner:
+    """The recipe's model with fresh weights, the same ones for the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.training.seed)
+        return build_captioner(recipe.encoder, recipe.decoder, side=recipe.images.size, vocabulary=tokenizer.size)
+
+
+def describe_captioner(
+    folder: str | Path, trained: TrainedCaptioner, *, scores: Mapping[str, Any] | None = None
+) -> None:
+    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
+    folder = Path(folder)
+    trained.tokenizer.save(folder / SHARED)
+    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
+    seal(folder, _readme(trained, scores or {}))
+
+
+def load_captioner(folder: str | Path, device: torch.device | str = "cpu") -> TrainedCaptioner:
+    """The captioner of a folder, checked and ready to use."""
+    folder = Path(folder)
+    contents = read_sealed(folder)
+    recipe = read_caption_recipe(folder / RECIPE, variables=False)
+    tokenizer = Tokenizer.load(folder / SHARED)
+    model = new_captioner(recipe, tokenizer)
+    load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
+    return TrainedCaptioner(model.to(device).eval(), recipe, tokenizer)
+
+
+def _filled(table: Any, name: str, variables: bool) -> Any:
+    """A section with the usual settings of captions, and $NAME in its paths as the environment has it."""
+    if not isinstance(table, Mapping):
+        return table
+    paths = ("path", "captions", "weights") if variables else ()
+    return {
+        key: expanded(value, f"{name}.{key}") if key in paths and isinstance(value, str) else value
+        for key, value in {**DEFAULTS.get(name, {}), **table}.items()
+    }
+
+
+def _readme(trained: TrainedCaptioner, scores: Mapping[str, Any]) -> str:
+    rows, columns = trained.model.encoder.grid
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    return "\n".join(
+        [
+            "# A captioner trained with jumok",
+            "",
+            f"- learnt from: {trained.recipe.images.origin}",
+            f"- images: {trained.recipe.images.size} pixels a side, seen as {rows} × {columns} regions",
+            f"- parameters: {parameters:,}",
+            f"- vocabulary: {trained.tokenizer.size:,} tokens",
+            *(f"- {name}: {value}" for name, value in scores.items()),
+            "",
+            "Use it: `jumok caption THIS_FOLDER image.jpg`, `jumok look THIS_FOLDER image.jpg`",
+            "",
+        ]
+    )

@@ -1,0 +1,58 @@
+"""`jumok caption`: say what images show."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from jumok.cli.output import print_json, progress
+
+if TYPE_CHECKING:
+    from jumok.captioner import Caption
+
+
+def caption(
+    model: Annotated[Path, Argument(help="Folder of a captioner, written by `jumok train`.")],
+    images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
+    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    n_best: Annotated[int, Option(min=1, help="Captions for each image, best first, with their scores.")] = 1,
+    max_length: Annotated[int | None, Option(min=1, help="Most tokens of a caption.")] = None,
+    no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    json: Annotated[bool, Option("--json", help="One JSON object an image, with scores.")] = False,
+) -> None:
+    """Caption images: a line for each, its file and what it shows."""
+    from jumok.captioner import Captioner
+
+    files = list(_files(images))
+    captioner = Captioner.load(model, device=device)
+    given = {"beam": beam, "max_length": max_length, "no_repeat": no_repeat}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    found = captioner.stream(files, n_best=n_best, **settings)
+    for one in progress(found, "captioning", "images", len(files)):
+        _print(one, json)
+
+
+def _print(found: "Caption", json: bool) -> None:
+    best = found.n_best or (found,)
+    if json:
+        rows = [{"text": one.text, "score": round(one.score, 4)} for one in best]
+        print_json({"image": found.image, **rows[0], **({"n_best": rows} if found.n_best else {})})
+        return
+    for one in best:
+        print("\t".join([found.image, one.text, *([f"{one.score:.4f}"] if found.n_best else [])]), flush=True)
+
+
+def _files(images: list[Path]) -> Iterator[Path]:
+    from jumok.data.images import SUFFIXES
+    from jumok.errors import DataError
+
+    for path in images:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = [file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES]
+        if not inside:
+            raise DataError(f"there are no images in the folder {path}; looked for {', '.join(SUFFIXES)}")
+        yield from inside

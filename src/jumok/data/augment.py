@@ -1,0 +1,83 @@
+"""Pictures changed a little every epoch, so that few teach like many: cut, mirrored, coloured anew.
+
+What is done to a picture depends on (seed, epoch, its row) alone, so a resumed run sees what an unbroken one saw.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from jumok.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """The section [augment] of a captioner's recipe; nothing is changed unless told."""
+
+    crop: float = 1.0
+    """A part of the picture, this share of its side at least, at a random place, enlarged to the whole; 1 for all."""
+    flip: bool = False
+    """Mirror every other picture; not where captions say left and right."""
+    colour: float = 0.0
+    """How much brightness, contrast and saturation may change, each by this share up or down."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop <= 1:
+            raise ConfigError(f"augment.crop = {self.crop}; wanted above 0 and at most 1")
+        if not 0 <= self.colour < 1:
+            raise ConfigError(f"augment.colour = {self.colour}; wanted at least 0 and below 1")
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is done at all."""
+        return self.crop < 1 or self.flip or self.colour > 0
+
+
+def augment(
+    images: UInt8[Tensor, "batch 3 side side"],
+    rows: Int[np.ndarray, " batch"],
+    config: AugmentConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> UInt8[Tensor, "batch 3 side side"]:
+    """The images of some rows, each changed by its own draws."""
+    if not config.changes:
+        return images
+    draws = np.stack([np.random.default_rng([seed, epoch, int(row)]).random(7) for row in rows]).astype(np.float32)
+    changed = images.float()
+    if config.crop < 1 or config.flip:
+        changed = _cut(changed, torch.from_numpy(draws[:, :4]), config)
+    if config.colour:
+        changed = _coloured(changed, 1 + config.colour * (2 * torch.from_numpy(draws[:, 4:]) - 1))
+    return changed.round().clamp(0, 255).to(torch.uint8)
+
+
+def _cut(
+    images: Float[Tensor, "batch 3 side side"], draws: Float[Tensor, "batch 4"], config: AugmentConfig
+) -> Float[Tensor, "batch 3 side side"]:
+    """Enlarge a square window of each, mirrored where its draw says so."""
+    share = config.crop + (1 - config.crop) * draws[:, 0]
+    across, down = ((1 - share) * (2 * draws[:, at] - 1) for at in (1, 2))
+    mirror = 1 - 2 * (draws[:, 3] < 0.5).float() if config.flip else torch.ones(len(draws))
+    nothing = torch.zeros(len(draws))
+    # Where each pixel comes from: x' = mirror · share · x + across, y' = share · y + down, both from -1 to 1.
+    rows = torch.stack([mirror * share, nothing, across, nothing, share, down], 1).view(-1, 2, 3)
+    places = F.affine_grid(rows, list(images.shape), align_corners=False)
+    return F.grid_sample(images, places, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def _coloured(
+    images: Float[Tensor, "batch 3 side side"], factors: Float[Tensor, "batch 3"]
+) -> Float[Tensor, "batch 3 side side"]:
+    """Brightness, then contrast about the mean of a picture, then saturation about its greys."""
+    brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in factors.unbind(1))
+    images = images * brightness
+    middle = images.mean((1, 2, 3), keepdim=True)
+    images = middle + contrast * (images - middle)
+    grey = images.mean(1, keepdim=True)
+    return grey + saturation * (images - grey)

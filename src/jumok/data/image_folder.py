@@ -1,0 +1,50 @@
+"""A folder or a zip of images, each by its name."""
+
+import zipfile
+from pathlib import Path
+
+from jumok.data.images import MOST_BYTES, Pixels, decode_image, read_image
+from jumok.errors import DataError
+
+
+class ImageFolder:
+    """A folder or a zip of images, by name."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._zip = self._opened() if self.path.suffix == ".zip" else None
+        if self._zip is None and not self.path.is_dir():
+            what = "is a file, neither a folder nor a .zip" if self.path.exists() else "does not exist"
+            raise DataError(f"images.path = {str(path)!r} {what}")
+        self._infos = {} if self._zip is None else {info.filename: info for info in self._zip.infolist()}
+
+    def __contains__(self, image: str) -> bool:
+        return image in self._infos if self._zip is not None else (self.path / image).is_file()
+
+    def names(self) -> list[str]:
+        """The files there are, as captions name them."""
+        if self._zip is not None:
+            return [name for name in self._infos if not name.endswith("/")]
+        return [path.relative_to(self.path).as_posix() for path in sorted(self.path.rglob("*")) if path.is_file()]
+
+    def read(self, image: str) -> Pixels:
+        """One image in its own size."""
+        if self._zip is None:
+            return read_image(self.path / image)
+        info, called = self._infos[image], f"{self.path}:{image}"
+        if info.file_size > MOST_BYTES:
+            raise DataError(f"the image {called} has {info.file_size:,} bytes; the most is {MOST_BYTES:,}")
+        try:
+            with self._zip.open(info) as file:
+                content = file.read(MOST_BYTES)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+            raise DataError(f"{called} cannot be unpacked ({error}); make or copy the zip again") from None
+        return decode_image(content, called)
+
+    def _opened(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except FileNotFoundError:
+            raise DataError(f"images.path = {str(self.path)!r} does not exist") from None
+        except (zipfile.BadZipFile, OSError) as error:
+            raise DataError(f"{self.path} is not a whole zip ({error}); make or copy it again") from None

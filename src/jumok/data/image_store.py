@@ -1,0 +1,207 @@
+"""Images and tokenised captions on disk, made once, memory-mapped afterwards; and batches of them.
+
+data/train.images.npy    [image, side, side, 3], uint8: what the model sees
+data/train.store         a row for every caption: (number of its image), (its tokens)
+"""
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+
+from jumok.data.augment import AugmentConfig, augment
+from jumok.data.batches import BatchConfig, pad
+from jumok.data.image_pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_split
+from jumok.data.plan import BatchPlan
+from jumok.data.sides import SHARED
+from jumok.data.store import Store, fingerprint_of, open_store, write_store
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.errors import DataError
+
+Say = Callable[[str], None]
+Watch = Callable[[Sequence[Captioned]], Iterable[Captioned]]
+"""Passes images on, and sees them go by."""
+
+
+class ImageBatch(NamedTuple):
+    """Images, and a caption for each as a target: padded token ids, True where they are real."""
+
+    images: UInt8[Tensor, "batch 3 side side"]
+    target_in: Int[Tensor, "batch target"]
+    target_out: Int[Tensor, "batch target"]
+    target_visible: Bool[Tensor, "batch target"]
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "ImageBatch":
+        """The same batch with every tensor changed."""
+        return ImageBatch(*(change(part) for part in self))
+
+    def to(self, device: torch.device | str) -> "ImageBatch":
+        """The same batch on another device."""
+        return self.each(lambda part: part.to(device, non_blocking=True))
+
+    def pinned(self) -> "ImageBatch":
+        """The same batch in memory that a GPU can read while it computes."""
+        return self.each(lambda part: part.pin_memory())
+
+
+class ImageBatches:
+    """Batches of captioned images as a pure function of (seed, epoch, step)."""
+
+    def __init__(
+        self, split: "PreparedSplit", config: BatchConfig, *, seed: int = 0, changes: AugmentConfig | None = None
+    ) -> None:
+        self.split, self.seed, self.changes = split, seed, changes or AugmentConfig()
+        self.plan = BatchPlan(split.store.cells.shorter(1), config, seed=seed)
+
+    def steps(self, epoch: int) -> int:
+        """How many batches the epoch has."""
+        return self.plan.steps(epoch)
+
+    def batch(self, epoch: int, step: int) -> ImageBatch:
+        """The tensors of one step."""
+        numbers = self.split.store.by_length(self.plan.batch(epoch, step))
+        rows = [self.split.store[int(number)] for number in numbers]
+        images = to_tensor([self.split.images[int(image[0])] for image, _ in rows])
+        images = augment(images, numbers, self.changes, seed=self.seed, epoch=epoch)
+        target_in, visible = pad([caption[:-1] for _, caption in rows])
+        target_out, _ = pad([caption[1:] for _, caption in rows])
+        return ImageBatch(images, target_in, target_out, visible)
+
+
+class PreparedSplit(NamedTuple):
+    """The images of a split as the model sees them, and the rows of its captions."""
+
+    images: UInt8[np.ndarray, "image side side 3"]
+    store: Store
+
+
+class PreparedImages(NamedTuple):
+    """Everything training needs to know about its data."""
+
+    tokenizer: Tokenizer
+    train: PreparedSplit
+    valid: PreparedSplit
+    references: list[tuple[str, ...]]
+    """The captions of every image to validate on."""
+
+    @property
+    def identity(self) -> str:
+        """What is trained on, whatever the files were called and whenever they were written."""
+        return fingerprint_of(self.train.store.contents, self.train.store.note, self.tokenizer.pieces)
+
+
+def prepare_images(
+    folder: str | Path,
+    config: ImagesConfig,
+    tokenizer: TokenizerConfig,
+    *,
+    say: Say = lambda message: None,
+    watch: Watch = iter,
+) -> PreparedImages:
+    """Bring images to one size and captions to tokens, unless that was done already; `watch` sees images go by."""
+    folder = Path(folder)
+    made_from = fingerprint_of(asdict(config), asdict(tokenizer), _states(config), 1)
+    valid = read_split(config, "valid", say=say)
+    if not valid.rows:
+        raise DataError(f"{config.captions} has no captions to validate on; see images.split_column and images.splits")
+    found = _opened(folder, made_from)
+    if found is None:
+        train = read_split(config, "train", say=say)
+        if not train.rows:
+            raise DataError(f"{config.captions} has no captions to learn from; see images.split_column, images.splits")
+        say("learning the vocabulary")
+        words = Tokenizer.train((text for row in train.rows for text in row.captions), tokenizer, side="target")
+        words.save(folder / SHARED)
+        say(f"reading {len(train.rows) + len(valid.rows):,} images")
+        for name, source in (("train", train), ("valid", valid)):
+            note = _write_images(folder / f"{name}.images.npy", source, config, watch)
+            # The rows come last, so that a store means that all is there.
+            store = write_store(
+                folder / f"{name}.store",
+                _rows(source, words, config.max_length),
+                size=max(words.size, len(source.rows)),
+                fingerprint=made_from,
+                note=note,
+            )
+            _check_lengths(store, source, config, name, say)
+        found = _opened(folder, made_from)
+        assert found is not None
+    return PreparedImages(*found, [row.captions for row in valid.rows])
+
+
+def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tensor, "batch 3 side side"]:
+    """Images with their colours first, as networks want them."""
+    return torch.from_numpy(np.ascontiguousarray(np.stack(images).transpose(0, 3, 1, 2)))
+
+
+def _opened(folder: Path, made_from: str) -> tuple[Tokenizer, PreparedSplit, PreparedSplit] | None:
+    train, valid = (open_store(folder / f"{name}.store", made_from) for name in ("train", "valid"))
+    if train is None or valid is None:
+        return None
+    train_images, valid_images = (_images(folder, store) for store in (train, valid))
+    return Tokenizer.load(folder / SHARED), PreparedSplit(train_images, train), PreparedSplit(valid_images, valid)
+
+
+def _images(folder: Path, store: Store) -> UInt8[np.ndarray, "image side side 3"]:
+    path = folder / f"{store.path.stem}.images.npy"
+    try:
+        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        found = np.zeros(0, np.uint8)
+    if list(found.shape) != store.note["shape"] or found.dtype != np.uint8:
+        raise DataError(f"{path} is damaged or missing; delete {folder} and it will be written again")
+    return found
+
+
+def _write_images(path: Path, source: ImageSource, config: ImagesConfig, watch: Watch) -> dict[str, Any]:
+    """Every image as the model sees it; gives back their checksum and shape."""
+    unfinished = path.with_name(f".{path.stem}.unfinished.npy")
+    shape = (len(source.rows), config.size, config.size, 3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
+    check = 0
+    for number, row in enumerate(watch(source.rows)):
+        image = prepared_image(source.read(row.image), config)
+        images[number] = image
+        check = zlib.crc32(image.tobytes(), check)
+    images.flush()
+    del images
+    os.replace(unfinished, path)
+    return {"images": check, "shape": list(shape)}
+
+
+def _rows(source: ImageSource, tokenizer: Tokenizer, longest: int) -> Iterator[list[list[int]]]:
+    """A row for each caption that is not too long."""
+    for number, row in enumerate(source.rows):
+        for text in row.captions:
+            ids = tokenizer.encode(text)
+            if len(ids) - 2 <= longest:
+                yield [[number], ids]
+
+
+def _check_lengths(store: Store, source: ImageSource, config: ImagesConfig, name: str, say: Say) -> None:
+    """Say how many captions were too long; an error if all were."""
+    limit = f"longer than images.max_length = {config.max_length}"
+    if not len(store):
+        raise DataError(f"every caption of {name} is {limit} tokens")
+    if long := sum(len(row.captions) for row in source.rows) - len(store):
+        say(f"{long:,} captions of {name} are {limit} tokens and left out")
+
+
+def _states(config: ImagesConfig) -> list[tuple[str, int, int]]:
+    """Size and time of the files, by which a change is noticed."""
+    found = []
+    for path in (config.path, config.captions):
+        try:
+            stat = Path(path).stat() if path else None
+        except OSError:
+            stat = None  # reading it will say what is wrong
+        found.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, -1, -1))
+    return found

@@ -1,0 +1,63 @@
+"""How sure a kernel regression is: ŷ(x) ± z √(σ²(x) Σ α²), the pointwise interval of the smoothed mean.
+
+ŷ = Σ αᵢ yᵢ is a weighted mean of independent outputs, so its variance is Σ αᵢ² σᵢ², near x about σ²(x) Σ αᵢ². The noise
+σ²(x) is smoothed like the outputs, from the squared residuals rᵢ = yᵢ − ŷ(xᵢ). A fit follows its own points, which
+makes residuals too small: their variance is σ² (1 − 2αᵢᵢ + Σⱼ αᵢⱼ²), and each rᵢ² is divided by that bracket.
+
+The interval is one of the mean of ŷ, the curve as the kernel smooths it. It is one of the true curve only where the
+bandwidth is small enough for the smoothing not to matter; at the best bandwidth the two differences are of one size.
+"""
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jumok.models.smoother import Smoother
+from jumok.models.sorted_smoother import SortedSmoother
+
+LEAST = 1e-6
+"""A point whose residual keeps less than this part of the noise has no neighbours that could tell of it."""
+
+
+def interval(
+    smoother: Smoother, query: Float[Tensor, "query dim"], level: float, order: Int[Tensor, " place"] | None = None
+) -> list[Float[Tensor, "query output"]]:
+    """The fit, and the ends of the interval that holds the smoothed mean with probability `level` at each query."""
+    # The plain mean is the boxcar that reaches everything.
+    kernel = "boxcar" if smoother.kernel == "constant" else smoother.kernel
+    points = SortedSmoother.of(kernel, smoother.bandwidth, smoother.x, smoother.y_and_one, order)
+    fit, _, evenness = _look(points, query)
+    half = NormalDist().inv_cdf((1 + level) / 2) * (_noise(smoother, points, query) * evenness).sqrt()
+    return [end.to(query.dtype) for end in (fit, fit - half, fit + half)]
+
+
+class Look(NamedTuple):
+    """What a query makes of the points."""
+
+    mean: Float[Tensor, "query output"]
+    largest: Float[Tensor, "query 1"]
+    """The weight of a point that stands where the query is."""
+    evenness: Float[Tensor, "query 1"]
+    """Σ α²."""
+
+
+def _look(points: SortedSmoother, query: Float[Tensor, "query dim"]) -> Look:
+    sums = points.sums(query, squares=True)
+    total, squares = sums[:, -2:-1], sums[:, -1:]
+    return Look(sums[:, :-2] / total, 1 / total, squares / total**2)
+
+
+def _noise(
+    smoother: Smoother, points: SortedSmoother, query: Float[Tensor, "query dim"]
+) -> Float[Tensor, "query output"]:
+    """σ²(x); that of all points together where no point near x has neighbours."""
+    own = _look(points, smoother.x)
+    kept = 1 - 2 * own.largest + own.evenness
+    known = kept > LEAST
+    squares = torch.where(known, (smoother.y_and_one[:, :-1] - own.mean).square() / kept, 0)
+    told = torch.cat([squares, known, torch.ones_like(known)], 1).to(query.dtype)
+    sums = points.with_values(told).sums(query)
+    return torch.where(sums[:, -2:-1] > 0, sums[:, :-2] / sums[:, -2:-1], squares.sum(0) / known.sum())

@@ -1,0 +1,128 @@
+"""Where each word looked in an image: the brightest place is where the weight is, in every form it is written."""
+
+import json
+from base64 import b64decode
+from io import BytesIO
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from image_maps import PLACES, WORDS, example
+from jumok.analysis.image_map import DIM, SIDE, ImageMap
+from jumok.analysis.image_panels import sheet_of
+from jumok.analysis.image_terminal import terminal_image
+
+
+def brightest(pixels: np.ndarray) -> tuple[int, int]:
+    """The row and column of the region with the most light."""
+    height, width = pixels.shape[:2]
+    light = pixels.mean(-1)[: height // 3 * 3, : width // 4 * 4].reshape(3, height // 3, 4, width // 4).mean((1, 3))
+    return tuple(map(int, np.unravel_index(light.argmax(), light.shape)))
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (700, 500), (3, 4), (320, 320)])
+def test_the_brightest_region_is_where_the_word_looked(height, width):
+    shown = example(height, width)
+    for word, place in enumerate(PLACES):
+        overlay = shown.overlay(word)
+        assert max(overlay.shape) == SIDE
+        assert brightest(overlay) == place
+        assert shown.where(word)[:2] == place
+        assert shown.where(word)[2] == pytest.approx(0.78)
+
+
+def test_the_image_keeps_its_colours_there_and_is_dim_elsewhere():
+    shown = example(image=np.full((240, 320, 3), (200, 100, 0), np.uint8))
+    overlay, grey = shown.overlay(0), 0.299 * 200 + 0.587 * 100
+    np.testing.assert_allclose(overlay[0, 0], (200, 100, 0), atol=6)
+    dark = DIM * (np.array([200, 100, 0]) + grey) / 2
+    np.testing.assert_allclose(overlay[230, 310], dark + 0.0256 * (np.array([200, 100, 0]) - dark), atol=4)
+
+
+def test_light_changes_smoothly_from_region_to_region():
+    light = example(240, 320).light(0)
+    assert np.abs(np.diff(light, axis=0)).max() < 0.05
+    assert light.max() == 1
+    assert light.min() >= 0
+
+
+def test_a_word_that_looks_everywhere_dims_nothing():
+    image = np.random.default_rng(0).integers(0, 255, (320, 320, 3), np.uint8)
+    np.testing.assert_array_equal(ImageMap(image, ("a",), torch.full((1, 4, 4), 1 / 16)).overlay(0), image)
+
+
+@pytest.mark.parametrize("kind", ["png", "pdf"])
+def test_pictures_are_what_their_name_says(tmp_path, kind):
+    content = example().save(tmp_path / f"look.{kind}").read_bytes()
+    assert content.startswith({"png": b"\x89PNG", "pdf": b"%PDF"}[kind])
+    assert len(content) > 10_000
+
+
+def test_the_png_shows_the_image_first_and_then_each_word_bright_where_it_looked(tmp_path):
+    shown = example()
+    sheet = sheet_of(shown)
+    drawn = np.asarray(Image.open(shown.save(tmp_path / "look.png")).convert("RGB"))
+    scale = drawn.shape[1] / sheet.width
+    for panel, place in zip(sheet.panels[1:], PLACES, strict=True):
+        x, y, wide, high = (round(scale * side) for side in (panel.x, panel.y, *sheet.panel))
+        assert brightest(drawn[y : y + high, x : x + wide]) == place
+    assert [panel.word for panel in sheet.panels] == ["", *WORDS]
+
+
+def test_the_svg_holds_every_panel_and_its_words_as_text():
+    from jumok.analysis.image_panels import panels_svg
+
+    root = ElementTree.fromstring(panels_svg(example()))
+    images = [element.attrib["href"] for element in root.iter() if element.tag.endswith("image")]
+    assert len(images) == 1 + len(WORDS)
+    second = np.asarray(Image.open(BytesIO(b64decode(images[2].partition(",")[2]))))
+    assert brightest(second) == PLACES[1]
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert texts[0] == " ".join(WORDS)
+    assert set(WORDS) <= set(texts)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 30])
+def test_panels_lie_inside_the_picture_and_not_on_each_other(count):
+    words = tuple("아주 긴 단어" * 9 for _ in range(count))
+    sheet = sheet_of(ImageMap(np.zeros((50, 90, 3), np.uint8), words, torch.ones(count, 2, 2)))
+    wide, high = sheet.panel
+    assert all(panel.x + wide < sheet.width and panel.y + high < sheet.height - 20 for panel in sheet.panels)
+    assert len({(panel.x, panel.y) for panel in sheet.panels}) == 1 + count
+    assert all(panel.word.endswith("…") for panel in sheet.panels[1:])
+    assert min(panel.y for panel in sheet.panels) > 20 * len(sheet.heading)
+
+
+def test_the_json_holds_words_and_weights(tmp_path):
+    found = json.loads(example().save(tmp_path / "look.json").read_text(encoding="utf-8"))
+    assert found["words"] == list(WORDS)
+    assert found["caption"] == " ".join(WORDS)
+    np.testing.assert_allclose(found["weights"], example().weights, atol=1e-6)
+
+
+def test_a_terminal_without_colour_shows_the_regions_in_shades():
+    lines = terminal_image(example(), width=60, plain=True).plain.splitlines()
+    assert lines[0].split() == list(WORDS)
+    assert lines[1].startswith("██")
+    assert lines[2].count("█") == 2
+    assert "█" in lines[3]
+
+
+def test_a_terminal_with_colour_shows_two_pixels_a_letter():
+    shown = terminal_image(example(), width=200)
+    assert "▀" in shown.plain
+    lines = shown.plain.splitlines()
+    assert len(lines) == 1 + 8  # 22 × 16 pixels, two a line
+    assert all(word in lines[0] for word in WORDS)
+    narrow = terminal_image(example(), width=30).plain.splitlines()
+    assert len(narrow) == 4 * 9 + 3
+
+
+def test_control_characters_do_not_reach_the_terminal_or_the_picture(tmp_path):
+    shown = example(words=("a\x1b[2J", "b\nc", "d\x00"))
+    assert not {"\x1b", "\x00"} & set(terminal_image(shown, plain=True).plain)
+    ElementTree.parse(shown.save(tmp_path / "look.svg"))
+    shown.save(tmp_path / "look.png")

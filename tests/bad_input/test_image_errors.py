@@ -1,0 +1,320 @@
+"""What can be wrong with images and captions: one line that says where, what was seen and what to do."""
+
+import struct
+import zipfile
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from commands import jumok, write
+from jumok.caption_model import make_caption_recipe
+from jumok.captioner import Captioner
+from jumok.data.augment import AugmentConfig
+from jumok.data.image_folder import ImageFolder
+from jumok.data.image_pairs import ImagesConfig, read_split
+from jumok.data.image_store import prepare_images
+from jumok.data.images import decode_image, read_image, squared
+from jumok.data.tokenizer import TokenizerConfig
+from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.models.captioner import build_captioner
+from jumok.models.image_encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
+from jumok.models.resnet_weights import begin_with_weights
+from jumok.models.rnn_decoder import RnnDecoderConfig
+
+
+def png(width=8, height=8):
+    file = BytesIO()
+    Image.new("RGB", (width, height), "red").save(file, format="PNG")
+    return file.getvalue()
+
+
+def bomb(width, height):
+    """A PNG of a few hundred bytes whose header promises many pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not an image"),
+        (b"hello", "is not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "is not an image"),
+        (png()[:50], "damaged or cut short"),
+        (png()[:45] + b"garbage" * 10, "damaged or cut short|is not an image"),
+        (bomb(20_000, 20_000), "20000 × 20000 pixels.*not decoded|far too many pixels.*not decoded"),
+        (bomb(60_000, 60_000), "not decoded"),
+        (bomb(12_000, 12_000), "12000 × 12000 pixels, more than the 100,000,000 allowed"),
+    ],
+    ids=["nothing", "text", "postscript", "cut", "garbage", "bomb", "larger bomb", "smaller bomb"],
+)
+def test_a_file_that_is_no_image_is_refused_by_its_name(tmp_path, content, said):
+    path = tmp_path / "holiday.png"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said) as raised:
+        read_image(path)
+    assert "holiday.png" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("end", range(0, 1200, 37))
+def test_a_photo_cut_short_anywhere_is_refused_or_read_but_never_crashes(end):
+    file = BytesIO()
+    noise = np.random.default_rng(0).integers(256, size=(24, 24, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, format="JPEG")
+    whole = file.getvalue()
+    with pytest.raises(DataError):
+        decode_image(whole[: min(end, len(whole) - 20)], "photo")
+
+
+def test_there_is_no_image_and_a_folder_is_none(tmp_path):
+    with pytest.raises(DataError, match=r"there is no image .*x\.png"):
+        read_image(tmp_path / "x.png")
+    with pytest.raises(DataError, match="is a folder, not an image"):
+        read_image(tmp_path)
+
+
+@pytest.mark.parametrize("image", [np.zeros((4, 4)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)])
+def test_pixels_must_be_bytes_of_three_colours(image):
+    with pytest.raises(ArgumentError, match=r"an image must be uint8 \[height, width, 3\]"):
+        squared(image, 8)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "images").mkdir()
+    for number in range(10):
+        (tmp_path / f"images/{number}.png").write_bytes(png())
+    (tmp_path / "captions.tsv").write_text("".join(f"{number}.png\tpicture {number}\n" for number in range(10)))
+    return tmp_path
+
+
+def settings(files, **changes):
+    return ImagesConfig(
+        **{"path": str(files / "images"), "captions": str(files / "captions.tsv"), "size": 16, **changes}
+    )
+
+
+def prepared(files, **changes):
+    config = TokenizerConfig(kind="word", size=30, shared=False)
+    return prepare_images(files / "data", settings(files, **changes), config)
+
+
+@pytest.mark.parametrize(
+    ("line", "changes", "said"),
+    [
+        ("11.png\tnot there\n", {}, r"captions\.tsv, line 11: there is no image '11\.png'"),
+        ("11.png\tnot there\n12.png\tnor this\n", {}, r"nor 1 others of 12"),
+        ("3.png\n", {}, r"line 11 has 1 columns separated by tabs, but columns \[1, 2\]"),
+        ("\ta caption of nothing\n", {}, r"line 11 names no image"),
+        ("", {"split_column": 3}, r"line 1 has 2 columns"),
+        ("", {"split_column": 2}, r"line 1: split 'picture 0' is not one of images\.splits"),
+        ("", {"image_column": "file"}, r"names no column 'file'"),
+        ("", {"path": "nowhere"}, r"images\.path = 'nowhere' does not exist"),
+        ("", {"captions": "nowhere.tsv"}, r"there is no file nowhere\.tsv"),
+        ("", {"captions": "captions.doc"}, r"must be a \.tsv or \.jsonl"),
+        ("", {"max_length": 1}, r"every caption of train is longer than images\.max_length = 1"),
+    ],
+)
+def test_what_is_wrong_with_captions_is_named(files, line, changes, said):
+    with (files / "captions.tsv").open("a") as file:
+        file.write(line)
+    with pytest.raises((DataError, ArgumentError), match=said):
+        prepared(files, **changes)
+
+
+def test_a_corrupt_image_among_many_stops_with_its_name(files):
+    (files / "images/4.png").write_bytes(png()[:50])
+    with pytest.raises(DataError, match=r"4\.png is damaged"):
+        prepared(files)
+    assert not (files / "data/train.store").exists()
+
+
+def test_no_captions_and_only_empty_captions(files):
+    (files / "captions.tsv").write_text("")
+    with pytest.raises(DataError, match="holds no captions"):
+        prepared(files)
+    (files / "captions.tsv").write_text("".join(f"{number}.png\t \n" for number in range(10)))
+    with pytest.raises(DataError, match="no captions to validate on"):
+        prepared(files)
+
+
+def test_an_image_in_two_splits(files):
+    (files / "captions.tsv").write_text("train\t1.png\ta\ntest\t1.png\tb\n")
+    changes = {"image_column": 2, "caption_column": 3, "split_column": 1}
+    with pytest.raises(DataError, match=r"'1\.png' is in split 'test', but before it was in 'train'"):
+        read_split(settings(files, **changes), "train")
+
+
+def test_zips_that_are_none_or_hold_bombs(files):
+    (files / "broken.zip").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(DataError, match="is not a whole zip"):
+        ImageFolder(files / "broken.zip")
+    with pytest.raises(DataError, match="does not exist"):
+        ImageFolder(files / "absent.zip")
+    with zipfile.ZipFile(files / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros.png", b"\0" * 201_000_000)
+        archive.writestr("many.png", bomb(50_000, 50_000))
+    folder = ImageFolder(files / "bomb.zip")
+    with pytest.raises(DataError, match=r"zeros\.png has 201,000,000 bytes; the most is"):
+        folder.read("zeros.png")
+    with pytest.raises(DataError, match=r"many\.png.*not decoded"):
+        folder.read("many.png")
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"images": {}}, r"give images\.path with images\.captions, or images\.scenes"),
+        ({"images": {"path": "x"}}, r"images\.path and images\.captions belong together"),
+        ({"images": {"scenes": "fr"}}, r"images\.scenes = 'fr'"),
+        ({"images": {"scenes": "en", "size": 4}}, r"images\.size = 4 must lie between 8 and 1024"),
+        ({"images": {"scenes": "en"}, "augment": {"flip": True}}, r"augment\.flip = true would turn left into right"),
+        ({"images": {"scenes": "en"}, "augment": {"crop": 0.0}}, r"augment\.crop = 0\.0; wanted above 0"),
+        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\] in the recipe of a captioner"),
+        (
+            {"images": {"scenes": "en"}, "encoder": {"kind": "rnn"}},
+            r"encoder\.kind = 'rnn' is not one of grid, patches",
+        ),
+        ({"images": {"scenes": "en"}, "encoder": {"blocks": []}}, r"encoder\.blocks = \[\]; wanted at least one"),
+        ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
+        ({"images": {"scenes": "en"}, "training": {"metric": "accuracy"}}, r"is for graphs"),
+        ({"images": {"scenes": "en"}, "training": {"doubly_stochastic": -1.0}}, r"doubly_stochastic = -1\.0"),
+    ],
+)
+def test_a_recipe_that_cannot_work_says_why(tables, said):
+    with pytest.raises(ConfigError, match=said):
+        make_caption_recipe(tables)
+
+
+def test_models_that_cannot_be():
+    grid = GridEncoderConfig(width=8)
+    with pytest.raises(ConfigError, match="an image has none"):
+        build_captioner(grid, RnnDecoderConfig(tied="embeddings"), side=16, vocabulary=9)
+    with pytest.raises(ConfigError, match=r"decoder\.copy = true copies words of the source"):
+        build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9)
+    with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
+        PatchEncoder(PatchEncoderConfig(patch=7), side=16)
+    with pytest.raises(
+        ConfigError, match=r"images\.size = 16 leaves a single region .* 32 pixels a side; wanted at least 33"
+    ):
+        GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
+    with pytest.raises(ArgumentError, match=r"wanted \[batch, 3, 16, 16\] of torch\.uint8"):
+        GridEncoder(grid, side=16)(torch.zeros(1, 3, 16, 16))
+    with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
+        AugmentConfig(colour=1.0)
+
+
+def test_weights_of_another_network_are_named(tmp_path):
+    network = GridEncoderConfig(blocks=(1,), channels=8).network()
+    other = GridEncoderConfig(blocks=(1,), channels=4).network()
+    torch.save(other.state_dict(), tmp_path / "other.pth")
+    with pytest.raises(DataError, match=r"conv1\.weight is \[4, 3, 3, 3\], but .* \[8, 3, 3, 3\]"):
+        begin_with_weights(network, tmp_path / "other.pth")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "a.pth")
+    with pytest.raises(DataError, match=r"has no conv1\.weight"):
+        begin_with_weights(network, tmp_path / "a.pth")
+    torch.save({**network.state_dict(), "head.weight": torch.zeros(1)}, tmp_path / "more.pth")
+    with pytest.raises(DataError, match=r"has head\.weight, which the network has not"):
+        begin_with_weights(network, tmp_path / "more.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(DataError, match="holds no table of weights by name"):
+        begin_with_weights(network, tmp_path / "list.pth")
+    with pytest.raises(DataError, match="there is no file"):
+        begin_with_weights(network, tmp_path / "absent.pth")
+
+
+def test_a_file_of_weights_that_would_run_code_does_not(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "touched"), "w"))
+
+    torch.save({"conv1.weight": Evil()}, tmp_path / "evil.pth")
+    with pytest.raises(DataError, match="is not a file of weights alone"):
+        begin_with_weights(GridEncoderConfig(blocks=(1,)).network(), tmp_path / "evil.pth")
+    assert not (tmp_path / "touched").exists()
+
+
+TINY = """
+[images]
+scenes = "en"
+count = 30
+valid_count = 4
+size = 16
+[tokenizer]
+kind = "word"
+[encoder]
+blocks = [1, 1]
+stem = "large"
+channels = 4
+width = 8
+[decoder]
+kind = "rnn"
+width = 8
+embedding = 8
+[training]
+steps = 2
+warmup = 1
+metric = "loss"
+[decoding]
+beam = 1
+max_length = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("captioner")
+    done = jumok("train", write(folder / "tiny.toml", TINY), "--out", folder / "model", "--device", "cpu")
+    assert done.code == 0, done.err
+    return folder / "model"
+
+
+def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for words, said in (
+        (("caption", model, tmp_path / "absent.jpg"), "there is no image"),
+        (("caption", model, tmp_path / "empty"), "there are no images in the folder"),
+        (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), "there is no model folder"),
+        (("evaluate", model, "--source", tmp_path), "belong together"),
+        (("evaluate", model, "--report", "r.html"), "--report is for texts"),
+        (("translate", model), "is a captioner, which reads images"),
+    ):
+        done = jumok(*words)
+        assert done.code == 1
+        assert done.err.startswith("jumok: ")
+        assert said in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_a_captioner_wants_a_list_of_images(model):
+    captioner = Captioner.load(model)
+    with pytest.raises(ArgumentError, match=r"write \[image\]"):
+        captioner.caption("a.jpg")
+    with pytest.raises(ArgumentError, match="there is no head 3"):
+        captioner.look(np.zeros((16, 16, 3), np.uint8), caption="a red circle", head=3)
+    with pytest.raises(ArgumentError, match="the caption is empty"):
+        captioner.look(np.zeros((16, 16, 3), np.uint8), caption="")
+    with pytest.raises(ArgumentError, match="width is not a setting of decoding"):
+        captioner.caption([np.zeros((16, 16, 3), np.uint8)], width=3)
+
+
+def test_test_images_that_have_gone_must_be_named(files, tmp_path):
+    recipe = TINY.replace('scenes = "en"\ncount = 30\nvalid_count = 4', 'path = "images"\ncaptions = "captions.tsv"')
+    recipe = recipe.replace('"images"', f'"{files / "images"}"').replace(
+        '"captions.tsv"', f'"{files / "captions.tsv"}"'
+    )
+    done = jumok("train", write(tmp_path / "files.toml", recipe), "--out", tmp_path / "model", "--device", "cpu")
+    assert done.code == 0, done.err
+    (files / "images").rename(files / "moved")
+    done = jumok("evaluate", tmp_path / "model")
+    assert done.code == 1
+    assert "which is not there now; name the test images: --source FOLDER" in done.err
+    done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
+    assert done.code == 0, done.err
