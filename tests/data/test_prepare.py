@@ -128,3 +128,16 @@ def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sa
     ]
     assert one.batch(1, 2).source_visible.sum() > plain.batch(1, 2).source_visible.sum()
     assert not torch.equal(one.batch(1, 2).source[0], batches(seed=4).batch(1, 2).source[0])
+
+
+def test_sentences_are_cut_anew_every_epoch_and_the_same_in_the_same_epoch(tmp_path):
+    files = two_files(tmp_path, list(corpus_pairs("cldr", 200)))
+    found = prepare(tmp_path / "run", DataConfig(**files), TokenizerConfig(kind="bpe", size=200))
+
+    def cuts(epoch):
+        batches = Batches(found.train, BatchConfig(), tokenizers=found.tokenizers, sampling=0.3)
+        every = [batches.batch(epoch, step) for step in range(batches.steps(epoch))]
+        return {tuple(ids[ids != 0].tolist()) for batch in every for ids in batch.source}
+
+    assert cuts(0) == cuts(0)
+    assert cuts(0) != cuts(1)
