@@ -58,6 +58,7 @@ def _poisoned():
         (1, 129, 60, 40),
         (4, 33, 5, 2),
         (7, 129, 8, 4),
+        (9, 9, 30, 130),
     ],
 )
 def test_it_is_as_accurate_as_plain_torch_at_any_size(queries, keys, dim, values):

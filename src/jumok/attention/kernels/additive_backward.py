@@ -44,26 +44,19 @@ def backward(
     sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = d_out.float(), value.float()
-    delta = torch.bmm(d_out.view(-1, 1, values), out.float().view(-1, values, 1)).view(batches, queries)
+    sound = None
     if any(reach.switches.values()):
-        d_out, delta = without_broken(d_out, delta, out)
+        # Where the answer is NaN its dO is too, most likely, and 0 · NaN would reach keys that its query does not see.
+        sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
+        d_out = torch.where(sound[..., None], d_out, 0)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
-        turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
+        turned = upstream(weights, d_scores, lse, sound, reach, seed, dropout, some, rows, keys)
         d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
-
-
-def without_broken(d_out: Tensor, delta: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """0 for dO and ∞ for δ = Σ dO·O, which the kernels know, where an answer is NaN or infinite: it passes nothing on.
-
-    Its dO is most likely NaN too, and so would be 0 of it, for keys that its query does not see.
-    """
-    sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
-    return torch.where(sound[..., None], d_out, 0), torch.where(sound, delta, torch.inf)
 
 
 def backward_of_few(
@@ -108,17 +101,17 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, lse: Tensor, delta: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
-    some: slice, rows: slice, keys: int,
+    weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, reach: Reach, seed: Tensor | None,
+    dropout: float, some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys), count, weights.device)
     height = 32 if count > 16 else 16
     additive_gradients.upstream_kernel(
-        (batches * blocks(padded(count), height), blocks(padded(keys), 64)),
+        (batches * blocks(padded(count), height),),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
-        lse, delta, *reach.arguments(lse), lse if seed is None else seed,
+        lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse), lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
         **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip

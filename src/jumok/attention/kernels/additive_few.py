@@ -71,7 +71,7 @@ def d_weights(value, d_out, out, cols, wanted, value_dim, COLS: tl.constexpr, VA
         dims = start + tl.arange(0, VALUES)
         given = tl.load(d_out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
         mixed = tl.load(out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
-        delta += tl.sum(given * mixed, 0)
+        delta += tl.sum(given.to(tl.float64) * mixed.to(tl.float64), 0).to(tl.float32)
         broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 0))
         at = value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
         values = tl.load(at, mask=wanted[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)

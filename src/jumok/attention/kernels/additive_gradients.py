@@ -1,13 +1,13 @@
 """Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
 
 The weights are p = 2^(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
-dp = dO · value and δ = Σ dO·O. With r = ½ (1 − tanh),
+dp = dO · value and δ = Σ p dp: Σ dO·O would be the same, but for what the answer was rounded by. With r = ½ (1 − tanh),
 
     d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
 
 Each is a loop over one side with a tile [time, feature] of the other in registers: nothing is reduced across threads
-and nothing added from two places at once, so two runs agree to the bit. Under a mask a query whose answer is NaN passes
-nothing on: its δ is ∞.
+and nothing added from two places at once, so two runs agree to the bit. Under a mask a query whose answer is not sound,
+NaN or infinite, passes nothing on.
 """
 
 import triton
@@ -30,7 +30,7 @@ PAIRS = tl.constexpr(21.9)
 
 @kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, delta,
+    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, sound,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     batches, batch_start, row_start, count, COUNT, queries, keys,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -45,31 +45,48 @@ def upstream_kernel(
     batch = here + batch_start
     local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
     rows, some = row_start + local, local < count
-    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    visible = seen(
-        rows, cols, queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
-        mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, FIRST, BEYOND, MASK,
-    ) & some[:, None]  # fmt: skip
     line = batch * queries + rows
-    mean = tl.load(delta + line, mask=some, other=0.0)
-    visible = visible & (mean != float("inf"))[:, None]
+    if FIRST or BEYOND or MASK:
+        some = some & (tl.load(sound + line, mask=some, other=0) != 0)
     level = tl.load(lse + line, mask=some, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
     total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
-    at = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    weights = tl.exp2(tl.load(scores + at, mask=visible, other=0.0) - level[:, None]) / total[:, None]
-    d_weight = tl.load(d_weights + at, mask=visible, other=0.0)
-    dropped = weights
-    if DROPOUT > 0:
-        keep = kept(rows, cols, keys, batch, seed, DROPOUT)
-        dropped = tl.where(keep, weights / (1.0 - DROPOUT), 0.0)
-        d_weight = tl.where(keep, d_weight / (1.0 - DROPOUT), 0.0)
-    d_score = tl.where(visible, weights * (d_weight - mean[:, None]), 0.0)
-    inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
-    tl.store(scores + at, tl.where(visible, dropped, 0.0), mask=inside)
-    tl.store(d_weights + at, d_score, mask=inside)
-    back = here * TURNED_BATCH + cols[None, :].to(tl.int64) * TURNED_ROW + local[:, None]
-    tl.store(turned + back, d_score, mask=inside)
+    first += batch * FIRST_BATCH
+    beyond += batch * BEYOND_BATCH
+    mask += batch * MASK_BATCH
+    plane = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
+    delta = tl.zeros([ROWS], tl.float32)
+    for start in range(0, keys, COLS):
+        cols = start + tl.arange(0, COLS)
+        visible = seen(
+            rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
+            FIRST, BEYOND, MASK,
+        ) & some[:, None]  # fmt: skip
+        found = tl.load(scores + plane + cols[None, :], mask=visible, other=0.0)
+        weights = tl.exp2(found - level[:, None]) / total[:, None]
+        keep = visible
+        if DROPOUT > 0:
+            keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
+        d_weight = tl.load(d_weights + plane + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
+        delta += tl.sum(tl.where(keep, weights * d_weight, 0.0), 1)
+    for start in range(0, PLANE_ROW, COLS):
+        cols = start + tl.arange(0, COLS)
+        visible = seen(
+            rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
+            FIRST, BEYOND, MASK,
+        ) & some[:, None]  # fmt: skip
+        found = tl.load(scores + plane + cols[None, :], mask=visible, other=0.0)
+        weights = tl.exp2(found - level[:, None]) / total[:, None]
+        keep = visible
+        if DROPOUT > 0:
+            keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
+        d_weight = tl.load(d_weights + plane + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
+        d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
+        inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
+        tl.store(scores + plane + cols[None, :], tl.where(keep, weights / (1.0 - DROPOUT), 0.0), mask=inside)
+        tl.store(d_weights + plane + cols[None, :], d_score, mask=inside)
+        back = here * TURNED_BATCH + cols[None, :].to(tl.int64) * TURNED_ROW + local[:, None]
+        tl.store(turned + back, d_score, mask=inside)
 
 
 @kernel
