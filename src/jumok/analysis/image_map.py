@@ -84,14 +84,9 @@ class ImageMap:
 
     def save(self, path: str | Path) -> Path:
         """Write it to a file; the ending of the name says how: .png .svg .pdf .html .json."""
-        from jumok.analysis.saving import check_kind
-        from jumok.data.files import atomic_write
+        from jumok.analysis.saving import save_as
 
-        path = Path(path)
-        content = self._content(check_kind(path.suffix.lstrip(".").lower(), path))
-        with atomic_write(path) as file:
-            file.write(content)
-        return path
+        return save_as(path, self._content)
 
     def _content(self, kind: str) -> bytes:
         if kind == "json":

@@ -1,5 +1,6 @@
-"""Attention maps to files: the ending of the name says which kind."""
+"""Maps to files: the ending of the name says which kind."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from jumok.analysis.attention_map import AttentionMap
@@ -10,11 +11,16 @@ KINDS = ("png", "svg", "pdf", "html", "json")
 
 
 def save_map(attention: AttentionMap, path: Path, *, title: str = "", grid: bool = False) -> Path:
-    """Write the map to `path`, whole or not at all."""
-    kind = path.suffix.lstrip(".").lower()
-    content = map_bytes(attention, check_kind(kind, path), title=title, grid=grid)
+    """Write the map to `path`."""
+    return save_as(path, lambda kind: map_bytes(attention, kind, title=title, grid=grid))
+
+
+def save_as(path: str | Path, content: Callable[[str], bytes]) -> Path:
+    """Write the content of the kind that the name asks for, whole or not at all."""
+    path = Path(path)
+    found = content(check_kind(path.suffix.lstrip(".").lower(), path))
     with atomic_write(path) as file:
-        file.write(content)
+        file.write(found)
     return path
 
 

@@ -71,7 +71,8 @@
     const vertical = ["upper", "", "lower"][third(best[0], rows)], side = ["left", "", "right"][third(best[1], cols)];
     const name = [vertical, side].filter(Boolean).join(" ");
     const part = !name ? "in the middle" : vertical && side ? "at the " + name : vertical ? "at the " + (vertical === "upper" ? "top" : "bottom") : "on the " + side;
-    return part + ": " + Math.round(100 * grid[best[0]][best[1]]) + "% in one of " + rows * cols + " regions";
+    return part + ": " + Math.round(100 * grid[best[0]][best[1]]) + "% in one of " + rows * cols + " regions, where " +
+      Math.round(100 / rows / cols) + "% would be even";
   }
 
   function show(word) {

@@ -44,11 +44,12 @@ def backward(
     sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = d_out.float(), value.float()
+    delta = torch.bmm(d_out.view(-1, 1, values), out.float().view(-1, values, 1)).view(batches, queries)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
-        turned = upstream(weights, d_scores, d_out, out, lse, reach, seed, dropout, some, rows, keys)
+        turned = upstream(weights, d_scores, lse, delta, reach, seed, dropout, some, rows, keys)
         d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
@@ -96,19 +97,19 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, d_out: Tensor, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None,
-    dropout: float, some: slice, rows: slice, keys: int,
+    weights: Tensor, d_scores: Tensor, lse: Tensor, delta: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
+    some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys), count, weights.device)
-    height, values = (32 if count > 16 else 16), out.shape[2]
+    height = 32 if count > 16 else 16
     additive_gradients.upstream_kernel(
         (batches * blocks(padded(count), height), blocks(padded(keys), 64)),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
-        d_out, out, lse, *reach.arguments(lse), lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys, values,
-        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64, VALUES=min(64, power_of_two(values)),
+        lse, delta, *reach.arguments(lse), lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
+        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip
     return turned[:, :keys]
 

@@ -113,7 +113,9 @@ def mix(
 ) -> None:  # fmt: skip
     """Scores of some queries to their mixed values and log-sum-exp."""
     (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
-    height, width = (16 if count <= 16 else 32), min(128, max(16, power_of_two(values)))
+    width = min(128, max(16, power_of_two(values)))
+    idle = batches * blocks(count, 32) * blocks(values, width) < 2 * multiprocessors(plane.device)
+    height = 16 if count <= 16 or idle else 32
     additive_passes.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *reach.arguments(lse), lse if seed is None else seed,
@@ -159,7 +161,7 @@ class Scorer:
         self.query, self.key = query, key
         batches, queries, dim = query.shape
         keys, device, self.dims = key.shape[1], query.device, padded(dim, 32)
-        self.tiling = score_tiling(queries, keys)
+        self.tiling = score_tiling(batches, queries, keys, device)
         self.up_times, self.down_times = padded(queries, self.tiling.rows), padded(keys, self.tiling.cols)
         sizes = [batches * self.up_times, batches * self.down_times]
         # One allocation: each would take the host as long as a launch.
@@ -224,9 +226,11 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
     ]
 
 
-def score_tiling(queries: int, keys: int) -> Tiling:
-    """As many rows as there are queries, up to 64."""
+def score_tiling(batches: int, queries: int, keys: int, device: torch.device) -> Tiling:
+    """As many rows as there are queries, up to 64; smaller tiles where they would leave part of the card idle."""
     rows, cols = 16 if queries <= 16 else 32 if queries <= 32 else 64, min(64, max(16, power_of_two(keys)))
+    if batches * blocks(queries, rows) * blocks(keys, cols) < 2 * multiprocessors(device):
+        rows, cols = min(rows, 32), min(cols, 32)
     return Tiling(rows, cols, 8 if rows * cols == 64 * 64 else 4)
 
 

@@ -29,11 +29,11 @@ PAIRS = tl.constexpr(21.9)
 
 @kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, d_out, out, lse,
+    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, delta,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    batches, batch_start, row_start, count, COUNT, queries, keys, value_dim,
+    batches, batch_start, row_start, count, COUNT, queries, keys,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, VALUES: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
 
@@ -50,13 +50,8 @@ def upstream_kernel(
         mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY, FIRST, BEYOND, MASK,
     ) & some[:, None]  # fmt: skip
     line = batch * queries + rows
-    delta = tl.zeros([ROWS], tl.float32)
-    for start in range(0, value_dim, VALUES):
-        dims = start + tl.arange(0, VALUES)
-        at, inside = line[:, None] * value_dim + dims[None, :], some[:, None] & (dims < value_dim)[None, :]
-        mixed = tl.load(out + at, mask=inside, other=0.0).to(tl.float32)
-        delta += tl.sum(tl.load(d_out + at, mask=inside, other=0.0) * mixed, 1)
-    visible = visible & (tl.abs(delta) < float("inf"))[:, None]
+    mean = tl.load(delta + line, mask=some, other=0.0)
+    visible = visible & (tl.abs(mean) < float("inf"))[:, None]
     level = tl.load(lse + line, mask=some, other=0.0)
     level = tl.where(level == float("-inf"), 0.0, level)
     total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
@@ -68,7 +63,7 @@ def upstream_kernel(
         keep = kept(rows, cols, keys, batch, seed, DROPOUT)
         dropped = tl.where(keep, weights / (1.0 - DROPOUT), 0.0)
         d_weight = tl.where(keep, d_weight / (1.0 - DROPOUT), 0.0)
-    d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
+    d_score = tl.where(visible, weights * (d_weight - mean[:, None]), 0.0)
     inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
     tl.store(scores + at, tl.where(visible, dropped, 0.0), mask=inside)
     tl.store(d_weights + at, d_score, mask=inside)
