@@ -42,7 +42,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     ----------
     kernel : "constant" (the plain mean), "gaussian", "boxcar", "epanechnikov" or "triangular"
     bandwidth : h as a positive number, or one for each input dimension;
-        "loo" searches the smallest leave-one-out squared error, all candidates in one sweep over the points,
+        "loo" searches the smallest leave-one-out squared error: one sweep over all sizes, then three closer ones,
         "learned" descends its gradient
     per_dimension : whether "learned" gives every input dimension an h of its own
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one
