@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
-from jumok.attention.kernels import additive_backward, additive_fused, additive_ops
+from jumok.attention.kernels import additive_backward, additive_fused, additive_ops, launch
 from jumok.layers import AdditiveAttention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -135,6 +135,31 @@ def test_a_nan_that_is_seen_spoils_its_row_only():
     assert broken.sum() == broken[0, 2].numel()
 
 
+@pytest.mark.parametrize("queries", [3, 9])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_query_whose_answer_is_nan_passes_no_gradient_on(queries, broken):
+    inputs = draw(1, queries, 9, values=140)
+    inputs[broken][0, 1] = torch.nan
+    gradients = []
+    for backend in ("direct", "fused"):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        values = with_backend(backend, visible=causal())(*leaves)
+        assert values[0, 1].isnan().all()
+        gradients.append(torch.autograd.grad(values.square().sum(), leaves))  # NaN for the answers that are
+    assert all(gradient.isfinite().all() for gradient in gradients[0])
+    assert_all_close(*gradients, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("queries", [3, 9])
+def test_a_nan_that_comes_from_behind_is_passed_on(queries):
+    inputs = draw(1, queries, 9)
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    upstream = torch.ones(1, queries, 3, device=DEVICE)
+    upstream[0, 1, 1] = torch.nan
+    for gradient in torch.autograd.grad(with_backend("fused")(*leaves), leaves, upstream):
+        assert gradient.isnan().any()
+
+
 @pytest.mark.parametrize("v_lead", [(), (3,), (2, 1)])
 def test_leading_axes_broadcast(v_lead):
     query, key, value = torch.randn(2, 1, 5, 4), torch.randn(3, 7, 4), torch.randn(2, 3, 7, 2)
@@ -198,6 +223,16 @@ def test_weights_are_rebuilt_and_differentiable():
     assert_all_close(*results, atol=5e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("queries", [3, 9])
+def test_weights_in_half_precision_are_those_that_mixed_the_values(dtype, queries):
+    query, key, _, v = draw(2, queries, 40, 64, dtype=dtype)
+    out = attend(query, key, torch.eye(40, dtype=dtype, device=DEVICE), score=additive(v), backend="fused")
+    assert out.weights().dtype == dtype
+    # Values of an identity show the weights.
+    torch.testing.assert_close(out.weights(), out.values, atol=1e-7, rtol=torch.finfo(dtype).eps)
+
+
 def test_luongs_concat_is_the_same_sum_after_a_projection():
     query, key, value, v = draw()
     score = concat(v, torch.randn(6, 12, device=DEVICE))
@@ -234,3 +269,34 @@ def test_a_layer_runs_it_under_autocast_and_checkpointing():
     plain = torch.autograd.grad(loss(), parameters)
     again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
     assert_all_close(again, plain, atol=0, rtol=0)
+
+
+def test_a_kernel_runs_on_the_gpu_that_holds_its_tensors(monkeypatch):
+    current, launched = [0], []
+
+    class OnTheSecond(torch.Tensor):
+        def get_device(self):
+            return 1
+
+    class Chosen:
+        def __init__(self, device):
+            self.device = device
+
+        def __enter__(self):
+            current.append(self.device)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    class Compiled:
+        arg_names = ("tensor", "size")
+
+        def __getitem__(self, grid):
+            return lambda *_, **__: launched.append(current[-1])
+
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "device", Chosen)
+    launch.Kernel(Compiled())((1,), torch.ones(4).as_subclass(OnTheSecond), 4)
+    assert launched == [1]
+    assert current == [0]

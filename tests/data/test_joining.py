@@ -8,7 +8,7 @@ PAIRS = [Pair(f"the word {number} ", f"{number} 번 말") for number in range(10
 
 
 def rows(pairs):
-    return [(pair, [(0, len(pair.target.split()) - 1)]) for pair in pairs]
+    return [(pair, [(2, 0), (0, len(pair.target.split()) - 1)]) for pair in pairs]
 
 
 @pytest.mark.parametrize("together", [(1,), (2, 3), (1, 4), (5, 11)])

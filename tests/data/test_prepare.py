@@ -9,6 +9,7 @@ from jumok.data import (
     Batches,
     DataConfig,
     FilterConfig,
+    Pair,
     TokenizerConfig,
     Tokenizers,
     corpus_pairs,
@@ -49,6 +50,17 @@ def test_a_held_out_source_is_not_trained_on_with_another_target(tmp_path):
     pairs.append(pairs[0]._replace(target="다른 번역"))
     data = DataConfig(**two_files(tmp_path, pairs))
     assert not {pair.source for pair in data.training()} & {pair.source for pair in data.validation()}
+
+
+@pytest.mark.parametrize(("pairs", "long", "longest"), [(12, 1, 30), (1200, 1, 5), (1200, 9, 5), (1200, 10, 30)])
+def test_the_longest_source_is_one_that_is_learnt_from_and_no_outlier(tmp_path, pairs, long, longest):
+    short = [Pair(f"{number:05}", "x") for number in range(pairs - long)]
+    files = two_files(tmp_path, [*short, *(Pair(f"{number:030}", "x") for number in range(long))])
+    (tmp_path / "valid").write_text("1\n", encoding="utf-8")
+    valid = {"valid_source": str(tmp_path / "valid"), "valid_target": str(tmp_path / "valid")}
+    prepared = prepare(tmp_path / "run", DataConfig(**files, **valid), TokenizerConfig(kind="char", size=20))
+    begin = len(prepared.tokenizers.source.encode("00000")) - 2 - 5  # the piece that begins a word
+    assert prepared.longest_source == longest + begin
 
 
 def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
@@ -116,3 +128,16 @@ def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sa
     ]
     assert one.batch(1, 2).source_visible.sum() > plain.batch(1, 2).source_visible.sum()
     assert not torch.equal(one.batch(1, 2).source[0], batches(seed=4).batch(1, 2).source[0])
+
+
+def test_sentences_are_cut_anew_every_epoch_and_the_same_in_the_same_epoch(tmp_path):
+    files = two_files(tmp_path, list(corpus_pairs("cldr", 200)))
+    found = prepare(tmp_path / "run", DataConfig(**files), TokenizerConfig(kind="bpe", size=200))
+
+    def cuts(epoch):
+        batches = Batches(found.train, BatchConfig(), tokenizers=found.tokenizers, sampling=0.3)
+        every = [batches.batch(epoch, step) for step in range(batches.steps(epoch))]
+        return {tuple(ids[ids != 0].tolist()) for batch in every for ids in batch.source}
+
+    assert cuts(0) == cuts(0)
+    assert cuts(0) != cuts(1)

@@ -54,9 +54,9 @@ class Lookup:
         """score → visible → normalise → emphasis: the equation of attention, up to the values."""
         scores = self.score(self.query, self.key)
         if self.visible is None:
-            return distribution(scores, self.normalise)
+            return distribution(scores, self.normalise).to(self.query.dtype)
         weights = distribution(scores.masked_fill(~self.visible.tile(self.tile), -torch.inf), self.normalise)
-        emphasis = self.visible.emphasis(self.tile)
+        weights, emphasis = weights.to(self.query.dtype), self.visible.emphasis(self.tile)
         return weights if emphasis is None else weights * emphasis.to(weights.dtype)
 
     def mix(self, weights: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query value_dim"]:

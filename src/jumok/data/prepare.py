@@ -18,7 +18,7 @@ from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import DataError
 
-OFTEN = 10  # pairs that a length is learnt from
+OFTEN = 10  # pairs that a length is learnt from, or every hundredth where there are fewer than a thousand
 WORDS = 1 << 16  # links are kept between the first so many words of a pair
 
 
@@ -39,7 +39,8 @@ class Prepared(NamedTuple):
     @property
     def longest_source(self) -> int:
         """Tokens of the longest sources that are learnt from, outliers left out, begin and end not counted."""
-        return max(self.train.cells.reached(OFTEN) - 2, 1)
+        often = min(OFTEN, max(len(self.train) // 100, 1))
+        return max(self.train.cells.reached(often) - 2, 1)
 
 
 def prepare(

@@ -45,6 +45,8 @@ def backward(
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = d_out.float(), value.float()
     delta = torch.bmm(d_out.view(-1, 1, values), out.float().view(-1, values, 1)).view(batches, queries)
+    if any(reach.switches.values()):
+        d_out, delta = without_broken(d_out, delta, out)
     for some, rows in cuts(batches, queries, keys, planes=3):
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
@@ -53,6 +55,15 @@ def backward(
         d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
+
+
+def without_broken(d_out: Tensor, delta: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """0 for dO and ∞ for δ = Σ dO·O, which the kernels know, where an answer is NaN or infinite: it passes nothing on.
+
+    Its dO is most likely NaN too, and so would be 0 of it, for keys that its query does not see.
+    """
+    sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
+    return torch.where(sound[..., None], d_out, 0), torch.where(sound, delta, torch.inf)
 
 
 def backward_of_few(

@@ -40,7 +40,7 @@ def few_gradients_kernel(
         keep = visible
         if DROPOUT > 0:
             keep = keep & tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
-        d_weight, delta = d_weights(
+        d_weight, delta, broken = d_weights(
             value + batch * keys * value_dim, d_out + line * value_dim, out + line * value_dim, cols, keep, value_dim,
             COLS, VALUES,
         )  # fmt: skip
@@ -48,13 +48,13 @@ def few_gradients_kernel(
         level = tl.where(level == float("-inf"), 0.0, level)
         weights = tl.exp2(scores - level) / tl.load(lse + batches * queries + line)
         # A query whose answer is NaN passes nothing on.
-        sound = tl.abs(delta) < float("inf")
+        sound = broken == 0
         weights = tl.where(sound, tl.where(visible, weights, 0.0), 0.0)
         d_score = weights * (tl.where(keep, d_weight, 0.0) / (1.0 - DROPOUT) - delta)
         d_score = tl.where(sound, tl.where(visible, d_score, 0.0), 0.0)
         write_values(
             d_value + batch * keys * value_dim, d_out + line * value_dim,
-            tl.where(keep, weights, 0.0) / (1.0 - DROPOUT), cols, cols < keys, value_dim, row > 0, VALUES,
+            tl.where(keep, weights, 0.0) / (1.0 - DROPOUT), cols, cols < keys, sound, value_dim, row > 0, VALUES,
         )  # fmt: skip
         write_keys(
             query + line * dim, key, v, d_score, d_query + (place * queries + row) * dim, d_key,
@@ -65,24 +65,26 @@ def few_gradients_kernel(
 
 @triton.jit
 def d_weights(value, d_out, out, cols, wanted, value_dim, COLS: tl.constexpr, VALUES: tl.constexpr):
-    """dO · value for some keys, and δ = dO · O."""
-    found, delta = tl.zeros([COLS], tl.float32), 0.0
+    """dO · value for some keys, δ = dO · O, and whether O is not finite."""
+    found, delta, broken = tl.zeros([COLS], tl.float32), 0.0, 0
     for start in range(0, value_dim, VALUES):
         dims = start + tl.arange(0, VALUES)
         given = tl.load(d_out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
-        delta += tl.sum(given * tl.load(out + dims, mask=dims < value_dim, other=0.0).to(tl.float32), 0)
+        mixed = tl.load(out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
+        delta += tl.sum(given * mixed, 0)
+        broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 0))
         at = value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
         values = tl.load(at, mask=wanted[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
         found += tl.sum(values * given[None, :], 1)
-    return found, delta
+    return found, delta, broken
 
 
 @triton.jit
-def write_values(d_value, d_out, weights, cols, cols_in, value_dim, ADD, VALUES: tl.constexpr):
-    """p dO, added to what the queries before gave."""
+def write_values(d_value, d_out, weights, cols, cols_in, sound, value_dim, ADD, VALUES: tl.constexpr):
+    """p dO, added to what the queries before gave; nothing where the answer is NaN, for dO is most likely NaN too."""
     for start in range(0, value_dim, VALUES):
         dims = start + tl.arange(0, VALUES)
-        given = tl.load(d_out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
+        given = tl.load(d_out + dims, mask=(dims < value_dim) & sound, other=0.0).to(tl.float32)
         at = d_value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
         inside = cols_in[:, None] & (dims < value_dim)[None, :]
         found = weights[:, None] * given[None, :]

@@ -70,14 +70,14 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v
 
 @torch.library.custom_op("jumok::additive_scores", mutates_args=())
 def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """v · tanh(q + k) of every query with every key, [batch, query, key]."""
+    """v · tanh(q + k) of every query with every key, [batch, query, key], in single precision."""
     natural: Tensor = additive_fused.scores(query, key, v) / LOG2E.value
-    return natural.to(query.dtype)
+    return natural
 
 
 @additive_scores.register_fake
 def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    return query.new_empty(*query.shape[:2], key.shape[1])
+    return query.new_empty(*query.shape[:2], key.shape[1], dtype=torch.float32)
 
 
 @torch.library.custom_op("jumok::additive_scores_backward", mutates_args=())
@@ -160,7 +160,11 @@ additive_scores.register_autograd(_score_gradients, setup_context=_keep_scores)
 
 
 class AdditiveFused(Additive):
-    """v · tanh(q + k), the same numbers as `Additive`, for weights on demand."""
+    """v · tanh(q + k), the same numbers as `Additive`, for weights on demand.
+
+    In single precision whatever the queries are in, as in the kernels: rounded scores would give other weights than
+    those that mixed the values.
+    """
 
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]

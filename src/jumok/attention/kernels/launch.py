@@ -31,6 +31,11 @@ class Kernel:
         if INTERPRETED:
             self.function[grid](*arguments, **constants)
             return
+        at = next(argument for argument in arguments if isinstance(argument, Tensor)).get_device()
+        if at != torch.cuda.current_device():  # Triton launches on the current GPU, wherever the tensors are
+            with torch.cuda.device(at):
+                self(grid, *arguments, warps=warps, stages=stages, **constants)
+            return
         values: list[int] = []
         kinds: list[int] = []
         for argument in arguments:
@@ -42,7 +47,7 @@ class Kernel:
             values.append(argument)
         types = [argument.dtype for argument in arguments if isinstance(argument, Tensor)]
         last = [constants[name] for name in self.function.arg_names[len(arguments) :]]
-        key = (torch.cuda.current_device(), warps, stages, *kinds, *types, *last)
+        key = (at, warps, stages, *kinds, *types, *last)
         compiled = self.compiled.get(key)
         if compiled is None:
             self.compiled[key] = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages)
