@@ -14,11 +14,21 @@ from jumok.data.image_pairs import ImagesConfig
 from jumok.data.sides import SHARED
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.decoding.config import DecodingConfig
-from jumok.errors import ConfigError
-from jumok.model_folder import RECIPE, WEIGHTS, read_sealed, seal, write_file
+from jumok.errors import ConfigError, ModelError
+from jumok.model_folder import (
+    RECIPE,
+    WEIGHTS,
+    check_same_words,
+    folders_to_average,
+    is_captioner,
+    load_mean,
+    read_sealed,
+    seal,
+    write_file,
+)
 from jumok.models.build import DecoderConfig
 from jumok.models.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
-from jumok.models.weights import from_bytes, load_weights
+from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.sections import nearest, read_section
 from jumok.training.config import TrainingConfig
 
@@ -109,11 +119,27 @@ def load_captioner(folder: str | Path, device: torch.device | str = "cpu") -> Tr
     """The captioner of a folder, checked and ready to use."""
     folder = Path(folder)
     contents = read_sealed(folder)
+    if not is_captioner(folder):
+        raise ModelError(
+            f"{folder} is a model, but not a captioner; jumok inspect {folder} says what it is, and "
+            "jumok train with a section [images] makes captioners"
+        )
     recipe = read_caption_recipe(folder / RECIPE, variables=False)
     tokenizer = Tokenizer.load(folder / SHARED)
     model = new_captioner(recipe, tokenizer)
     load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
     return TrainedCaptioner(model.to(device).eval(), recipe, tokenizer)
+
+
+def average_captioners(models: Sequence[str | Path], out: str | Path) -> None:
+    """Write a captioner whose weights are the mean of those of some; all else is that of the first folder."""
+    folders = folders_to_average(models, out)
+    trained = load_captioner(folders[0])
+    for folder in folders[1:]:
+        check_same_words(folder, folders[0], [load_captioner(folder).tokenizer], [trained.tokenizer])
+    load_mean(trained.model, models)
+    write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
+    describe_captioner(out, trained, scores={"averaged over": f"{len(models)} models"})
 
 
 def _filled(table: Any, name: str, variables: bool) -> Any:

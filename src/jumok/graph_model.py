@@ -11,10 +11,19 @@ from jumok.config import expanded, read_file, write_recipe
 from jumok.data.graph_store import open_graph, prepare_graph
 from jumok.data.graphs import Graph, GraphConfig
 from jumok.data.neighbours import SamplingConfig
-from jumok.errors import ConfigError
-from jumok.model_folder import RECIPE, WEIGHTS, read_sealed, seal, write_file
+from jumok.errors import ConfigError, ModelError
+from jumok.model_folder import (
+    RECIPE,
+    WEIGHTS,
+    folders_to_average,
+    is_graph_model,
+    load_mean,
+    read_sealed,
+    seal,
+    write_file,
+)
 from jumok.models.gat import GatConfig, GraphAttentionNetwork
-from jumok.models.weights import from_bytes, load_weights
+from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.sections import nearest, read_section
 from jumok.training.config import TrainingConfig
 
@@ -91,11 +100,25 @@ def load_graph_model(
     """The network of a folder, and its graph: the copy in the folder, or where there is none made from its source."""
     folder = Path(folder)
     contents = read_sealed(folder)
+    if not is_graph_model(folder):
+        raise ModelError(f"{folder} is a model, but not of a graph; jumok inspect {folder} says what it is")
     recipe = read_graph_recipe(folder / RECIPE, variables=False)
     graph = open_graph(folder / "data") or prepare_graph(folder / "data", recipe.graph, say=say)
     model = new_network(recipe, graph)
     load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
     return TrainedGraph(model.to(device).eval(), recipe), graph
+
+
+def average_graph_models(models: Sequence[str | Path], out: str | Path) -> None:
+    """Write a network whose weights are the mean of those of some; all else is that of the first folder."""
+    folders = folders_to_average(models, out)
+    trained, graph = load_graph_model(folders[0])
+    for folder in folders[1:]:
+        if load_graph_model(folder)[0].recipe.graph != trained.recipe.graph:
+            raise ModelError(f"{folder} was trained on another graph than {folders[0]}, so their weights have no mean")
+    load_mean(trained.model, models)
+    write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
+    describe_graph_model(out, trained, graph, scores={"averaged over": f"{len(models)} models"})
 
 
 def _check_pooling(recipe: GraphRecipe, graph: Graph) -> None:
@@ -109,13 +132,12 @@ def _check_pooling(recipe: GraphRecipe, graph: Graph) -> None:
 
 
 def _readme(trained: TrainedGraph, graph: Graph, scores: Mapping[str, Any]) -> str:
-    config = trained.recipe.graph
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     return "\n".join(
         [
             "# A graph model trained with jumok",
             "",
-            f"- learnt from: {config.path or config.nodes or f'the built-in graph {config.built_in}'}",
+            f"- learnt from: {trained.recipe.graph.origin}",
             f"- the graph: {graph}",
             f"- network: {trained.recipe.network.kind}, {trained.recipe.network.layers} layers, "
             f"{parameters:,} parameters",

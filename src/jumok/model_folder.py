@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from jumok.config import Recipe, is_caption_recipe, is_graph_recipe, read_recipe, write_recipe
-from jumok.data import Tokenizers
+from jumok.data import Tokenizer, Tokenizers
 from jumok.data.files import atomic_write, check_place
 from jumok.errors import ModelError
 from jumok.models.build import build_model
@@ -121,23 +122,33 @@ def read_sealed(folder: Path) -> dict[str, bytes]:
 
 def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     """Write a model whose weights are the mean of those of some models; all else is that of the first folder."""
+    folders = folders_to_average(models, out)
+    trained = load_model(folders[0])
+    for folder in folders[1:]:
+        check_same_words(folder, folders[0], load_model(folder).tokenizers, trained.tokenizers)
+    load_mean(trained.model, models)
+    save_model(out, trained, scores={"averaged over": f"{len(models)} models"})
+
+
+def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
+    """Those of the models that are whole folders, not files of weights; the first decides all but the weights."""
     folders = [Path(model) for model in models if Path(model).is_dir()]
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
     check_place(out)
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
-    trained = load_model(folders[0])
-    for folder in folders[1:]:
-        _check_same_words(folder, folders[0], trained.tokenizers)
-    files = [Path(model) / WEIGHTS if Path(model).is_dir() else Path(model) for model in models]
-    load_weights(trained.model, average_tensors(files), files[0])
-    save_model(out, trained, scores={"averaged over": f"{len(files)} models"})
+    return folders
 
 
-def _check_same_words(folder: Path, first: Path, wanted: Tokenizers) -> None:
-    """Raise a ModelError unless the folder is whole and its weights stand for the same words."""
-    found = load_model(folder).tokenizers
+def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
+    """Give the model the mean of the weights of some models, folders or files."""
+    files = [Path(one) / WEIGHTS if Path(one).is_dir() else Path(one) for one in models]
+    load_weights(model, average_tensors(files), files[0])
+
+
+def check_same_words(folder: Path, first: Path, found: Sequence[Tokenizer], wanted: Sequence[Tokenizer]) -> None:
+    """Raise a ModelError unless the weights of two models stand for the same words."""
     if [side.pieces for side in found] != [side.pieces for side in wanted]:
         raise ModelError(f"{folder} has another vocabulary than {first}, so their weights have no mean")
 

@@ -69,3 +69,10 @@ def test_spaces_at_the_ends_and_in_rows_make_no_words():
     text = "  금요일에   만나요 "
     shown = mapped({"kind": "bpe", "size": 110}, text, "read")
     assert shown.source == ("금요일에", "만나요", "</s>")
+
+
+def test_unknown_words_stay_words_of_their_own():
+    shown = mapped({"kind": "word", "size": 400}, "오늘은 뷁이 좋네요", "zebras read quite often")
+    assert shown.source == ("오늘은", "뷁이", "좋네요", "</s>")
+    assert shown.target == ("⁇", "read", "⁇", "⁇", "</s>")
+    torch.testing.assert_close(shown.weights.sum(-1), torch.ones(shown.weights.shape[:-1]))

@@ -175,6 +175,7 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         ([pictures / "no.png"], "there is no image"),
         ([pictures / "notes.txt"], "notes.txt"),
         ([image, "--grid"], "--grid is for models that translate"),
+        ([image, "--node", "3"], "captions images; write: jumok look"),
         ([image, "--tokens"], "--tokens is for models that translate"),
         ([image, "--head", "0", "--head", "1"], "--head can be given once for a captioner"),
         ([image, "--layer", "7"], "there is no layer 7"),
@@ -197,3 +198,21 @@ def test_a_run_begins_with_the_weights_of_a_file_and_keeps_them_frozen(recipe, t
         assert torch.equal(trained[f"encoder.network.{name}"], weight), name
     (tmp_path / "weights.pth").unlink()  # once trained, the folder is all there needs to be
     assert Captioner.load(tmp_path / "run").caption([np.zeros((9, 9, 3), np.uint8)])
+
+
+def test_the_average_of_captioners_is_their_mean_and_captions(model, pictures, tmp_path):
+    newest = sorted((model / "checkpoints").iterdir())[-1] / "model.safetensors"
+    well("average", model, newest, model, "--out", tmp_path / "mean")
+    one, other, mean = map(load_file, (model / "model.safetensors", newest, tmp_path / "mean/model.safetensors"))
+    for name in mean:
+        if mean[name].is_floating_point():
+            torch.testing.assert_close(mean[name], (2 * one[name] + other[name]) / 3)
+    assert well("caption", tmp_path / "mean", pictures).out.count("\n") == 3
+    assert "averaged over: 3 models" in (tmp_path / "mean/README.md").read_text()
+
+
+def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_path):
+    for arguments in (("caption", reverser, pictures / "0.png"), ("average", model, reverser, "--out", tmp_path / "x")):
+        done = jumok(*arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert f"{reverser} is a model, but not a captioner" in done.err

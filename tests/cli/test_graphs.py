@@ -5,6 +5,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from commands import jumok, well, write
 from graphs import raw_graph
@@ -123,3 +125,35 @@ def test_a_copied_model_reads_its_graph_again_and_says_when_it_is_gone(model, tm
     (model.parent / "gone.npz").rename(model.parent / "graph.npz")
     assert done.code == 1
     assert "there is no file" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--report", "x.html"], ["--source", "a"], ["--reference", "b"], ["--output", "c"], ["--by-length"]]
+)
+def test_what_is_asked_of_texts_only_is_refused_not_ignored(model, arguments):
+    done = jumok("evaluate", model, *arguments)
+    assert (done.code, done.out, done.err) == (
+        1,
+        "",
+        f"jumok: {arguments[0]} is for texts, and {model} is a graph model\n",
+    )
+
+
+def test_inspect_shows_what_a_graph_model_is_made_of(model):
+    facts = json.loads(well("inspect", model, "--json", "--weights").out)
+    assert (facts["network"], facts["layers"], facts["features"], facts["classes"]) == ("gat", 2, 3, 3)
+    weights = load_file(model / "model.safetensors")
+    assert facts["weights"] == {name: list(weight.shape) for name, weight in weights.items()}
+    assert facts["parameters"] == sum(weight.numel() for weight in weights.values())
+
+
+def test_the_average_of_graph_models_is_their_mean(model, reverser, tmp_path):
+    newest = sorted((model / "checkpoints").iterdir())[-1] / "model.safetensors"
+    well("average", model, newest, "--out", tmp_path / "mean")
+    one, other, mean = map(load_file, (model / "model.safetensors", newest, tmp_path / "mean/model.safetensors"))
+    for name in mean:
+        torch.testing.assert_close(mean[name], (one[name] + other[name]) / 2)
+    assert json.loads(well("evaluate", tmp_path / "mean", "--json").out)["items"] == 16
+    done = jumok("average", model, reverser, "--out", tmp_path / "other")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "but not of a graph" in done.err

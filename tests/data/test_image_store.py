@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import unicodedata
 import zipfile
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 from jumok.data.augment import AugmentConfig, augment
 from jumok.data.batches import BatchConfig
+from jumok.data.image_folder import ImageFolder
 from jumok.data.image_pairs import ImagesConfig, read_split
 from jumok.data.image_store import ImageBatches, prepare_images, to_tensor
 from jumok.data.tokenizer import TokenizerConfig
@@ -168,3 +170,17 @@ def test_a_crop_shows_a_part_of_the_image_enlarged():
     steps = found.diff()
     assert (steps >= 0).all()
     assert 4 <= steps.mean() < 8  # flatter than the ramp, but not by more than a factor of two
+
+
+def test_korean_names_that_a_mac_wrote_in_letters_are_found_in_a_folder_and_a_zip(tmp_path):
+    inside = unicodedata.normalize("NFD", "사진 모음/바다.png")
+    (tmp_path / inside).parent.mkdir()
+    Image.fromarray(np.full((9, 9, 3), 77, np.uint8)).save(tmp_path / inside)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(tmp_path / inside, inside)
+    for path in (tmp_path, tmp_path / "all.zip"):
+        folder = ImageFolder(path)
+        for name in (inside, "사진 모음/바다.png"):
+            assert name in folder
+            assert (folder.read(name) == 77).all()
+        assert "사진 모음/하늘.png" not in folder

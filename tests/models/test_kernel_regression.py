@@ -343,3 +343,18 @@ def test_the_interval_has_the_shape_of_the_outputs_and_a_point_alone_has_the_noi
     np.testing.assert_allclose(fit[1], [1, 2])
     assert np.isfinite(high).all()
     assert ((high - low)[1] > (high - low)[0]).all()
+
+
+def test_the_interval_of_the_plain_mean_asks_no_point_for_every_other():
+    """A million points: looking from each at all would take hours and never end here."""
+    y = np.random.default_rng(0).normal(size=1_000_000)
+    fit, low, high = KernelRegressor("constant").fit(y[:, None], y).interval([[0.0], [9.0]])
+    np.testing.assert_allclose(high - low, 2 * 1.959964 * y.std(ddof=1) / 1000, rtol=1e-6)
+    np.testing.assert_allclose(fit, y.mean(), atol=1e-12)
+
+
+def test_an_interval_is_nan_where_nothing_tells_of_the_noise():
+    fit, low, high = KernelRegressor("gaussian", 1e-3).fit([[0.0], [1.0]], [2.0, 4.0]).interval([[0.0]])
+    assert fit == 2
+    assert np.isnan([low, high]).all()
+    assert np.isnan(KernelRegressor("constant").fit([[0.0]], [2.0]).interval([[0.0]]).high)

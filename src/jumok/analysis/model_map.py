@@ -52,6 +52,8 @@ def _in_words(
 def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[str]]:
     """For every token the number of its word, and the words."""
     rows = _target_words([tokenizer.pieces[id] for id in target])
+    if tokenizer.kind == "word":  # an unknown word has no space before it that would tell where it begins
+        rows = list(range(len(target)))
     ids_of = [[id for id, at in zip(target, rows, strict=True) if at == word] for word in range(_count(rows))]
     return rows, [tokenizer.decode(ids) for ids in ids_of]
 

@@ -1,5 +1,6 @@
 """`jumok average`: the mean of several checkpoints or models."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,22 @@ def average(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; all else is taken from the first."""
-    from jumok.model_folder import average_models
-
-    average_models(models, out)
+    _writer(models)(models, out)
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in models]})
     else:
         say(f"the mean of {len(models)} models is in {out}")
+
+
+def _writer(models: list[Path]) -> Callable[[list[Path], Path], None]:
+    """What averages models of the kind of the first folder."""
+    from jumok.caption_model import average_captioners
+    from jumok.graph_model import average_graph_models
+    from jumok.model_folder import average_models, is_captioner, is_graph_model
+
+    first = next((model for model in models if model.is_dir()), None)
+    if first is None:
+        return average_models
+    return (
+        average_captioners if is_captioner(first) else average_graph_models if is_graph_model(first) else average_models
+    )

@@ -47,14 +47,14 @@ def evaluate(
     from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
+    for_texts = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
     if model is not None and is_graph_model(model):
+        _check_unused(model, "a graph model", {**for_texts, "--source": source, "--reference": reference})
         _evaluate_graph(model, save, device, json)
         return
     names = _checked(metrics, tokenize)
     if model is not None and is_captioner(model):
-        unused = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
-        if given := [option for option, value in unused.items() if value is not None]:
-            raise ArgumentError(f"{given[0]} is for texts, and {model} is a captioner")
+        _check_unused(model, "a captioner", for_texts)
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
         return
@@ -86,6 +86,13 @@ def evaluate(
     if report is not None:
         _report(report, task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
+
+
+def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
+    from jumok.errors import ArgumentError
+
+    if given := [option for option, value in options.items() if value is not None]:
+        raise ArgumentError(f"{given[0]} is for texts, and {model} is {what}")
 
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:

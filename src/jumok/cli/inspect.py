@@ -17,9 +17,10 @@ def inspect(
     json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Show what a model is made of, checking every file on the way."""
-    from jumok.model_folder import is_captioner
+    from jumok.model_folder import is_captioner, is_graph_model
 
-    facts, tensors = _captioner(model) if is_captioner(model) else _translator(model)
+    found = _captioner if is_captioner(model) else _graph if is_graph_model(model) else _translator
+    facts, tensors = found(model)
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()} if weights else {}
     if json:
         print_json({**facts, **({"weights": shapes} if weights else {})})
@@ -62,4 +63,22 @@ def _captioner(model: Path) -> tuple[dict[str, Any], dict[str, "Tensor"]]:
         "regions": f"{rows} × {columns}",
         "vocabulary": trained.tokenizer.size,
         "trained on": trained.recipe.images.origin,
+    }, tensors
+
+
+def _graph(model: Path) -> tuple[dict[str, Any], dict[str, "Tensor"]]:
+    from jumok.cli.output import say
+    from jumok.graph_model import load_graph_model
+    from jumok.models.weights import weights_of
+
+    (network, recipe), graph = load_graph_model(model, say=say)
+    tensors = weights_of(network)
+    return {
+        "network": recipe.network.kind,
+        "layers": recipe.network.layers,
+        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "features": graph.width,
+        "classes": graph.classes,
+        "trained on": recipe.graph.origin,
+        "the graph": str(graph),
     }, tensors

@@ -23,13 +23,14 @@ def look_graph(
     from jumok.analysis.graph_map import find_node, graph_map
     from jumok.errors import ArgumentError
     from jumok.graph_model import load_graph_model
-    from jumok.model_folder import is_graph_model
+    from jumok.model_folder import is_captioner, is_graph_model
     from jumok.translator import find_device
 
     if model is None:
         raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
     if Path(model).is_dir() and not is_graph_model(model):
-        raise ArgumentError(f'--node is for graph models, and {model} translates; write: jumok look {model} "text"')
+        does, wanted = ("captions images", "image.jpg") if is_captioner(model) else ("translates", '"text"')
+        raise ArgumentError(f"--node is for graph models, and {model} {does}; write: jumok look {model} {wanted}")
     if node is None:
         raise ArgumentError(f"{model} is a graph model; say which node to look at: jumok look {model} --node 0")
     if len(layer) > 1:

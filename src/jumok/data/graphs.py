@@ -43,6 +43,11 @@ class GraphConfig:
     seed: int = 1
     """Decides the built-in graph, and the split where the data has none."""
 
+    @property
+    def origin(self) -> str:
+        """What is learnt from, in words."""
+        return self.path or self.nodes or f"the built-in graph {self.built_in}"
+
     def __post_init__(self) -> None:
         given = [name for name in ("path", "nodes", "built_in") if getattr(self, name)]
         if len(given) != 1:

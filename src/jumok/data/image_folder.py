@@ -1,10 +1,17 @@
 """A folder or a zip of images, each by its name."""
 
+import unicodedata
 import zipfile
+from functools import cached_property
 from pathlib import Path
 
 from jumok.data.images import MOST_BYTES, Pixels, decode_image, read_image
 from jumok.errors import DataError
+
+
+def composed(name: str) -> str:
+    """A name with every syllable as one character."""
+    return unicodedata.normalize("NFC", name)
 
 
 class ImageFolder:
@@ -19,7 +26,7 @@ class ImageFolder:
         self._infos = {} if self._zip is None else {info.filename: info for info in self._zip.infolist()}
 
     def __contains__(self, image: str) -> bool:
-        return image in self._infos if self._zip is not None else (self.path / image).is_file()
+        return self._has(self._found(image))
 
     def names(self) -> list[str]:
         """The files there are, as captions name them."""
@@ -29,6 +36,7 @@ class ImageFolder:
 
     def read(self, image: str) -> Pixels:
         """One image in its own size."""
+        image = self._found(image)
         if self._zip is None:
             return read_image(self.path / image)
         info, called = self._infos[image], f"{self.path}:{image}"
@@ -40,6 +48,18 @@ class ImageFolder:
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
             raise DataError(f"{called} cannot be unpacked ({error}); make or copy the zip again") from None
         return decode_image(content, called)
+
+    def _found(self, image: str) -> str:
+        """The name of an image as it is written here."""
+        return image if image.isascii() or self._has(image) else self._composed.get(composed(image), image)
+
+    def _has(self, image: str) -> bool:
+        return image in self._infos if self._zip is not None else (self.path / image).is_file()
+
+    @cached_property
+    def _composed(self) -> dict[str, str]:
+        """A Mac writes the syllables of file names in letters; captions rarely do."""
+        return {composed(name): name for name in self.names() if not name.isascii()}
 
     def _opened(self) -> zipfile.ZipFile:
         try:

@@ -42,7 +42,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     ----------
     kernel : "constant" (the plain mean), "gaussian", "boxcar", "epanechnikov" or "triangular"
     bandwidth : h as a positive number, or one for each input dimension;
-        "loo" searches the smallest leave-one-out squared error, all candidates in one sweep over the points,
+        "loo" searches the smallest leave-one-out squared error: one sweep over all sizes, then three closer ones,
         "learned" descends its gradient
     per_dimension : whether "learned" gives every input dimension an h of its own
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one
@@ -107,13 +107,14 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """The fit at each row of X and the ends of its pointwise confidence interval, ŷ ± z √(σ²(x) Σ α²).
 
         It holds the smoothed mean Σ α f(xᵢ) with probability `level` where the noise is independent and changes
-        slowly, and the true curve f too where the bandwidth is small enough for the smoothing not to matter.
+        slowly, and the true curve f too where the bandwidth is small enough for the smoothing not to matter. Its ends
+        are NaN where no point has a neighbour that could tell of the noise.
         """
         if not (isinstance(level, float | np.floating) and 0 < level < 1):
             raise ArgumentError(f"level must be between 0 and 1, for example 0.95, but it is {level!r}")
         query = self._queries(X)
         with torch.no_grad():
-            found = interval(self._smoother(self.bandwidth_), query, float(level), self._order())
+            found = interval(self._smoother(self.bandwidth_), query, float(level), self._order(), verbose=self.verbose)
         return Interval(*(self._shaped(end) for end in found))
 
     def weights(self, X: Any) -> np.ndarray:  # noqa: N803

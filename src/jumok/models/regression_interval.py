@@ -23,14 +23,21 @@ LEAST = 1e-6
 
 
 def interval(
-    smoother: Smoother, query: Float[Tensor, "query dim"], level: float, order: Int[Tensor, " place"] | None = None
+    smoother: Smoother,
+    query: Float[Tensor, "query dim"],
+    level: float,
+    order: Int[Tensor, " place"] | None = None,
+    *,
+    verbose: bool = False,
 ) -> list[Float[Tensor, "query output"]]:
     """The fit, and the ends of the interval that holds the smoothed mean with probability `level` at each query."""
-    # The plain mean is the boxcar that reaches everything.
-    kernel = "boxcar" if smoother.kernel == "constant" else smoother.kernel
-    points = SortedSmoother.of(kernel, smoother.bandwidth, smoother.x, smoother.y_and_one, order)
-    fit, _, evenness = _look(points, query)
-    half = NormalDist().inv_cdf((1 + level) / 2) * (_noise(smoother, points, query) * evenness).sqrt()
+    if smoother.kernel == "constant":
+        fit, variance = _of_plain_mean(smoother, len(query))
+    else:
+        points = SortedSmoother.of(smoother.kernel, smoother.bandwidth, smoother.x, smoother.y_and_one, order)
+        fit, _, evenness = _look(points, query, verbose)
+        variance = _noise(smoother, points, query, verbose) * evenness
+    half = NormalDist().inv_cdf((1 + level) / 2) * variance.sqrt()
     return [end.to(query.dtype) for end in (fit, fit - half, fit + half)]
 
 
@@ -44,20 +51,27 @@ class Look(NamedTuple):
     """Σ α²."""
 
 
-def _look(points: SortedSmoother, query: Float[Tensor, "query dim"]) -> Look:
-    sums = points.sums(query, squares=True)
+def _of_plain_mean(smoother: Smoother, queries: int) -> tuple[Float[Tensor, "query output"], ...]:
+    """The mean and σ²/n, the same for every query: the sums below with every weight 1/n, without n² of them."""
+    y = smoother.y_and_one[:, :-1].double()
+    variance = y.var(0) / len(y) if len(y) > 1 else torch.full_like(y[0], torch.nan)
+    return tuple(number.expand(queries, -1) for number in (y.mean(0), variance))
+
+
+def _look(points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool) -> Look:
+    sums = points.sums(query, squares=True, verbose=verbose)
     total, squares = sums[:, -2:-1], sums[:, -1:]
     return Look(sums[:, :-2] / total, 1 / total, squares / total**2)
 
 
 def _noise(
-    smoother: Smoother, points: SortedSmoother, query: Float[Tensor, "query dim"]
+    smoother: Smoother, points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool
 ) -> Float[Tensor, "query output"]:
     """σ²(x); that of all points together where no point near x has neighbours."""
-    own = _look(points, smoother.x)
+    own = _look(points, smoother.x, verbose)
     kept = 1 - 2 * own.largest + own.evenness
     known = kept > LEAST
     squares = torch.where(known, (smoother.y_and_one[:, :-1] - own.mean).square() / kept, 0)
     told = torch.cat([squares, known, torch.ones_like(known)], 1).to(query.dtype)
-    sums = points.with_values(told).sums(query)
+    sums = points.with_values(told).sums(query, verbose=verbose)
     return torch.where(sums[:, -2:-1] > 0, sums[:, :-2] / sums[:, -2:-1], squares.sum(0) / known.sum())
