@@ -1,6 +1,9 @@
 """`jumok look`: the translation, and where each of its words looked."""
 
 import json
+import os
+import subprocess
+import sys
 from unittest import mock
 
 import pytest
@@ -85,3 +88,12 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
     assert done.err.splitlines()[-1] == "jumok: no installed font can draw it"
     assert (tmp_path / "a.html").exists()
     assert not (tmp_path / "a.png").exists()
+
+
+def test_the_map_is_written_though_nobody_reads_the_answer(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "jumok.cli", "look", "May 5, 2021", "--json", "--out", str(tmp_path / "map.json")]
+    with os.fdopen(writer, "wb") as gone:
+        subprocess.run(command, stdout=gone, stderr=subprocess.DEVNULL, check=False)
+    assert (tmp_path / "map.json").exists()

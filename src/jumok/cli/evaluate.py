@@ -44,7 +44,7 @@ def evaluate(
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
     from jumok.data.files import check_place
-    from jumok.errors import ArgumentError
+    from jumok.errors import ArgumentError, ModelError
     from jumok.model_folder import is_captioner, is_graph_model
 
     for_texts = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
@@ -58,6 +58,8 @@ def evaluate(
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
         return
+    if model is not None and not model.is_dir():
+        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
     if (model is None) == (output is None):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import print_json, say
-from jumok.errors import ArgumentError, JumokError
+from jumok.cli.output import print_json, save_all
+from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
@@ -66,12 +66,16 @@ def look(
     folder, text = _model_and_text(model, text)
     found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
     shown = found.pop("attention").select(layer=layer or None, head=head or None)
+    title = f"{text} → {found['text']}"
+    title = title if len(title) <= LONGEST_TITLE else ""
+    # Before printing: whoever reads may have gone after the first line.
+    failed = save_all(out or [], lambda path: shown.save(path, title=title, grid=grid))
     if json:
         print_json({**found, "attention": shown.as_plain()})
     else:
         _print(found["text"], shown)
-    title = f"{text} → {found['text']}"
-    _save(shown, out or [], title if len(title) <= LONGEST_TITLE else "", grid)
+    if failed is not None:
+        raise failed
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
@@ -98,19 +102,6 @@ def _translated(
         "score": round(found.score, 4),
         "attention": found.attention(words=words),
     }
-
-
-def _save(shown: "AttentionMap", paths: list[Path], title: str, grid: bool) -> None:
-    """All that can be written, then what could not: a picture may lack a font where a page does not."""
-    failed: JumokError | None = None
-    for path in paths:
-        try:
-            shown.save(path, title=title, grid=grid)
-            say(f"wrote {path}")
-        except JumokError as error:
-            failed = failed or error
-    if failed is not None:
-        raise failed
 
 
 def _print(translation: str, shown: "AttentionMap") -> None:

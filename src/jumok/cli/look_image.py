@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jumok.cli.output import print_json, say
-from jumok.errors import ArgumentError, JumokError
+from jumok.cli.output import print_json, save_all
+from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.analysis.image_map import ImageMap
@@ -36,23 +36,12 @@ def look_image(
         image, caption=caption, layer=next(iter(layer), None), head=next(iter(heads), None), **settings
     )
     shown = ImageMap(found.image, found.words, found.weights, found.caption.text)
+    failed = save_all(out, shown.save)
     if json:
         score = {} if caption is not None else {"score": round(found.caption.score, 4)}
         print_json({"file": image, **score, **shown.as_plain()})
     else:
         _print(shown)
-    _save(shown, out)
-
-
-def _save(shown: "ImageMap", paths: list[Path]) -> None:
-    """All that can be written, then what could not: a picture may lack a font where a page does not."""
-    failed: JumokError | None = None
-    for path in paths:
-        try:
-            shown.save(path)
-            say(f"wrote {path}")
-        except JumokError as error:
-            failed = failed or error
     if failed is not None:
         raise failed
 

@@ -3,9 +3,11 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
+from jumok.errors import JumokError
 from jumok.screen import to_screen
 
 Item = TypeVar("Item")
@@ -14,6 +16,18 @@ Item = TypeVar("Item")
 def say(message: str) -> None:
     """One line to standard error."""
     to_screen(message)
+
+
+def save_all(paths: Iterable[Path], save: Callable[[Path], object]) -> JumokError | None:
+    """Write all that can be written; gives what could not: a picture may lack a font where a page does not."""
+    failed: JumokError | None = None
+    for path in paths:
+        try:
+            save(path)
+            say(f"wrote {path}")
+        except JumokError as error:
+            failed = failed or error
+    return failed
 
 
 def print_json(value: Any) -> None:
