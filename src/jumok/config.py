@@ -161,6 +161,10 @@ def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str)
     kind = table.get("kind", next(iter(kinds)))
     if not isinstance(kind, str) or kind not in kinds:
         raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}")
+    for other, cls in kinds.items():
+        theirs = {field.name for field in fields(cls)} - {field.name for field in fields(kinds[kind])}
+        if wrong := [key for key in table if key in theirs]:
+            raise ConfigError(f'{name}.{wrong[0]} is a setting of {name}.kind = "{other}", but the kind is "{kind}"')
     return read_section(kinds[kind], table, name)
 
 

@@ -212,6 +212,11 @@ def _observer(jobs: Sequence[Job], watch: Watch) -> Observer:
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:
+    if not config.min_length and not config.no_repeat:
+        raise ArgumentError(
+            f"the model gives text {number} no output with a finite score: its weights are far too large or not "
+            "finite; train it again with a lower training.learning_rate"
+        )
     raise ArgumentError(
         f"there is no output for text {number} that has decoding.min_length = {config.min_length} tokens or more "
         f"and keeps to decoding.no_repeat = {config.no_repeat}; lower one of them"

@@ -123,3 +123,11 @@ def test_an_image_map_knows_its_kinds_of_files(tmp_path):
     many = ImageMap(np.zeros((4, 4, 3), np.uint8), ("a",) * 2000, torch.ones(2000, 2, 2))
     with pytest.raises(ArgumentError, match="2000 words are too many for one picture"):
         many.save(tmp_path / "look.png")
+
+
+def test_a_forgotten_text_is_not_a_text_to_look_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    done = jumok("look", "runs/typo")
+    assert done.code == 1
+    assert 'there is no model folder runs/typo; to look at a text: jumok look MODEL "text"' in done.err

@@ -93,7 +93,7 @@ def test_a_vocabulary_larger_than_the_data_allows():
         ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = 'rmn'", "encoder.kind = 'rmn' is not one of transformer, rnn"),
         ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = ['rnn']", "recipe.toml: encoder.kind = ['rnn'] is not one of"),
         ("[data]\ncorpus = 'reverse'\n[encoder]\nheads = 3", "encoder.heads = 3"),
-        ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = 'rnn'\nheads = 3", "encoder.heads is not a setting"),
+        ("[data]\ncorpus = 'reverse'\n[encoder]\nkind = 'rnn'\nheads = 3", "encoder.heads is a setting of encoder.kind"),
         ("[data\n", "recipe.toml is not TOML: "),
         ("[data]\nsource = '$NOT_SET/a'\ntarget = 'b'", "needs the environment variable NOT_SET, which is not set"),
     ],
@@ -143,3 +143,23 @@ def test_a_change_of_a_section_that_is_no_section():
 def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
     recipe = write(tmp_path / "r.toml", "\ufeff" + RECIPE)
     assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0
+
+
+@pytest.mark.parametrize("out", [".", ""])
+def test_files_of_the_users_own_are_not_overwritten(out):
+    recipe = two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20)
+    write(Path("README.md"), "my notes")
+    said = refused("train", write_recipe(recipe), "--out", out, "--device", "cpu", "--set=training.steps=1")
+    assert "holds recipe.toml and README.md, which the model's own would overwrite" in said
+    assert Path("README.md").read_text(encoding="utf-8").strip() == "my notes"
+    assert Path("recipe.toml").read_text(encoding="utf-8") == recipe
+
+
+def test_a_setting_of_another_kind_is_said_to_be_one():
+    said = train(two_files(b"a b\n" * 20, b"b a\n" * 20), "--set=decoder.attention=additive")
+    assert 'decoder.attention is a setting of decoder.kind = "rnn", but the kind is "transformer"' in said
+
+
+def test_a_model_that_no_memory_holds():
+    said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=encoder.width=80000000")
+    assert said.startswith("there is not enough memory; make the model smaller")

@@ -75,6 +75,14 @@ def test_a_folder_of_images_gets_a_line_for_each(model, pictures):
     assert [line.split("\t")[1] for line in lines] == [one.text for one in found]
 
 
+def test_one_file_that_is_no_image_costs_the_others_nothing(model, pictures):
+    (pictures / "broken.png").write_bytes(b"no image")
+    done = jumok("caption", model, pictures)
+    assert done.code == 1
+    assert "broken.png" in done.err
+    assert len(done.out.splitlines()) == 3
+
+
 def test_json_has_scores_and_the_n_best(model, pictures):
     (row,) = map(json.loads, well("caption", model, pictures / "1.png", "--n-best", 2, "--json").out.splitlines())
     assert row["image"].endswith("1.png")

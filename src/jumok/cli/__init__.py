@@ -56,6 +56,12 @@ for command in (train, translate, caption, look, evaluate, align, serve, inspect
 app.add_typer(compare, no_args_is_help=True)
 
 
+def _is_about_memory(error: Exception) -> bool:
+    """PyTorch says so in words only."""
+    said = ("out of memory", "allocate memory", "alloc_cpu")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
+
+
 def main() -> None:
     """Run a command; what the caller can mend is one line on standard error and exit code 1."""
     for stream in (sys.stdout, sys.stderr):
@@ -69,6 +75,15 @@ def main() -> None:
         raise
     except JumokError as error:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
+        sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not _is_about_memory(error):
+            raise
+        print(
+            "jumok: there is not enough memory; make the model smaller (encoder.width, decoder.width, tokenizer.size) "
+            "or its batches (batch.tokens)",
+            file=sys.stderr,
+        )
         sys.exit(1)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, progress
+from jumok.cli.output import print_json, progress, say
+from jumok.errors import DataError
 
 if TYPE_CHECKING:
-    from jumok.captioner import Caption
+    from jumok.captioner import Caption, Captioner
 
 
 def caption(
@@ -27,11 +28,26 @@ def caption(
 
     files = list(_files(images))
     captioner = Captioner.load(model, device=device)
+    named, files = len(files), _readable(files, captioner) if len(files) > 1 else files
     given = {"beam": beam, "max_length": max_length, "no_repeat": no_repeat}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     found = captioner.stream(files, n_best=n_best, **settings)
     for one in progress(found, "captioning", "images", len(files)):
         _print(one, json)
+    if len(files) < named:
+        raise DataError(f"{named - len(files)} of {named} images could not be read, as said above")
+
+
+def _readable(files: list[Path], captioner: "Captioner") -> list[Path]:
+    """Those that are images; of the others it says what is wrong, and the rest goes on."""
+    found = []
+    for file in files:
+        try:
+            captioner.seen(file)
+            found.append(file)
+        except DataError as error:
+            say(str(error))
+    return found
 
 
 def _print(found: "Caption", json: bool) -> None:
@@ -46,7 +62,6 @@ def _print(found: "Caption", json: bool) -> None:
 
 def _files(images: list[Path]) -> Iterator[Path]:
     from jumok.data.images import SUFFIXES
-    from jumok.errors import DataError
 
     for path in images:
         if not path.is_dir():

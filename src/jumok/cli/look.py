@@ -81,6 +81,8 @@ def look(
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
     """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
     if model is not None and text is None and not (model and Path(model).is_dir()):
+        if Path(model).is_file() or (model and Path(model).parent != Path() and Path(model).parent.is_dir()):
+            raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
         model, text = None, model
     if model is not None and text is not None and Path(text).is_dir() and not Path(model).is_dir():
         raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")

@@ -1,6 +1,7 @@
 """`jumok train`: from a recipe to a model folder."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from typer import Argument, Option
@@ -31,7 +32,7 @@ def train(
     if json:
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
     else:
-        say(f"the model is in {folder}; use it: jumok translate {folder} < input.txt > output.txt")
+        say(f"the model is in {folder}; use it: jumok translate {quote(str(folder))} < input.txt > output.txt")
 
 
 def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
@@ -44,7 +45,8 @@ def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool
         return
     if "test accuracy" in found.scores:
         say(f"accuracy on the test nodes: {found.scores['test accuracy']:.1f}%")
-    say(f"the model is in {folder}; use it: jumok evaluate {folder}, jumok look {folder} --node 0")
+    named = quote(str(folder))
+    say(f"the model is in {folder}; use it: jumok evaluate {named}, jumok look {named} --node 0")
 
 
 def _train_captioner(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
@@ -55,4 +57,4 @@ def _train_captioner(recipe: Path, folder: Path, changes: list[str], *, resume: 
     if json:
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
     else:
-        say(f"the model is in {folder}; use it: jumok caption {folder} image.jpg")
+        say(f"the model is in {folder}; use it: jumok caption {quote(str(folder))} image.jpg")

@@ -76,8 +76,11 @@ def compare(out: Path, *, minutes: float, say: Callable[[str], None]) -> Compari
         shutil.rmtree(out / name, ignore_errors=True)  # a demo begins anew each time
         run = run_recipe(demo_recipe(attention, minutes), out / name, report=report_to_stderr(), draw=False)
         translators[name] = run.translator
+        if run.stopped == "interrupted":
+            say("the demo was stopped; it begins anew each time")
+            raise KeyboardInterrupt
         if (steps := run.result.state.step) < ENOUGH:
-            say(f"only {steps} steps in {minutes:g} minutes, too few to learn much: the machine is slow or busy; ")
+            say(f"only {steps} steps in {minutes:g} minutes, too few to learn much: the machine is slow or busy;")
             say(f"what follows means little; `jumok demo --minutes {max(5.0, 4 * minutes):g}` gives it more time")
     say(f"translating {TESTED} unseen values with both ...")
     pairs = list(corpus_pairs("cldr", TESTED, split="test"))

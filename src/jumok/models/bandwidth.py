@@ -16,6 +16,8 @@ SWEEPS = 3
 """Sweeps over the points that narrow the best bandwidth down, after the first."""
 CANDIDATES = 15
 """Bandwidths that each of them tries: an eighth of the distance between those of the sweep before."""
+AS_GOOD = 1.005
+"""Errors up to so many times the least count as equal to it."""
 FAR = math.log(1000)
 """How far a learned log h may go from its start: further out nothing changes any more, and exp would overflow."""
 
@@ -38,18 +40,20 @@ def search(
     """The best multiple of the smoother's bandwidth.
 
     One sweep over the points scores all that make a difference, each 1/√2 of the one before; a few more look closer
-    around the best.
+    into the two deepest valleys. Of valleys as deep, that of the widest: a kernel with an edge has an error that jumps,
+    and the deepest hole may be luck.
     """
     unit, points = smoother.bandwidth, _in_units(smoother, order)
     low, high = _range(smoother)
     step = math.log(2) / 2
-    tried = [high - step * i for i in range(1 + math.ceil((high - low) / step))]
-    best, error = _best(points, rows, tried, verbose)
+    logs = [high - step * i for i in range(1 + math.ceil((high - low) / step))]
+    errors = _errors(points, rows, logs, verbose)
     for _ in range(sweeps):
-        around, step = best, step * 2 / (CANDIDATES + 1)
-        tried = [around + step * (CANDIDATES // 2 - i) for i in range(CANDIDATES)]
-        best, error = min((best, error), _best(points, rows, tried, verbose), key=lambda found: found[1])
-    return Chosen(unit * math.exp(best), error)
+        around, step = _valleys(errors)[:2], step * 2 / (CANDIDATES + 1)
+        logs = [log + step * (CANDIDATES // 2 - i) for log in around for i in range(CANDIDATES)]
+        errors |= _errors(points, rows, [log for log in sorted(set(logs), reverse=True) if log not in errors], verbose)
+    best = max(log for log in _valleys(errors) if errors[log] <= AS_GOOD * min(errors.values()))
+    return Chosen(unit * math.exp(best), errors[best])
 
 
 def learn(
@@ -101,10 +105,20 @@ def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) ->
     return SortedSmoother.of(smoother.kernel, one, smoother.x / smoother.bandwidth, smoother.y_and_one, order)
 
 
-def _best(points: SortedSmoother, rows: Int[Tensor, " row"], logs: list[float], verbose: bool) -> tuple[float, float]:
-    """The log of a bandwidth with the smallest error, of those given from the largest down, and that error."""
-    errors = points.loo_errors(rows, [math.exp(log) for log in logs], verbose=verbose)
-    return min(zip(logs, errors, strict=True), key=lambda found: found[1])
+def _errors(points: SortedSmoother, rows: Int[Tensor, " row"], logs: list[float], verbose: bool) -> dict[float, float]:
+    """The error at the log of each bandwidth, given from the largest down."""
+    return dict(zip(logs, points.loo_errors(rows, [math.exp(log) for log in logs], verbose=verbose), strict=True))
+
+
+def _valleys(errors: dict[float, float]) -> list[float]:
+    """Where both neighbours are no better, the best first."""
+    logs = sorted(errors)
+    found = [errors[log] for log in logs]
+    beside = zip([math.inf, *found], found, [*found[1:], math.inf], strict=False)
+    return sorted(
+        (log for log, (one, here, other) in zip(logs, beside, strict=True) if here <= one and here <= other),
+        key=lambda log: errors[log],
+    )
 
 
 def _squared_errors(smoother: Smoother, rows: Int[Tensor, " row"]) -> Float[Tensor, ""]:

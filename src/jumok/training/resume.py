@@ -17,6 +17,8 @@ from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
+DESCRIBED = ("recipe.toml", "README.md")
+"""Written beside them, under names that files of the user's have, too."""
 """What training puts into a run's folder."""
 
 
@@ -71,6 +73,11 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise CheckpointError(
             f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
             "train into another folder, or delete this one"
+        )
+    if foreign := [name for name in DESCRIBED if (folder / name).exists()] if not there else []:
+        raise CheckpointError(
+            f"{folder} holds {' and '.join(foreign)}, which the model's own would overwrite; "
+            "train into another folder: --out runs/NAME"
         )
 
 
