@@ -58,7 +58,7 @@ def evaluate(
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
         return
-    if model is not None and not model.is_dir():
+    if reference is None and model is not None and not model.is_dir():
         raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
     if reference is None:
         raise ArgumentError("--reference is needed: the right translations, one a line")
