@@ -18,7 +18,14 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as 
 
 def start(*arguments):
     command = [sys.executable, "-m", "jumok.cli", *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores Ctrl-C
+    )
 
 
 def interrupted(process, line, after=0.0):
