@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Option
 
@@ -44,7 +44,7 @@ def evaluate(
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
     from jumok.data.files import check_place
-    from jumok.errors import ArgumentError, ModelError
+    from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
     for_texts = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
@@ -58,10 +58,8 @@ def evaluate(
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
         return
-    if reference is None and model is not None and not model.is_dir():
-        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
     if reference is None:
-        raise ArgumentError("--reference is needed: the right translations, one a line")
+        _refuse_without_reference(model)
     if (model is None) == (output is None):
         raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
     if source is None and (model is not None or by_length or report is not None):
@@ -88,6 +86,14 @@ def evaluate(
     if report is not None:
         _report(report, task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
+
+
+def _refuse_without_reference(model: Path | None) -> NoReturn:
+    from jumok.errors import ArgumentError, ModelError
+
+    if model is not None and not model.is_dir():
+        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
+    raise ArgumentError("--reference is needed: the right translations, one a line")
 
 
 def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:

@@ -62,12 +62,9 @@ def upstream_kernel(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
         ) & some[:, None]  # fmt: skip
-        found = tl.load(scores + plane + cols[None, :], mask=visible, other=0.0)
-        weights = tl.exp2(found - level[:, None]) / total[:, None]
-        keep = visible
-        if DROPOUT > 0:
-            keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
-        d_weight = tl.load(d_weights + plane + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
+        weights, keep, d_weight = weights_again(
+            scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
+        )
         delta += tl.sum(tl.where(keep, weights * d_weight, 0.0), 1)
     for start in range(0, PLANE_ROW, COLS):
         cols = start + tl.arange(0, COLS)
@@ -75,18 +72,25 @@ def upstream_kernel(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
         ) & some[:, None]  # fmt: skip
-        found = tl.load(scores + plane + cols[None, :], mask=visible, other=0.0)
-        weights = tl.exp2(found - level[:, None]) / total[:, None]
-        keep = visible
-        if DROPOUT > 0:
-            keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
-        d_weight = tl.load(d_weights + plane + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
+        weights, keep, d_weight = weights_again(
+            scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
+        )
         d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
         inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
         tl.store(scores + plane + cols[None, :], tl.where(keep, weights / (1.0 - DROPOUT), 0.0), mask=inside)
         tl.store(d_weights + plane + cols[None, :], d_score, mask=inside)
         back = here * TURNED_BATCH + cols[None, :].to(tl.int64) * TURNED_ROW + local[:, None]
         tl.store(turned + back, d_score, mask=inside)
+
+
+@triton.jit
+def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
+    """The weights of a tile, which of them dropout kept, and the gradient of those, scaled as they were."""
+    weights = tl.exp2(tl.load(scores + cols[None, :], mask=visible, other=0.0) - level[:, None]) / total[:, None]
+    keep = visible
+    if DROPOUT > 0:
+        keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
+    return weights, keep, tl.load(d_weights + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
 
 
 @kernel
