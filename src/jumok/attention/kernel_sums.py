@@ -20,7 +20,9 @@ from jumok.attention.point_blocks import PointBlocks, gaps, surely_within, withi
 TILE = {"cpu": 2**18, "cuda": 2**26}
 """Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
 QUERIES = {"cpu": 256, "cuda": 4096}
-"""Queries in a block."""
+"""Queries in a block, at most."""
+FEWEST_QUERIES = {"cpu": 16, "cuda": 256}
+"""And at least, however far they stand apart: each block has its share of fixed work, on a GPU a large one."""
 POINTS = {"cpu": 256, "cuda": 256}
 """Points in a block."""
 LOG2E = math.log2(math.e)

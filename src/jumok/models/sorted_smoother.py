@@ -7,7 +7,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.kernel_sums import QUERIES, TILE, Asked, Points, keep_memory, kernel_sums, nearest_sums, of_device
+from jumok.attention.kernel_sums import (
+    FEWEST_QUERIES,
+    QUERIES,
+    TILE,
+    Asked,
+    Points,
+    keep_memory,
+    kernel_sums,
+    nearest_sums,
+    of_device,
+)
 from jumok.attention.kernels import smoothing_fused
 from jumok.attention.leave_one_out import Ladder, left_out, means, rows_asked
 from jumok.attention.point_blocks import PointBlocks
@@ -115,4 +125,7 @@ class SortedSmoother:
     def _at_once(self, queries: int) -> int:
         """How many queries make a block: fewer of them where they stand far apart among the points."""
         most = of_device(QUERIES, self.points.x)
-        return max(16, min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points))
+        return max(
+            of_device(FEWEST_QUERIES, self.points.x),
+            min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points),
+        )
