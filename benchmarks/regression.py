@@ -221,8 +221,9 @@ GPU_CASES = [
     Case("gaussian", ONE_MILLION, ONE_MILLION, 3, 0.03, "float64"),
     Case("gaussian", ONE_MILLION, 100_000, 3, 1.0, "float64"),
 ]
-TILES = [(64, 64, 4, 1), (64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 1), (128, 32, 4, 1), (128, 64, 8, 1),
-         (64, 64, 8, 1)]  # fmt: skip
+TILES = [(64, 64, 4, 1, 1), (64, 64, 4, 1, 2), (64, 64, 4, 2, 1), (64, 64, 4, 3, 1), (64, 32, 4, 1, 1),
+         (64, 32, 4, 1, 4), (128, 32, 4, 1, 1), (128, 64, 8, 1, 1), (64, 64, 8, 1, 2)]  # fmt: skip
+"""Rows, columns, warps, stages, tiles in a turn."""
 PEER_QUERIES = {"use": 8_192, "donot_use": 256}
 """How many of the million queries plain PyTorch is asked, by the way it computes distances."""
 
@@ -297,9 +298,11 @@ def sweep() -> Iterator[Row]:
         call = partial(smoothing_fused.kernel_sums, tiling=tiling)
         return 5 * timed(lambda: call(query, points.blocks, points.values[:-1], case.kernel, case.bandwidth), 2)[0]
 
-    for rows, cols, warps, stages in TILES:
-        name = f"tile/{rows} × {cols}, {warps} warps" + (f", {stages} stages" if stages > 1 else "")
-        yield Row(name, "jumok", round(seconds(smoothing_fused.Tiling(rows, cols, warps, stages)), 3), "s", note)
+    for tile in TILES:
+        rows, cols, warps, stages, unroll = tile
+        more = (f", {stages} stages" if stages > 1 else "") + (f", {unroll} in a turn" if unroll > 1 else "")
+        name = f"tile/{rows} × {cols}, {warps} warps{more}"
+        yield Row(name, "jumok", round(seconds(smoothing_fused.Tiling(*tile)), 3), "s", note)
     flat, smoothing_fused.FLAT = smoothing_fused.FLAT, 0.0
     yield Row(
         "tile/64 × 64, 4 warps, from differences", "jumok", round(seconds(smoothing_fused.Tiling()), 3), "s", note

@@ -26,12 +26,13 @@ FLAT = 8.0
 
 
 class Tiling(NamedTuple):
-    """A tile's sides, the warps that share it, and how far ahead Triton loads."""
+    """A tile's sides, the warps that share it, how far ahead Triton loads, and tiles taken in one turn of the loop."""
 
     rows: int = 64
     cols: int = 64
     warps: int = 4
     stages: int = 1
+    unroll: int = 1
 
 
 def why_not(x: Tensor, values: int, block: int = LONGEST) -> str | None:
@@ -189,7 +190,8 @@ def _wide_sums(
         smoothing_wide.wide_kernel(
             (x.shape[1] // tiling.rows,), x, x.stride(0), key, some_values, key.shape[1], sums, sums.shape[1],
             SQUARES=squares and last, DIM=len(x), VALUES=len(some_values), ROWS=tiling.rows, COLS=tiling.cols,
-            STAGES=tiling.stages, ASSEMBLY=x.is_cuda and x.dtype == torch.float32, warps=tiling.warps,
+            STAGES=tiling.stages, UNROLL=tiling.unroll, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
+            warps=tiling.warps,
         )  # fmt: skip
         found[0], found[1 + first : first + len(sums)] = sums[0], sums[1:]
     found *= (x.square().sum(0) / -2).exp2()

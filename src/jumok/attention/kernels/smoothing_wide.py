@@ -45,7 +45,7 @@ def exponents(q0, q1, q2, q3, q4, q5, q6, q7, at, STEP, DIM: tl.constexpr):
 def wide_kernel(
     query_ptr, QUERY_STEP, point_ptr, value_ptr, POINT_STEP, out_ptr, OUT_STEP,
     SQUARES: tl.constexpr, DIM: tl.constexpr, VALUES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    STAGES: tl.constexpr, ASSEMBLY: tl.constexpr,
+    STAGES: tl.constexpr, UNROLL: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """Σ 2ᵉ, Σ 2ᵉ v of one or two values, and Σ 4ᵉ if it is wanted, for a block of queries and all points."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -56,7 +56,7 @@ def wide_kernel(
     q6, q7 = load_query(query_ptr + rows, QUERY_STEP, 6, DIM), load_query(query_ptr + rows, QUERY_STEP, 7, DIM)
     zero = zeros_in_squares(ROWS, COLS).to(q0.dtype)
     total, first, second, squares = zero, zero, zero, zero
-    for start in tl.range(0, POINT_STEP, COLS, num_stages=STAGES):
+    for start in tl.range(0, POINT_STEP, COLS, num_stages=STAGES, loop_unroll_factor=UNROLL):
         at = start + cols
         weights = power_of_two(exponents(q0, q1, q2, q3, q4, q5, q6, q7, point_ptr + at, POINT_STEP, DIM), ASSEMBLY)
         total += weights
