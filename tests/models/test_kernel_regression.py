@@ -294,8 +294,11 @@ def small_blocks(monkeypatch):
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
-@pytest.mark.parametrize("dimensions", [1, 3])
-def test_every_bandwidth_of_one_pass_has_the_error_of_leaving_points_out_by_loops(kernel, dimensions):
+@pytest.mark.parametrize(("dimensions", "tile"), [(1, 2**18), (3, 2**18), (2, 200)])
+def test_every_bandwidth_of_one_pass_has_the_error_of_leaving_points_out_by_loops(
+    kernel, dimensions, tile, monkeypatch
+):
+    monkeypatch.setitem(kernel_sums.TILE, "cpu", tile)  # however little is held at once
     x, y = noisy_sine(70, dimensions)
     ladder = Ladder(6.0, 6, 20)
     # A point that no kernel reaches takes its nearest: bandwidths here are wide enough for all but a few in 3-D.
