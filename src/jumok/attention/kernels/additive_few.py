@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from jumok.attention.kernels.additive_passes import kept, one_row_of_scores, seen
-from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal
+from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, squared_exponential
 from jumok.attention.kernels.launch import kernel
 
 
@@ -97,18 +97,18 @@ def write_values(d_value, d_out, weights, cols, cols_in, sound, value_dim, ADD, 
 def write_keys(
     query, key, v, w, d_query, d_key, d_v, cols, cols_in, dim, ADD, BLOCK_DIM: tl.constexpr, ASSEMBLY: tl.constexpr
 ):  # fmt: skip
-    """4 v w r (1 − r) for keys, summed up for the query; Σ w (1 − 2r) for v. Keys without weight may be NaN."""
+    """4 v w (¼ − h²) for keys, summed up for the query; −2 Σ w h for v. Keys without weight may be NaN."""
     for start in range(0, dim, BLOCK_DIM):
         dims = start + tl.arange(0, BLOCK_DIM)
         dims_in = dims < dim
         a = tl.load(query + dims, mask=dims_in, other=0.0).to(tl.float32)
         at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & dims_in[None, :]
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
-        r = reciprocal(1.0 + tl.exp2((a[None, :] + b) * (2 * LOG2E)), ASSEMBLY)
-        r = tl.where(r == r, r, 0.5)
-        slopes = w[:, None] * (r - r * r) * (4 * tl.load(v + dims, mask=dims_in, other=0.0).to(tl.float32))[None, :]
+        h = reciprocal(1.0 + squared_exponential(a[None, :] + b), ASSEMBLY) - 0.5
+        h = tl.where(h == h, h, 0.0)
+        slopes = w[:, None] * (0.25 - h * h) * (4 * tl.load(v + dims, mask=dims_in, other=0.0).to(tl.float32))[None, :]
         tl.store(d_query + dims, tl.sum(slopes, 0), mask=dims_in)
-        tl.store(d_v + dims, tl.sum(w[:, None] * (1.0 - 2 * r), 0), mask=dims_in)
+        tl.store(d_v + dims, -2 * tl.sum(w[:, None] * h, 0), mask=dims_in)
         if ADD:
             slopes += tl.load(d_key + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(d_key + at, slopes.to(d_key.dtype.element_ty), mask=inside)

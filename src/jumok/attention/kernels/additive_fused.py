@@ -8,7 +8,7 @@ multiprocessor. A launch costs the host as much as a small problem's kernels tak
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,18 +20,12 @@ FEW = 4
 """So many queries read their keys straight from memory; a tile would stand almost empty."""
 WIDEST = 4096
 """Values of few queries up to this width are mixed in the pass that makes the weights."""
+TILE = 32
+"""So many queries and keys make a tile of scores: larger ones were no faster, and leave part of the card idle."""
 BLOCK = 128
 """Planes hold multiples of so many queries: whole tiles."""
 PLANES = 256 * 2**20
 """How many bytes the planes may take."""
-
-
-class Tiling(NamedTuple):
-    """How a kernel is cut: a tile's sides, and the warps that share it."""
-
-    rows: int
-    cols: int
-    warps: int
 
 
 @dataclass(frozen=True)
@@ -158,30 +152,29 @@ class Scorer:
         self.query, self.key = query, key
         batches, queries, dim = query.shape
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
-        self.tiling = rows, cols, _ = score_tiling(batches, queries, keys, query.device)
-        self.times = up_times, down_times = padded(queries, rows), padded(keys, cols)
+        self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         self.room = torch.empty(size, device=query.device)
-        programs = batches * (up_times // min(32, rows) + down_times // min(32, cols)) + self.vectors
+        programs = batches * (up_times + down_times) // TILE + self.vectors
         additive_tiles.prepare_kernel(
             (programs,), query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
-            DIM=self.dims, ROWS=rows, COLS=cols, BY_TIME=by_time, BLOCK_DIM=min(64, power_of_two(self.dims)),
+            DIM=self.dims, TILE=TILE, BY_TIME=by_time, BLOCK_DIM=min(64, power_of_two(self.dims)),
             FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
     def scores(self, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> Tensor:
         """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
-        (batches, queries, dim), keys, tiling = self.query.shape, self.key.shape[1], self.tiling
+        (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
-        grid = number * blocks(count, tiling.rows), blocks(keys, tiling.cols)
+        grid = number * blocks(count, TILE), blocks(keys, TILE)
         large = grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
         for fast in (True, False) if large else (False,):
             additive_tiles.scores_kernel(
                 grid, self.query, self.key, self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
                 batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times, dim, **reach.bounds,
-                FAST=fast, DONE=large and not fast, DIM=self.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
-                warps=tiling.warps, stages=1,
+                FAST=fast, DONE=large and not fast, DIM=self.dims, TILE=TILE, ASSEMBLY=not INTERPRETED,
+                warps=2, stages=1,
             )  # fmt: skip
         return plane
 
@@ -215,14 +208,6 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
         for start in range(0, batches, some)
         for at in range(0, queries, rows)
     ]
-
-
-def score_tiling(batches: int, queries: int, keys: int, device: torch.device) -> Tiling:
-    """As many rows as there are queries, up to 64; smaller tiles where they would leave part of the card idle."""
-    rows, cols = 16 if queries <= 16 else 32 if queries <= 32 else 64, min(64, max(16, power_of_two(keys)))
-    if batches * blocks(queries, rows) * blocks(keys, cols) < 1.5 * multiprocessors(device):
-        rows, cols = min(rows, 32), min(cols, 32)
-    return Tiling(rows, cols, 4)
 
 
 def parts_for(programs: int, most: int, device: torch.device) -> int:

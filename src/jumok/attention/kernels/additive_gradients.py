@@ -1,9 +1,10 @@
 """Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
 
 The weights are p = exp(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
-dp = dO · value and δ = Σ p dp: Σ dO·O would be the same, but for what the answer was rounded by. With r = ½ (1 − tanh),
+dp = dO · value and δ = Σ p dp: Σ dO·O would be the same, but for what the answer was rounded by. With h = r − ½, which
+is −½ tanh,
 
-    d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
+    d_query = 4 v Σ_keys w (¼ − h²),    d_key = 4 v Σ_queries w (¼ − h²),    d_v = −2 Σ w h.
 
 Each is a loop over one side with a tile [time, feature] of the other in registers: nothing is reduced across threads
 and nothing added from two places at once, so two runs agree to the bit. Under a mask a query whose answer is not sound,
@@ -20,6 +21,7 @@ from jumok.attention.kernels.additive_tiles import (
     in_squares,
     reciprocal,
     seen_by,
+    squared_exponential,
     workspace,
     zeros_in_squares,
 )
@@ -103,7 +105,7 @@ def sides_kernel(
     FIRST: tl.constexpr, BEYOND: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """4 v Σ w r (1 − r) for a tile [time, feature] of queries or keys, over a part of the others; d_v with queries."""
+    """4 v Σ w (¼ − h²) for a tile [time, feature] of queries or keys, over a part of the others; d_v with queries."""
     _, up_peaks, down_peaks, _, _, by_query, by_key = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     row_blocks, col_blocks = tl.cdiv(count, ROWS), tl.cdiv(keys, COLS)
@@ -187,24 +189,22 @@ def one_side(
     # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
     if largest + largest_other <= PAIRS:
-        slopes, sums, total = shared_slopes(
+        slopes, sums = shared_slopes(
             by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 0, SUMS, DIM, TIMES, DIMS, ASSEMBLY
         )
+    elif (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
+        slopes, sums = shared_slopes(
+            by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS, ASSEMBLY
+        )
     else:
-        if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-            slopes, sums, total = shared_slopes(
-                by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS,
-                ASSEMBLY,
-            )  # fmt: skip
-        else:
-            slopes, sums, total = own_slopes(
-                own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
-            )
-    write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+        slopes, sums = own_slopes(
+            own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
+        )
+    write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
 
 
 @triton.jit
-def write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS: tl.constexpr):
+def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS: tl.constexpr):
     """What a tile comes to."""
     inside = at_in[:, None] & (dims < dim)[None, :]
     slopes *= (4 * tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32))[None, :]
@@ -213,8 +213,7 @@ def write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD,
         slopes += tl.load(place, mask=inside, other=0.0)
     tl.store(place, slopes, mask=inside)
     if SUMS:
-        found = tl.sum(tl.where(at_in, total, 0.0), 0) - 2 * tl.sum(tl.where(inside, sums, 0.0), 0)
-        tl.store(out_sums + dims, found, mask=dims < dim)
+        tl.store(out_sums + dims, -2 * tl.sum(tl.where(inside, sums, 0.0), 0), mask=dims < dim)
 
 
 @triton.jit
@@ -229,17 +228,17 @@ def largest_of(peaks, start, end):
 
 @triton.jit
 def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """Σ w r (1 − r) and Σ w r with two more of the other side, which share a reciprocal."""
+    """Σ w (¼ − h²) and Σ w h with two more of the other side, which share a reciprocal."""
     x0, x1 = a * b0[None, :] + 1.0, a * b1[None, :] + 1.0
     if CAP > 0:
         x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
     shared = reciprocal(x0 * x1, ASSEMBLY)
-    r0, r1 = shared * x1, shared * x0
-    slopes += w0[:, None] * (r0 - r0 * r0)
-    slopes += w1[:, None] * (r1 - r1 * r1)
+    h0, h1 = shared * x1 - 0.5, shared * x0 - 0.5
+    slopes += w0[:, None] * (0.25 - h0 * h0)
+    slopes += w1[:, None] * (0.25 - h1 * h1)
     if SUMS:
-        sums += w0[:, None] * r0
-        sums += w1[:, None] * r1
+        sums += w0[:, None] * h0
+        sums += w1[:, None] * h1
     return slopes, sums
 
 
@@ -249,7 +248,7 @@ def shared_slopes(
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The loop over the other side, four at a time; rows of zeros even out the last."""
-    slopes, sums, total = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS), tl.zeros([TIMES], tl.float32)
+    slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     inside = at_in[:, None] & (dims < dim)[None, :]
     a = tl.load(by_own + at[:, None].to(tl.int64) * DIM + dims[None, :], mask=inside, other=0.0)
     a = in_squares(a, TIMES, DIMS)
@@ -262,11 +261,9 @@ def shared_slopes(
         w2, w3 = tl.load(plane + 2 * PLANE_ROW), tl.load(plane + 3 * PLANE_ROW)
         slopes, sums = two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP, SUMS, ASSEMBLY)
         slopes, sums = two_slopes(slopes, sums, a, b2, b3, w2, w3, CAP, SUMS, ASSEMBLY)
-        if SUMS:
-            total += (w0 + w1) + (w2 + w3)
         by_other += 4 * DIM
         plane += 4 * PLANE_ROW
-    return slopes, sums, total
+    return slopes, sums
 
 
 @triton.jit
@@ -275,7 +272,7 @@ def own_slopes(
     SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The same with an exponential for every pair and feature; what is NaN has no weight and counts as 0."""
-    slopes, sums, total = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS), tl.zeros([TIMES], tl.float32)
+    slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     inside = at_in[:, None] & (dims < dim)[None, :]
     a = tl.load(own + at[:, None].to(tl.int64) * dim + dims[None, :], mask=inside, other=0.0).to(tl.float32)
     a = in_squares(a, TIMES, DIMS)
@@ -283,12 +280,11 @@ def own_slopes(
     plane += start.to(tl.int64) * PLANE_ROW + at
     for _ in range(start, end):
         b, w = tl.load(other, mask=dims < dim, other=0.0).to(tl.float32), tl.load(plane)
-        r = reciprocal(1.0 + tl.exp2((a + b[None, :]) * (2 * LOG2E)), ASSEMBLY)
-        r = tl.where(r == r, r, 0.0)
-        slopes += w[:, None] * (r - r * r)
+        h = reciprocal(1.0 + squared_exponential(a + b[None, :]), ASSEMBLY) - 0.5
+        h = tl.where(h == h, h, 0.0)
+        slopes += w[:, None] * (0.25 - h * h)
         if SUMS:
-            sums += w[:, None] * r
-            total += w
+            sums += w[:, None] * h
         other += dim
         plane += PLANE_ROW
-    return slopes, sums, total
+    return slopes, sums

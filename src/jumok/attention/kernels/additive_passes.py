@@ -12,7 +12,7 @@ need care: a product of matrices would give 0 · NaN to those who do not look.
 import triton
 import triton.language as tl
 
-from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, seen_by
+from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, seen_by, squared_exponential
 from jumok.attention.kernels.launch import kernel
 
 
@@ -162,7 +162,7 @@ def one_row_of_scores(
         a = tl.load(query + dims, mask=dims < dim, other=0.0).to(tl.float32)
         at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & (dims < dim)[None, :]
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
-        x = 1.0 + tl.exp2((a[None, :] + b) * (2 * LOG2E))
+        x = 1.0 + squared_exponential(a[None, :] + b)
         u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0
         scores += tl.sum(u[None, :] * (reciprocal(x, ASSEMBLY) - 0.5), 1)
     return scores

@@ -21,13 +21,15 @@ from jumok.attention.kernels.launch import kernel
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
+SCALE, SCALE_REST = tl.constexpr(2.885390043258667), tl.constexpr(3.8519259817e-8)
+"""2 log₂e as a number of single precision, and what that leaves out."""
 QUADS = tl.constexpr(11.0)
 """Up to this |q| + |k| the product of four x is finite."""
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
-TOGETHER = tl.constexpr(128)
-"""So many features are summed by themselves where there are more than twice as many: a long sum loses digits."""
+TOGETHER = tl.constexpr(256)
+"""So many features are summed by themselves: a long sum loses digits."""
 
 
 @triton.jit
@@ -39,6 +41,15 @@ def reciprocal(x, ASSEMBLY: tl.constexpr):
         )
     else:
         return 1.0 / x
+
+
+@triton.jit
+def squared_exponential(x):
+    """e²ˣ, with what rounding takes from the exponent put back: it would be the largest error of a score."""
+    exponent = x * SCALE
+    grown = tl.exp2(exponent)
+    back = grown * ((tl.fma(x, SCALE, -exponent) + x * SCALE_REST) * LN2)
+    return grown + tl.where(tl.abs(back) < float("inf"), back, 0.0)
 
 
 @triton.jit
@@ -71,26 +82,37 @@ def two_features(a0, a1, b0, b1, table, CAP: tl.constexpr):
 
 @triton.jit
 def shared_scores(
-    acc, up, down, table, UP_STEP: tl.constexpr, DOWN_STEP: tl.constexpr, DIM: tl.constexpr,
+    acc, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr,
     CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile, four features to a reciprocal."""
-    some = acc
-    for d in range(0, DIM, 4):
-        a0, a1 = tl.load(up), tl.load(up + UP_STEP)
-        a2, a3 = tl.load(up + 2 * UP_STEP), tl.load(up + 3 * UP_STEP)
-        b0, b1 = tl.load(down), tl.load(down + DOWN_STEP)
-        b2, b3 = tl.load(down + 2 * DOWN_STEP), tl.load(down + 3 * DOWN_STEP)
+    for start in tl.static_range(0, DIM, TOGETHER):
+        acc += some_scores(
+            up + start * TILE, down + start * TILE, table + 2 * start, TILE,
+            DIM - start if DIM - start < TOGETHER else TOGETHER, CAP, ASSEMBLY,
+        )  # fmt: skip
+    return acc
+
+
+@triton.jit
+def some_scores(
+    up, down, table, TILE: tl.constexpr, FEATURES: tl.constexpr,
+    CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The part of some features in them."""
+    acc = zeros_in_squares(TILE, TILE)
+    for _ in range(0, FEATURES, 4):
+        a0, a1 = tl.load(up), tl.load(up + TILE)
+        a2, a3 = tl.load(up + 2 * TILE), tl.load(up + 3 * TILE)
+        b0, b1 = tl.load(down), tl.load(down + TILE)
+        b2, b3 = tl.load(down + 2 * TILE), tl.load(down + 3 * TILE)
         above, below = two_features(a0, a1, b0, b1, table, CAP)
         above_, below_ = two_features(a2, a3, b2, b3, table + 4, CAP)
-        some += (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
-        up += 4 * UP_STEP
-        down += 4 * DOWN_STEP
+        acc += (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
+        up += 4 * TILE
+        down += 4 * TILE
         table += 8
-        if DIM > 2 * TOGETHER and d % TOGETHER == TOGETHER - 4:
-            acc += some
-            some = tl.zeros_like(some)
-    return acc + some
+    return acc
 
 
 @triton.jit
@@ -100,7 +122,7 @@ def own_scores(acc, query, key, table, dim, rows_in, keys_in, ASSEMBLY: tl.const
     for d in range(0, dim):
         a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
         b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
-        x = 1.0 + tl.exp2((a[:, None] + b[None, :]) * (2 * LOG2E))
+        x = 1.0 + squared_exponential(a[:, None] + b[None, :])
         some += tl.load(table + d // 2 * 4 + d % 2) * (reciprocal(x, ASSEMBLY) - 0.5)
         if d % 16 == 15:
             acc += some
@@ -128,20 +150,20 @@ def scores_kernel(
     query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
     batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, FAST: tl.constexpr, DONE: tl.constexpr,
-    DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of `count` queries with every key, written out; tiles that no query sees are left as they are.
 
     FAST takes only the tiles that the fast loop can do; where that is DONE, only the others are left.
     """
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
-    blocks = tl.cdiv(count, ROWS)
+    blocks = tl.cdiv(count, TILE)
     here = (tl.program_id(0) // blocks).to(tl.int64)
     batch = here + batch_start
-    local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * ROWS
-    col_block = tl.program_id(1) * COLS
-    cols = col_block + tl.arange(0, COLS)
+    local = tl.program_id(0) % blocks * TILE + tl.arange(0, TILE)
+    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * TILE
+    col_block = tl.program_id(1) * TILE
+    cols = col_block + tl.arange(0, TILE)
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
     down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
     usual = up_peak + down_peak <= QUADS
@@ -153,16 +175,16 @@ def scores_kernel(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
         FIRST, BEYOND,
     )  # fmt: skip
-    if (col_block >= end) | (col_block + COLS <= start):
+    if (col_block >= end) | (col_block + TILE <= start):
         return
-    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, ROWS)
-    down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, COLS)
+    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
+    down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (2 * DIM)
-    acc = zeros_in_squares(ROWS, COLS)
+    acc = zeros_in_squares(TILE, TILE)
     if FAST or usual:
-        acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 0, ASSEMBLY)
+        acc = shared_scores(acc, up, down, table, TILE, DIM, 0, ASSEMBLY)
     elif (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-        acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 1e9, ASSEMBLY)
+        acc = shared_scores(acc, up, down, table, TILE, DIM, 1e9, ASSEMBLY)
     else:
         acc = own_scores(
             acc, query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim, table, dim,
@@ -187,42 +209,35 @@ def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl
 @kernel
 def prepare_kernel(
     query, key, v, room, batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
+    TILE: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """All that belongs to queries, keys or features alone: a program for some of one of them."""
     table, up_peaks, down_peaks, up, down, by_query, by_key = workspace(
         room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM
     )
-    UP_BLOCK: tl.constexpr = ROWS if ROWS < 32 else 32
-    DOWN_BLOCK: tl.constexpr = COLS if COLS < 32 else 32
-    ups = batches * (UP_TIMES // UP_BLOCK)
-    downs = batches * (DOWN_TIMES // DOWN_BLOCK)
+    ups, downs = batches * (UP_TIMES // TILE), batches * (DOWN_TIMES // TILE)
     part = tl.program_id(0)
     if part < ups:
-        exponentials(
-            query, up, up_peaks, by_query, part, queries, UP_TIMES, dim, DIM, ROWS, BY_TIME, UP_BLOCK, BLOCK_DIM
-        )
+        exponentials(query, up, up_peaks, by_query, part, queries, UP_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
     elif part < ups + downs:
-        exponentials(
-            key, down, down_peaks, by_key, part - ups, keys, DOWN_TIMES, dim, DIM, COLS, BY_TIME, DOWN_BLOCK, BLOCK_DIM
-        )
+        exponentials(key, down, down_peaks, by_key, part - ups, keys, DOWN_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
     else:
         coefficients(v, table, part - ups - downs, dim, DIM, FEATURES)
 
 
 @triton.jit
 def exponentials(
-    x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, STEP: tl.constexpr, BY_TIME: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, TILE: tl.constexpr, BY_TIME: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
-    """e²ˣ of queries or keys, in blocks of STEP times, on demand also by time, 0 in the padding; and each one's peak.
+    """e²ˣ of queries or keys, tile by tile, on demand also by time, 0 in the padding; and each one's peak.
 
     The peak is the largest |x|, inf where there is a NaN.
     """
-    batch = (part // (TIMES // BLOCK)).to(tl.int64)
-    times = part % (TIMES // BLOCK) * BLOCK + tl.arange(0, BLOCK)
-    tiled = e + batch * TIMES * DIM + (times // STEP).to(tl.int64) * (DIM * STEP) + times % STEP
-    peak = tl.zeros([BLOCK], tl.float32)
+    batch, tile = (part // (TIMES // TILE)).to(tl.int64), part % (TIMES // TILE)
+    times = tile * TILE + tl.arange(0, TILE)
+    tiled = e + (batch * TIMES + tile * TILE) * DIM + tl.arange(0, TILE)
+    peak = tl.zeros([TILE], tl.float32)
     for start in range(0, DIM, BLOCK_DIM):
         dims = start + tl.arange(0, BLOCK_DIM)
         inside = (times < time)[:, None] & (dims < dim)[None, :]
@@ -231,20 +246,10 @@ def exponentials(
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
         grown = tl.where(inside, squared_exponential(values), 0.0)
         real = (dims < DIM)[None, :]
-        tl.store(tiled[:, None] + dims[None, :] * STEP, grown, mask=real)
+        tl.store(tiled[:, None] + dims[None, :] * TILE, grown, mask=real)
         if BY_TIME:
             tl.store(by_time + (batch * TIMES + times[:, None]) * DIM + dims[None, :], grown, mask=real)
     tl.store(peaks + batch * TIMES + times, peak)
-
-
-@triton.jit
-def squared_exponential(x):
-    """e²ˣ, with what rounding takes from the exponent put back: it would be the largest error of a score."""
-    exponent = x.to(tl.float64) * (2 * LOG2E)
-    rounded = exponent.to(tl.float32)
-    grown = tl.exp2(rounded)
-    back = grown * ((exponent - rounded.to(tl.float64)).to(tl.float32) * LN2)
-    return grown + tl.where(tl.abs(back) < float("inf"), back, 0.0)
 
 
 @triton.jit
