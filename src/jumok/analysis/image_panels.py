@@ -14,7 +14,7 @@ from jumok.analysis.colours import INK, QUIET, png_bytes
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import FONT, safe
 from jumok.analysis.regions import Regions
-from jumok.analysis.width import cells, fitted
+from jumok.analysis.width import cells, fitted, wrapped
 from jumok.errors import ArgumentError
 
 PANEL = 168
@@ -60,7 +60,9 @@ def sheet_of(attention: AttentionMap) -> Sheet:
     count = 1 + len(attention.target)
     columns = min(count, min(COLUMNS, key=lambda columns: (-count % columns, -columns)))
     width = max(2 * MARGIN + columns * (wide + GAP) - GAP, 360)
-    heading = list(_lines(_one_line(attention.title or " ".join(attention.target)), width - 2 * MARGIN, HEADING))
+    heading = wrapped(
+        _one_line(attention.title or " ".join(attention.target)), int((width - 2 * MARGIN) / HEADING / LETTER)
+    )
     top = MARGIN + 1.4 * HEADING * len(heading) + 4
     height = top + -(-count // columns) * (high + LABEL + GAP) + NOTE + MARGIN - 4
     if height > TALLEST:
@@ -135,18 +137,6 @@ def panels_picture(attention: AttentionMap, kind: str) -> bytes:
 
 def _heading(sheet: Sheet) -> Iterator[tuple[str, float]]:
     return ((line, MARGIN + HEADING * (0.9 + 1.4 * at)) for at, line in enumerate(sheet.heading))
-
-
-def _lines(text: str, width: float, size: float) -> Iterator[str]:
-    """The text in lines that fit."""
-    room, line = int(width / size / LETTER), ""
-    for word in text.split(" "):
-        if line and cells(f"{line} {word}") > room:
-            yield line
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    yield _cut(line, width, size)
 
 
 def _cut(word: str, width: float, size: float) -> str:

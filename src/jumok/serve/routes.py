@@ -126,6 +126,17 @@ def own_routes(service: Service) -> APIRouter:
         known = [model_answer(served) for served in service.models.values()]
         return ModelsAnswer(models=known, limits=LimitsAnswer(**asdict(service.limits)))
 
+    @router.get("/api", include_in_schema=False)
+    async def index(request: Request) -> JSONResponse:
+        """What there is, for whoever comes without a map."""
+        described = request.app.openapi()["paths"]
+        paths = {
+            f"{method.upper()} {path}": said["description"].partition(":")[0].rstrip(".")
+            for path, methods in described.items()
+            for method, said in methods.items()
+        }
+        return JSONResponse({"version": jumok.__version__, "page": "/", "openapi": "/openapi.json", "paths": paths})
+
     @router.get("/health", responses=MISSENT)
     async def health() -> HealthAnswer:
         """Whether the server is there."""
