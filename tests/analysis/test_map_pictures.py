@@ -105,8 +105,9 @@ def test_a_pdf_is_a_pdf_and_the_same_every_time():
     assert one == other
 
 
-@pytest.mark.parametrize("title", ["", "Hi → 안녕", "Friday, December 23, 1988 → 1988년 12월 23일 금요일"])
-@pytest.mark.parametrize("words", [2, 5])
+@pytest.mark.parametrize(
+    ("words", "title"), [(2, ""), (2, "Hi → 안녕"), (5, "Friday, December 23, 1988 → 1988년 12월 23일 금요일")]
+)
 def test_the_matrix_of_a_short_text_is_a_good_part_of_its_paper(words, title):
     shown = AttentionMap(("hours,",) * words, ("시간",) * words, torch.ones(1, 1, words, words))
     drawn = pixels(heatmap_picture.heatmap_picture(shown, "png", title=title))

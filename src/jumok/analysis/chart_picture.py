@@ -20,12 +20,13 @@ def charts_picture(charts: Sequence[LineChart], kind: str) -> bytes:
     fonts = fonts_for([text for chart in charts for text in _texts(chart)])
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     logging.getLogger("fontTools.subset").setLevel(logging.ERROR)  # it tells of every table it leaves out
     with rc_context({"font.family": fonts, "font.size": 9, "pdf.fonttype": 42, "axes.unicode_minus": False}):
         size = (WIDTH / 100, HEIGHT / 100 * len(charts))
-        figure = Figure(figsize=size, dpi=200, facecolor="white", layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.14, h_pad=0.14)  # type: ignore[union-attr]
+        layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.14)
+        figure = Figure(figsize=size, dpi=200, facecolor="white", layout=layout)
         for chart, panel in zip(charts, figure.subplots(len(charts), squeeze=False)[:, 0], strict=True):
             _draw(chart, panel)
         content = BytesIO()
