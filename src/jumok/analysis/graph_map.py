@@ -91,12 +91,13 @@ def _matrix(
     row = {place: at for at, place in enumerate(targets)}
     column = {place: at for at, place in enumerate(sources)}
     edges = np.flatnonzero(np.isin(seen.edge_index[1], targets))
+    into = torch.tensor([row[place] for place in seen.edge_index[1, edges].tolist()], dtype=torch.long)
+    of = torch.tensor([column[place] for place in seen.edge_index[0, edges].tolist()], dtype=torch.long)
+    own = torch.tensor([column[place] for place in targets])
     on_edges, on_loops = looked()[edges].float().cpu(), looked.loops()[targets].float().cpu()
     found = torch.zeros(len(targets), len(sources), on_edges.shape[1])
-    for weights, source, target in zip(on_edges, *seen.edge_index[:, edges].tolist(), strict=True):
-        found[row[target], column[source]] += weights
-    for at, weights in enumerate(on_loops):
-        found[at, column[targets[at]]] += weights
+    found.index_put_((into, of), on_edges, accumulate=True)
+    found.index_put_((torch.arange(len(targets)), own), on_loops, accumulate=True)
     return found.permute(2, 0, 1)
 
 

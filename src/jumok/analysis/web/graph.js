@@ -99,8 +99,9 @@
     /** Draws it at `top` and gives its size. */
     drawGraph(into, top = 0) {
       const ring = this.ring(), below = ring.map((at) => this.further(at));
-      const radius = Math.max(138, (ring.length * 2.45 * DISC) / Math.PI), outer = below.some((some) => some.length) ? 96 : 0;
-      const reach = radius + outer + 44, side = Math.max(2 * (reach + MARGIN), 420), middle = [side / 2, top + reach];
+      const narrow = this.most === NARROW, outer = below.some((some) => some.length) ? (narrow ? 62 : 96) : 0;
+      const radius = Math.max(narrow ? 110 : 138, (ring.length * 2.45 * DISC) / Math.PI);
+      const reach = radius + outer + 44, side = Math.max(2 * (reach + MARGIN), narrow ? 320 : 420), middle = [side / 2, top + reach];
       const most = Math.max(...Array.from({ length: 1 + this.map.place.neighbours }, (_, at) => this.one.at(0, at))) || 1;
       // The largest is dark, but pale where all are looked at a little.
       const ink = (0.35 + 0.65 * Math.sqrt(most)) / most, drawn = { edges: [], nodes: [], words: [] };

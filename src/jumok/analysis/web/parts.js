@@ -8,6 +8,8 @@
     dark: ["#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff"],
   };
   const LETTERS = 400; // that are looked for in the fonts of the reader
+  const looked = new Map(); // which of them were missing
+
   function make(name, attributes, text) {
     const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
@@ -115,17 +117,21 @@
 
   /** Letters that no font of the reader has: they look like one that is no letter at all. */
   function missingLetters(texts, family) {
-    const canvas = make("canvas", { width: 28, height: 28 });
-    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const context = make("canvas", { width: 28, height: 28 }).getContext("2d", { willReadFrequently: true });
     context.font = "18px " + family;
     const dots = (letter) => {
       context.clearRect(0, 0, 28, 28);
       context.fillText(letter, 4, 20);
       return context.getImageData(0, 0, 28, 28).data.join();
     };
-    const nothing = dots("\u0378"); // stands for no letter, and never will
-    const letters = new Set(Array.from(texts.join("")).filter((letter) => letter > "\u024f" && /[\p{L}\p{N}\p{So}\p{Cn}\p{Co}]/u.test(letter)));
-    return Array.from(letters).slice(0, LETTERS).filter((letter) => dots(letter) === nothing);
+    const nothing = dots("\u0378"); // no letter in any Unicode so far
+    const missing = (letter) => {
+      const key = family + letter;
+      if (!looked.has(key)) looked.set(key, dots(letter) === nothing);
+      return looked.get(key);
+    };
+    const letters = new Set(Array.from(texts.join("")).filter((letter) => letter > "\u024f" && /[\p{L}\p{N}\p{S}\p{Cn}\p{Co}]/u.test(letter)));
+    return Array.from(letters).slice(0, LETTERS).filter(missing);
   }
 
   const parts = { make, draw, css, shown, percent, clamp, ramp, direction, matrix, entropies, thumbnail, missingLetters, checked, SVG };
