@@ -41,6 +41,7 @@
     fill() {
       const { found, classes } = this.map.place, wrong = found && classes[0] !== "?" && found !== classes[0];
       this.heading.textContent = this.map.title + (wrong ? " · wrong" : "");
+      this.svgNode.setAttribute("aria-label", this.heading.textContent);
       this.gallery.title = this.map.layers.length > 1 && this.map.heads.length > 1 ? this.texts.heads : "";
     }
 
@@ -125,7 +126,7 @@
 
     drawNeighbour(drawn, source, middle, radius, angle, ink) {
       const weight = this.one.at(0, source), share = weight * ink, [x, y] = point(middle, radius, angle), fill = this.colours(share);
-      this.line(drawn, middle, [x, y], 1.2 + 7 * share, this.colours(0.18 + 0.82 * share), 0, source);
+      this.line(drawn, middle, [x, y], [CENTRE + 5, DISC], 1.2 + 7 * share, this.colours(0.18 + 0.82 * share), 0, source);
       this.disc(drawn, x, y, DISC, css(fill), css(this.colours(0.35 + 0.65 * share)), 0, source);
       const on = dark(fill) ? "#fff" : "#10151d", name = shown(this.map.source[source]);
       this.say(drawn, x, y + 1, this.cut(name, 38, 12), 12, "middle", "", on, true);
@@ -141,7 +142,7 @@
       some.forEach((source, number) => {
         const turn = angle + (some.length === 1 ? 0 : spread * (number / (some.length - 1) - 0.5));
         const weight = this.below.at(target, source), [x, y] = point(middle, radius + outer, turn), share = weight / top;
-        this.line(drawn, at, [x, y], 0.7 + 2.6 * weight, this.colours(0.12 + 0.6 * share), target, source);
+        this.line(drawn, at, [x, y], [DISC, SMALL], 0.7 + 2.6 * weight, this.colours(0.12 + 0.6 * share), target, source);
         this.disc(drawn, x, y, SMALL, css(this.colours(weight)), css(this.colours(0.2 + 0.5 * share)), target, source);
         const way = Math.cos(turn), anchor = way > 0.4 ? "start" : way < -0.4 ? "end" : "middle";
         const [nx, ny] = point(middle, radius + outer + SMALL + (anchor === "middle" ? 10 : 4), turn);
@@ -158,8 +159,11 @@
       if (own) this.say(drawn, x, y + 14, `${this.texts.itself} ${percent(own)}`, own < 0.1 ? 7.5 : 8.5, "middle", "", paper);
     }
 
-    line(drawn, [x1, y1], [x2, y2], width, rgb, target, source) {
-      const edge = draw("line", { class: "jumok-edge", x1, y1, x2, y2, stroke: css(rgb), "stroke-width": width, "stroke-linecap": "round" });
+    /** From the rim of one disc to that of the other, so that nothing shines through a pale one. */
+    line(drawn, from, to, [near, far], width, rgb, target, source) {
+      const angle = Math.atan2(to[1] - from[1], to[0] - from[0]);
+      const [[x1, y1], [x2, y2]] = [point(from, near, angle), point(to, -far, angle)];
+      const edge = draw("line", { class: "jumok-edge", x1, y1, x2, y2, stroke: css(rgb), "stroke-width": width });
       drawn.edges.push(this.pointable(edge, target, source));
     }
 

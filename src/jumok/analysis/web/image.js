@@ -174,7 +174,7 @@
         ["at the lower left", "at the bottom", "at the lower right"],
       ];
       const even = percent(1 / (rows * columns));
-      return `${names[up][across]}: ${percent(this.one.at(word, best))} in one of ${rows * columns} regions, where ${even} would be even; `;
+      return `${names[up][across]}: ${percent(this.one.at(word, best))} in one of ${rows * columns} regions, where ${even} would be even `;
     }
 
     tell() {
