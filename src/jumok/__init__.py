@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from jumok.cpu import prepare_cpu
 
 if TYPE_CHECKING:
+    from jumok.analysis.attention_map import AttentionMap
     from jumok.analysis.record import record
     from jumok.attention import attend, explain
     from jumok.captioner import Caption, Captioner
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AttentionMap",
     "Caption",
     "Captioner",
     "KernelRegressor",
@@ -29,6 +31,7 @@ prepare_cpu()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
+    "AttentionMap": "jumok.analysis.attention_map",
     "Caption": "jumok.captioner",
     "Captioner": "jumok.captioner",
     "KernelRegressor": "jumok.models",

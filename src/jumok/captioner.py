@@ -4,14 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
+from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import words_of_tokens
+from jumok.analysis.regions import Regions
 from jumok.caption_model import TrainedCaptioner, load_captioner
 from jumok.data import BOS
 from jumok.data.image_pairs import prepared_image
@@ -39,17 +41,14 @@ class Caption:
     """The best captions, best first, where more than one was asked for."""
     ids: tuple[int, ...] = field(default=(), repr=False)
     """The tokens of `text`."""
+    picture: "Picture | None" = field(default=None, repr=False)
+    captioner: "Captioner | None" = field(default=None, repr=False)
 
-
-class CaptionLook(NamedTuple):
-    """Where each word of a caption looked."""
-
-    words: tuple[str, ...]
-    weights: Float[Tensor, "word row column"]
-    """The attention of every word over the grid, summing to 1; that of its tokens on average."""
-    image: UInt8[np.ndarray, "side side 3"]
-    """What the model saw: the image cut and scaled. The grid divides it evenly."""
-    caption: Caption
+    def attention(self, *, words: bool = True) -> AttentionMap:
+        """Where each word of the caption looked in the image, or each token with `words=False`."""
+        if self.captioner is None or self.picture is None:
+            raise ArgumentError("there is no attention map of a caption without its image")
+        return self.captioner.map_of(self.picture, self.ids, self.text, words=words)
 
 
 class Captioner:
@@ -81,45 +80,32 @@ class Captioner:
             for image, hypotheses in zip(some, found, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 
-    def look(
-        self,
-        image: Picture,
-        *,
-        caption: str | None = None,
-        layer: int | None = None,
-        head: int | None = None,
-        **settings: Any,
-    ) -> CaptionLook:
-        """Where the words of the model's caption, or of one that is given, looked.
+    def attention(self, image: Picture, caption: str, *, words: bool = True) -> AttentionMap:
+        """Where the model looks in `image` while it says `caption`, which is given."""
+        return self.map_of(image, self.trained.tokenizer.encode(caption)[1:-1], caption, words=words)
 
-        Of one layer and head, counted from 0, or of the mean of them; `settings` are those of DecodingConfig.
-        """
-        if caption is None:
-            (found,) = self.caption([image], **settings)
-        else:
-            ids = self.trained.tokenizer.encode(caption)[1:-1]
-            found = Caption(str(image) if isinstance(image, str | Path) else "", caption, 0.0, ids=tuple(ids))
-        if not found.ids:
+    @torch.no_grad()
+    def map_of(self, image: Picture, ids: Sequence[int], text: str, *, words: bool = True) -> AttentionMap:
+        """The map of a caption by its tokens, from one teacher-forced pass over it."""
+        if not ids:
             raise ArgumentError("there is no attention to show: the caption is empty")
-        seen = self.seen(image)
-        weights = _chosen(_chosen(self._weights(seen, found.ids), layer, "layer"), head, "head")
-        numbers, words = words_of_tokens(found.ids, self.trained.tokenizer)
-        merged = _merged(weights[: len(found.ids)], numbers)
-        return CaptionLook(tuple(words), merged.view(-1, *self.trained.model.encoder.grid), seen, found)
+        seen, model, tokenizer = self.seen(image), self.trained.model, self.trained.tokenizer
+        images = self._tensor([seen])
+        prediction = model(images, torch.tensor([[BOS, *ids]], device=images.device))
+        if not prediction.attention:
+            raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
+        weights = torch.stack([layer()[0, :, : len(ids)] for layer in prediction.attention]).float().cpu()
+        place = Regions(seen, *model.encoder.grid)
+        shown = AttentionMap(place.names, tuple(tokenizer.pieces[id] for id in ids), weights, place=place, title=text)
+        if not words:
+            return shown
+        numbers, names = words_of_tokens(ids, tokenizer)
+        return replace(shown.merged(range(len(place.names)), numbers), target=tuple(names))
 
     def seen(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image as the model sees it."""
         pixels = image if isinstance(image, np.ndarray) else read_image(image)
         return prepared_image(pixels, self.trained.recipe.images)
-
-    @torch.no_grad()
-    def _weights(self, seen: Pixels, ids: Sequence[int]) -> Float[Tensor, "layer head token region"]:
-        """One teacher-forced pass over the caption."""
-        images = self._tensor([seen])
-        prediction = self.trained.model(images, torch.tensor([[BOS, *ids]], device=images.device))
-        if not prediction.attention:
-            raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
-        return torch.stack([layer()[0] for layer in prediction.attention]).float().cpu()
 
     def _tensor(self, images: Sequence[Pixels]) -> UInt8[Tensor, "batch 3 side side"]:
         return to_tensor(images).to(next(self.trained.model.parameters()).device)
@@ -131,22 +117,6 @@ class Captioner:
         ranked: dict[str, Caption] = {}
         for ids, score in hypotheses:
             text = self.trained.tokenizer.decode(ids)
-            ranked.setdefault(text, Caption(name, text, score, ids=tuple(ids)))
+            ranked.setdefault(text, Caption(name, text, score, (), tuple(ids), image, self))
         best = tuple(ranked.values())[:n_best]
         return replace(best[0], n_best=best) if n_best > 1 else best[0]
-
-
-def _chosen(weights: Tensor, number: int | None, name: str) -> Tensor:
-    """One of the first axis, or its mean."""
-    if number is None:
-        return weights.mean(0)
-    if not -len(weights) <= number < len(weights):
-        raise ArgumentError(f"there is no {name} {number}; they are counted from 0, and there are {len(weights)}")
-    return weights[number]
-
-
-def _merged(weights: Float[Tensor, "token region"], words: Sequence[int]) -> Float[Tensor, "word region"]:
-    """A word looks where its tokens look on average."""
-    numbers = torch.tensor(words)
-    sums = torch.zeros(max(words) + 1, weights.shape[1]).index_add_(0, numbers, weights)
-    return sums / numbers.bincount()[:, None]

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from image_maps import PLACES, WORDS, example
-from jumok.analysis.image_map import DIM, SIDE, ImageMap
-from jumok.analysis.image_panels import sheet_of
-from jumok.analysis.image_terminal import terminal_image
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.image_panels import panels_svg, sheet_of
+from jumok.analysis.regions import DIM, SIDE, Regions
 
 
 def brightest(pixels: np.ndarray) -> tuple[int, int]:
@@ -27,23 +27,24 @@ def brightest(pixels: np.ndarray) -> tuple[int, int]:
 def test_the_brightest_region_is_where_the_word_looked(height, width):
     shown = example(height, width)
     for word, place in enumerate(PLACES):
-        overlay = shown.overlay(word)
+        overlay = shown.place.overlay(shown.mean()[word])
         assert max(overlay.shape) == SIDE
         assert brightest(overlay) == place
-        assert shown.where(word)[:2] == place
-        assert shown.where(word)[2] == pytest.approx(0.78)
+        row, column = place
+        assert shown.source[shown.mean()[word].argmax()] == f"row {row + 1}, column {column + 1}"
 
 
 def test_the_image_keeps_its_colours_there_and_is_dim_elsewhere():
     shown = example(image=np.full((240, 320, 3), (200, 100, 0), np.uint8))
-    overlay, grey = shown.overlay(0), 0.299 * 200 + 0.587 * 100
+    overlay, grey = shown.place.overlay(shown.mean()[0]), 0.299 * 200 + 0.587 * 100
     np.testing.assert_allclose(overlay[0, 0], (200, 100, 0), atol=6)
     dark = DIM * (np.array([200, 100, 0]) + grey) / 2
     np.testing.assert_allclose(overlay[230, 310], dark + 0.0256 * (np.array([200, 100, 0]) - dark), atol=4)
 
 
 def test_light_changes_smoothly_from_region_to_region():
-    light = example(240, 320).light(0)
+    shown = example(240, 320)
+    light = shown.place.light(shown.mean()[0])
     assert np.abs(np.diff(light, axis=0)).max() < 0.05
     assert light.max() == 1
     assert light.min() >= 0
@@ -51,7 +52,7 @@ def test_light_changes_smoothly_from_region_to_region():
 
 def test_a_word_that_looks_everywhere_dims_nothing():
     image = np.random.default_rng(0).integers(0, 255, (320, 320, 3), np.uint8)
-    np.testing.assert_array_equal(ImageMap(image, ("a",), torch.full((1, 4, 4), 1 / 16)).overlay(0), image)
+    np.testing.assert_array_equal(Regions(image, 4, 4).overlay(torch.full((16,), 1 / 16)), image)
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf"])
@@ -73,8 +74,6 @@ def test_the_png_shows_the_image_first_and_then_each_word_bright_where_it_looked
 
 
 def test_the_svg_holds_every_panel_and_its_words_as_text():
-    from jumok.analysis.image_panels import panels_svg
-
     root = ElementTree.fromstring(panels_svg(example()))
     images = [element.attrib["href"] for element in root.iter() if element.tag.endswith("image")]
     assert len(images) == 1 + len(WORDS)
@@ -88,7 +87,8 @@ def test_the_svg_holds_every_panel_and_its_words_as_text():
 @pytest.mark.parametrize("count", [0, 1, 5, 30])
 def test_panels_lie_inside_the_picture_and_not_on_each_other(count):
     words = tuple("아주 긴 단어" * 9 for _ in range(count))
-    sheet = sheet_of(ImageMap(np.zeros((50, 90, 3), np.uint8), words, torch.ones(count, 2, 2)))
+    place = Regions(np.zeros((50, 90, 3), np.uint8), 2, 2)
+    sheet = sheet_of(AttentionMap(place.names, words, torch.ones(1, 1, count, 4), place=place))
     wide, high = sheet.panel
     assert all(panel.x + wide < sheet.width and panel.y + high < sheet.height - 20 for panel in sheet.panels)
     assert len({(panel.x, panel.y) for panel in sheet.panels}) == 1 + count
@@ -96,15 +96,25 @@ def test_panels_lie_inside_the_picture_and_not_on_each_other(count):
     assert min(panel.y for panel in sheet.panels) > 20 * len(sheet.heading)
 
 
-def test_the_json_holds_words_and_weights(tmp_path):
-    found = json.loads(example().save(tmp_path / "look.json").read_text(encoding="utf-8"))
-    assert found["words"] == list(WORDS)
-    assert found["caption"] == " ".join(WORDS)
-    np.testing.assert_allclose(found["weights"], example().weights, atol=1e-6)
+def test_the_json_brings_back_words_weights_and_the_image(tmp_path):
+    shown = example(layers=2, heads=2)
+    text = shown.save(tmp_path / "look.json").read_text(encoding="utf-8")
+    again = AttentionMap.from_json(text)
+    assert (again.target, again.source, again.title) == (WORDS, shown.source, " ".join(WORDS))
+    torch.testing.assert_close(again.weights, shown.weights, atol=1e-6, rtol=0)
+    np.testing.assert_array_equal(again.place.image, shown.place.image)
+    assert (again.place.rows, again.place.columns) == (3, 4)
+    assert json.loads(text)["place"]["kind"] == "image"
+
+
+def test_pictures_show_the_layer_and_head_that_are_chosen():
+    shown = example(layers=2, heads=2).select(layer=1, head=0)  # the third, which looks two columns further
+    row, column = PLACES[0]
+    assert brightest(sheet_of(shown).panels[1].pixels) == (row, column + 2)
 
 
 def test_a_terminal_without_colour_shows_the_regions_in_shades():
-    lines = terminal_image(example(), width=60, plain=True).plain.splitlines()
+    lines = example().terminal(width=60, plain=True).plain.splitlines()
     assert lines[0].split() == list(WORDS)
     assert lines[1].startswith("██")
     assert lines[2].count("█") == 2
@@ -112,17 +122,17 @@ def test_a_terminal_without_colour_shows_the_regions_in_shades():
 
 
 def test_a_terminal_with_colour_shows_two_pixels_a_letter():
-    shown = terminal_image(example(), width=200)
+    shown = example().terminal(width=200)
     assert "▀" in shown.plain
     lines = shown.plain.splitlines()
     assert len(lines) == 1 + 8  # 22 × 16 pixels, two a line
     assert all(word in lines[0] for word in WORDS)
-    narrow = terminal_image(example(), width=30).plain.splitlines()
+    narrow = example().terminal(width=30).plain.splitlines()
     assert len(narrow) == 4 * 9 + 3
 
 
 def test_control_characters_do_not_reach_the_terminal_or_the_picture(tmp_path):
     shown = example(words=("a\x1b[2J", "b\nc", "d\x00"))
-    assert not {"\x1b", "\x00"} & set(terminal_image(shown, plain=True).plain)
+    assert not {"\x1b", "\x00"} & set(shown.terminal(plain=True).plain)
     ElementTree.parse(shown.save(tmp_path / "look.svg"))
     shown.save(tmp_path / "look.png")

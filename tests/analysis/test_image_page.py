@@ -1,11 +1,15 @@
 """The page of a captioned image in a real browser, offline: words as text, and pointing at one lights up its place."""
 
+from base64 import b64decode
+from io import BytesIO
+from xml.etree import ElementTree
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from browser import chromium
 from image_maps import PLACES, WORDS, example
-from jumok.analysis.image_page import image_page
 
 pytestmark = pytest.mark.slow
 
@@ -19,80 +23,96 @@ BRIGHTEST = """canvas => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open a map without a network; whatever it complains of or asks for fails the test."""
-    wrong, contexts = [], []
-
-    def open_page(attention, **settings):
-        path = tmp_path / "look.html"
-        path.write_text(image_page(attention), encoding="utf-8")
-        contexts.append(browser.new_context(offline=True, **{"viewport": {"width": 1000, "height": 800}} | settings))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
-        page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
-        page.goto(path.as_uri())
-        page.wait_for_selector("body[data-ready]")
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
 def brightest(page) -> tuple[int, int]:
-    return tuple(page.locator("#image").evaluate(BRIGHTEST))
+    return tuple(page.locator(".jumok-image").evaluate(BRIGHTEST))
+
+
+def read(page) -> str:
+    return page.locator(".jumok-read").inner_text()
+
+
+def word(page, at: int):
+    return page.locator(".jumok-word").nth(at)
 
 
 def test_pointing_at_a_word_lights_up_where_it_looked(shown):
-    page = shown(example())
-    for word, place in enumerate(PLACES):
-        page.locator(".caption button").nth(word).hover()
+    attention = example()
+    page = shown(attention)
+    for at, place in enumerate(PLACES):
+        word(page, at).hover()
         assert brightest(page) == place
-        assert page.locator("#read").inner_text().startswith(f"{WORDS[word]} looked most ")
-        assert tuple(page.locator(".all canvas").nth(word).evaluate(BRIGHTEST)) == place
+        assert read(page).startswith(f"{WORDS[at]} looked most ")
+        assert "78% in one of 12 regions" in read(page)
+        assert f"entropy {float(attention.entropy()[0, 0, at]):.2f}" in read(page)
+        assert tuple(page.locator(".jumok-panel canvas").nth(at).evaluate(BRIGHTEST)) == place
     page.mouse.move(990, 790)
-    assert page.locator("#read").inner_text() == ""
+    assert read(page).startswith("Point at a word")
+
+
+def test_pointing_at_the_image_tells_which_words_looked_there(shown):
+    page = shown(example())
+    box = page.locator(".jumok-image").bounding_box()
+    row, column = PLACES[1]
+    page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 4, box["y"] + (row + 0.5) * box["height"] / 3)
+    assert read(page).startswith(f"row {row + 1}, column {column + 1} was looked at by {WORDS[1]} 78%")
+
+
+def test_choosing_a_layer_and_head_moves_the_light(shown):
+    page = shown(example(layers=2, heads=2))
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("0")
+    word(page, 0).hover()
+    assert brightest(page) == (PLACES[0][0], PLACES[0][1] + 2)
+    assert page.locator(".jumok-thumb").count() == 4
+    assert page.locator('.jumok-thumb[aria-pressed="true"]').get_attribute("title") == "layer 1, head 0"
+    page.locator(".jumok-thumb").nth(1).click()
+    word(page, 0).hover()
+    assert brightest(page) == (PLACES[0][0], PLACES[0][1] + 1)
 
 
 def test_the_page_draws_what_the_pictures_draw(shown):
     page = shown(example(240, 320))
-    page.locator(".caption button").nth(1).hover()
-    drawn = page.locator("#image").evaluate(
+    word(page, 1).hover()
+    drawn = page.locator(".jumok-image").evaluate(
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     )
     pixels = torch.tensor(drawn).view(240, 320, 4)[..., :3].float()
-    wanted = torch.from_numpy(example(240, 320).overlay(1).copy()).float()
+    attention = example(240, 320)
+    wanted = torch.from_numpy(attention.place.overlay(attention.mean()[1]).copy()).float()
     assert (pixels - wanted).abs().max() <= 2
+
+
+def test_the_copied_picture_has_the_image_and_a_panel_for_every_word(shown):
+    root = ElementTree.fromstring(shown(example()).evaluate("map.svg()"))
+    images = [element.attrib["href"] for element in root.iter() if element.tag.endswith("image")]
+    assert len(images) == 1 + len(WORDS)
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert texts == [" ".join(WORDS), *WORDS]
+    pixels = np.asarray(Image.open(BytesIO(b64decode(images[3].partition(",")[2]))).convert("RGB")).astype(float)
+    light = pixels.mean(-1)[:240, :320].reshape(3, 80, 4, 80).mean((1, 3))
+    assert np.unravel_index(light.argmax(), light.shape) == PLACES[2]
 
 
 def test_the_keyboard_walks_through_the_words_and_escape_ends_it(shown):
     page = shown(example())
-    page.keyboard.press("ArrowRight")
+    word(page, 0).focus()
     page.keyboard.press("ArrowRight")
     assert brightest(page) == PLACES[1]
     page.keyboard.press("ArrowLeft")
     assert brightest(page) == PLACES[0]
-    assert page.locator(".caption button").nth(0).get_attribute("aria-pressed") == "true"
+    assert page.locator(".jumok-panel").nth(0).get_attribute("aria-pressed") == "true"
     page.keyboard.press("Escape")
-    assert page.locator('[aria-pressed="true"]').count() == 0
+    assert page.locator('.jumok-panel[aria-pressed="true"]').count() == 0
 
 
 def test_a_tap_keeps_a_word_and_another_lets_it_go(shown):
-    page = shown(example(), has_touch=True, viewport={"width": 390, "height": 800})
-    page.locator(".all button").nth(2).tap()
+    page = shown(example(layers=2, heads=3), has_touch=True, viewport={"width": 390, "height": 800})
+    page.locator(".jumok-panel").nth(2).tap()
+    page.get_by_label("Layer", exact=True).select_option("0")
+    page.get_by_label("Head", exact=True).select_option("0")
     assert brightest(page) == PLACES[2]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.locator(".caption button").nth(0).tap()
+    word(page, 0).tap()
     assert brightest(page) == PLACES[0]
 
 
@@ -102,18 +122,19 @@ def test_the_ground_follows_the_system_and_the_button(shown, scheme):
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     before = page.evaluate(ground)
     assert (before == "rgb(255, 255, 255)") == (scheme == "light")
-    page.locator("#theme").click()
+    page.get_by_label("Light or dark").click()
     assert (page.evaluate(ground) == "rgb(255, 255, 255)") == (scheme == "dark")
 
 
 def test_words_are_text_and_never_markup(shown):
     hostile = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "\u2028&amp;")
     page = shown(example(words=hostile))
-    assert page.locator(".caption button").all_text_contents() == list(hostile)
-    assert page.locator("img").count() == 0
+    assert page.locator(".jumok-word").all_text_contents() == list(hostile)
+    assert page.locator("main img, main script").count() == 0
+    assert page.title() == " ".join(hostile)
 
 
 def test_an_empty_caption_shows_the_image(shown):
     page = shown(example(words=()))
-    assert page.locator("#read").inner_text() == "The caption is empty."
+    assert read(page) == "The caption is empty."
     page.keyboard.press("ArrowRight")

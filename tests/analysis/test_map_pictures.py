@@ -103,3 +103,16 @@ def test_a_pdf_is_a_pdf_and_the_same_every_time():
     one, other = (heatmap_picture.heatmap_picture(example(), "pdf") for _ in range(2))
     assert one.startswith(b"%PDF")
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("words", "title"), [(2, ""), (2, "Hi → 안녕"), (5, "Friday, December 23, 1988 → 1988년 12월 23일 금요일")]
+)
+def test_the_matrix_of_a_short_text_is_a_good_part_of_its_paper(words, title):
+    shown = AttentionMap(("hours,",) * words, ("시간",) * words, torch.ones(1, 1, words, words))
+    drawn = pixels(heatmap_picture.heatmap_picture(shown, "png", title=title))
+    darkest = np.array([0x0A, 0x3A, 0x78]) / 255
+    assert (np.abs(drawn - darkest).max(-1) < 0.02).mean() > 0.17
+    ink = (drawn < 0.99).any(-1)
+    assert not ink[[0, -1]].any()
+    assert not ink[:, [0, -1]].any()

@@ -6,8 +6,12 @@ import pytest
 import torch
 
 from jumok.analysis.model_map import map_of_translation
+from jumok.caption_model import TrainedCaptioner, make_caption_recipe, new_captioner
+from jumok.captioner import Captioner
 from jumok.config import make_recipe
 from jumok.data import BOS, EOS, PAD, Pair, Tokenizers, pad
+from jumok.data.image_store import to_tensor
+from jumok.data.scenes import scenes
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.model_folder import new_model
 from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
@@ -109,3 +113,35 @@ def test_maps_of_transformers_are_what_beam_search_saw(settings, tokenizers):
     half = {"kind": "transformer", "width": 16, "heads": 2, "hidden": 16, "layers": 2, "dropout": 0.0} | settings
     half |= {"position_width": 6} if settings["positions"] == "concatenated" else {}
     check(half, half | {"tied": "none"}, tokenizers)
+
+
+IMAGE_ENCODERS = {
+    "grid": {"kind": "grid", "stem": "small", "blocks": [1, 1], "channels": 4, "width": 16, "dropout": 0.0},
+    "patches": {"kind": "patches", "patch": 8, "width": 16, "heads": 2, "hidden": 16, "layers": 1, "dropout": 0.0},
+}
+CAPTION_DECODERS = {
+    "rnn": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.0},
+    "transformer": {"kind": "transformer", "width": 16, "heads": 2, "hidden": 16, "layers": 2, "dropout": 0.0},
+}
+
+
+@pytest.mark.parametrize("encoder", IMAGE_ENCODERS)
+@pytest.mark.parametrize("decoder", CAPTION_DECODERS)
+def test_maps_of_captioners_are_what_beam_search_saw(encoder, decoder, tokenizers):
+    images = [scene.picture(32) for scene in scenes(2, split="test")]
+    tables = {"images": {"scenes": "en", "size": 32}, "encoder": IMAGE_ENCODERS[encoder]}
+    recipe = make_caption_recipe(tables | {"decoder": CAPTION_DECODERS[decoder]})
+    model = new_captioner(recipe, tokenizers.target).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    captioner, watcher = Captioner(TrainedCaptioner(model, recipe, tokenizers.target)), Watcher(model.decoder)
+    with torch.no_grad():
+        config = DecodingConfig(beam=3, max_length=6, min_length=2)
+        found = beam_search(watcher, model.encoder(to_tensor(images)), Specials(PAD, BOS, EOS), config)
+    for number, (image, hypotheses) in enumerate(zip(images, found, strict=True)):
+        assert hypotheses
+        for hypothesis in hypotheses[:2]:
+            shown = captioner.map_of(image, hypothesis.ids, "", words=False)
+            assert shown.weights.shape[-1] == shown.place.rows * shown.place.columns > 1
+            looked = watcher.looked[number, (BOS, *hypothesis.ids)]  # the last step looked for where to end
+            torch.testing.assert_close(shown.weights, looked[:, :, :-1], atol=1e-5, rtol=1e-4)

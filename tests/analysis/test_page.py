@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from browser import chromium
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.page import attention_page
 
 pytestmark = pytest.mark.slow
 
@@ -19,35 +17,6 @@ def example(layers=2, heads=2) -> AttentionMap:
         * torch.linspace(1, 4, layers * heads)[:, None, None]
     )
     return AttentionMap(SOURCE, TARGET, scores.softmax(-1).view(layers, heads, 5, 4))
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def shown(browser, tmp_path):
-    """Open a map in a browser without a network; whatever it complains of or asks for fails the test."""
-    wrong, contexts = [], []
-
-    def open_page(attention: AttentionMap, **settings):
-        path = tmp_path / "map.html"
-        path.write_text(attention_page(attention), encoding="utf-8")
-        contexts.append(browser.new_context(offline=True, **{"viewport": {"width": 1000, "height": 800}} | settings))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith("file:") or wrong.append(request.url))
-        page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
-        page.goto(path.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert wrong == []
 
 
 def lit(page) -> set[tuple[int, int]]:
@@ -130,6 +99,18 @@ def test_arrow_keys_move_from_cell_to_cell_and_from_word_to_word(shown):
     word(page, "target", 0).focus()
     page.keyboard.press("ArrowRight")
     assert lit(page) == {(1, source) for source in range(4)}
+
+
+def test_a_click_keeps_a_word_another_click_another_and_a_second_one_lets_it_go(shown):
+    page = shown(example(1, 1))
+    for at in (2, 1):
+        word(page, "target", at).click()
+        page.mouse.move(990, 790)
+        assert lit(page) == {(at, source) for source in range(4)}
+    word(page, "target", 1).click()
+    word(page, "target", 1).blur()
+    page.mouse.move(990, 790)
+    assert lit(page) == set()
 
 
 def test_markup_in_words_is_shown_as_text(shown):
@@ -217,3 +198,10 @@ def test_another_page_can_update_select_highlight_and_listen(shown):
     assert page.locator("#other .jumok-cell").count() == 2
     page.evaluate("other.destroy()")
     assert page.locator("#other *").count() == 0
+
+
+def test_letters_that_no_font_has_are_named_and_others_are_not(shown):
+    page = shown(example())
+    assert not page.locator(".jumok-note").is_visible()
+    page = shown(AttentionMap(("a", "\u0379\U000e0fff"), ("x",), torch.full((1, 1, 1, 2), 0.5)))
+    assert page.locator(".jumok-note").inner_text().startswith("No font here has \u0379 (U+379)")

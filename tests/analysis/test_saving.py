@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 import torch
@@ -48,6 +49,8 @@ def test_json_brings_back_the_map(source, target):
     assert (again.source, again.target) == (shown.source, shown.target)
     torch.testing.assert_close(again.weights, shown.weights, atol=1e-6, rtol=0)
     assert (again.layer_names, again.head_names) == (shown.layer_names, shown.head_names)
+    titled = replace(again, title="한 줄")
+    assert AttentionMap.from_json(titled.to_json()).to_json() == titled.to_json()
 
 
 def test_the_json_is_what_the_documentation_says():
@@ -114,7 +117,7 @@ def test_an_empty_map_can_be_drawn():
 
 
 def test_a_page_asks_for_nothing_and_its_words_cannot_end_its_script():
-    page = attention_page(example(source=NASTY, target=NASTY), title="</title><script>alert(1)</script>")
+    page = attention_page(replace(example(source=NASTY, target=NASTY), title="</title><script>alert(1)</script>"))
     assert page.count("<script") == page.count("</script>") == 3
     assert "alert(1)</script>" not in page
     data = page.partition('id="data">')[2].partition("</script>")[0]
@@ -138,7 +141,7 @@ def test_a_page_of_too_many_numbers_holds_averages_and_says_so(monkeypatch):
 
 
 def test_the_colours_of_the_page_are_those_of_the_pictures():
-    script = widget("attention.js")
+    script = widget("parts.js")
     for stops in (LIGHT, DARK):
         assert json.dumps(list(stops)) in script
 

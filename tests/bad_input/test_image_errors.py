@@ -12,7 +12,7 @@ from PIL import Image
 
 from commands import jumok, write
 from jumok.caption_model import make_caption_recipe
-from jumok.captioner import Captioner
+from jumok.captioner import Caption, Captioner
 from jumok.data.augment import AugmentConfig
 from jumok.data.image_folder import ImageFolder
 from jumok.data.image_pairs import ImagesConfig, read_split
@@ -297,10 +297,12 @@ def test_a_captioner_wants_a_list_of_images(model):
     captioner = Captioner.load(model)
     with pytest.raises(ArgumentError, match=r"write \[image\]"):
         captioner.caption("a.jpg")
-    with pytest.raises(ArgumentError, match="there is no head 3"):
-        captioner.look(np.zeros((16, 16, 3), np.uint8), caption="a red circle", head=3)
+    with pytest.raises(ArgumentError, match="head = 3 was asked for, but there are 1"):
+        captioner.attention(np.zeros((16, 16, 3), np.uint8), "a red circle").select(head=3)
     with pytest.raises(ArgumentError, match="the caption is empty"):
-        captioner.look(np.zeros((16, 16, 3), np.uint8), caption="")
+        captioner.attention(np.zeros((16, 16, 3), np.uint8), "")
+    with pytest.raises(ArgumentError, match="no attention map of a caption without its image"):
+        Caption("a.jpg", "a circle", 0.0).attention()
     with pytest.raises(ArgumentError, match="width is not a setting of decoding"):
         captioner.caption([np.zeros((16, 16, 3), np.uint8)], width=3)
 

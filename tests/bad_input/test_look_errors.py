@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from commands import jumok
-from jumok.analysis.image_map import ImageMap
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.nodes import Nodes
+from jumok.analysis.places import LINE
 from jumok.analysis.record import record
-from jumok.errors import ArgumentError
+from jumok.analysis.regions import Regions
+from jumok.errors import ArgumentError, DataError
 from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.seq2seq import Seq2Seq
 from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
@@ -96,33 +99,85 @@ def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"
 
 
+PIXELS = np.zeros((4, 4, 3), np.uint8)
+
+
 @pytest.mark.parametrize(
-    ("image", "weights", "message"),
+    ("image", "message"),
     [
-        (np.zeros((4, 4), np.uint8), torch.ones(2, 2, 2), r"image must be .* but it is \[4, 4\] of uint8"),
-        (np.zeros((4, 4, 3)), torch.ones(2, 2, 2), "image must be .* of float64"),
-        (np.zeros((0, 4, 3), np.uint8), torch.ones(2, 2, 2), r"image must be .* \[0, 4, 3\]"),
-        ("cat.jpg", torch.ones(2, 2, 2), "image must be .* but it is str"),
-        (np.zeros((4, 4, 3), np.uint8), torch.ones(3, 2, 2), r"weights are \[3, 2, 2\], but there are 2 words"),
-        (np.zeros((4, 4, 3), np.uint8), torch.ones(2, 4), r"wanted \[2, rows, columns\]"),
-        (np.zeros((4, 4, 3), np.uint8), torch.ones(2, 0, 2), r"wanted \[2, rows, columns\]"),
-        (np.zeros((4, 4, 3), np.uint8), [[1]], "weights are list"),
-        (np.zeros((4, 4, 3), np.uint8), torch.full((2, 2, 2), torch.nan), "weights must be finite and not negative"),
-        (np.zeros((4, 4, 3), np.uint8), -torch.ones(2, 2, 2), "weights must be finite and not negative"),
+        (np.zeros((4, 4), np.uint8), r"image must be .* but it is \[4, 4\] of uint8"),
+        (np.zeros((4, 4, 3)), "image must be .* of float64"),
+        (np.zeros((0, 4, 3), np.uint8), r"image must be .* \[0, 4, 3\]"),
+        ("cat.jpg", "image must be .* but it is str"),
     ],
 )
-def test_an_image_map_says_what_does_not_fit(image, weights, message):
+def test_what_is_no_image_is_refused(image, message):
     with pytest.raises(ArgumentError, match=message):
-        ImageMap(image, ("a", "b"), weights)
+        Regions(image, 2, 2)
 
 
-def test_an_image_map_knows_its_kinds_of_files(tmp_path):
-    shown = ImageMap(np.zeros((4, 4, 3), np.uint8), ("a",), torch.ones(1, 2, 2))
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (torch.ones(1, 1, 3, 4), r"weights are \[1, 1, 3, 4\], but there are 2 target and 4 source tokens"),
+        (torch.ones(2, 4), r"wanted \[layer, head, 2, 4\]"),
+        ([[1]], "weights are list"),
+        (torch.full((1, 1, 2, 4), torch.nan), "weights must be finite and not negative"),
+        (-torch.ones(1, 1, 2, 4), "weights must be finite and not negative"),
+    ],
+)
+@pytest.mark.parametrize("place", [LINE, Regions(PIXELS, 2, 2), Nodes((0, 1, 2, 3), ("a",) * 4, 1)])
+def test_weights_that_do_not_fit_are_refused_wherever_the_sources_lie(weights, message, place):
+    with pytest.raises(ArgumentError, match=message):
+        AttentionMap(("a", "b", "c", "d"), ("x", "y"), weights, place=place)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (Regions(PIXELS, 2, 3), "an image of 2 × 3 regions has as many sources, but there are 4"),
+        (Regions(PIXELS, -2, -2), "an image of -2 × -2 regions"),
+        (Nodes((0, 1, 2), ("a",) * 4, 1), "there are 3 numbers and 4 classes of nodes"),
+        (Nodes((0, 1, 2, 3), ("a",) * 4, 0), "0 neighbours, but 4 sources and 2 targets"),
+        (Nodes((0, 1, 2, 3), ("a",) * 4, 4), "4 neighbours, but 4 sources"),
+    ],
+)
+def test_a_place_that_does_not_fit_the_sources_is_refused(place, message):
+    with pytest.raises(ArgumentError, match=message):
+        AttentionMap(("a", "b", "c", "d"), ("x", "y"), torch.ones(1, 1, 2, 4), place=place)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        '{"kind": "cube"}',
+        "7",
+        "{}",
+        '{"kind": "image", "rows": 1, "columns": 1, "image": "x"}',
+        '{"kind": "image", "rows": 1, "columns": 1, "image": "aGVsbG8="}',
+        '{"kind": "graph", "numbers": 3, "classes": [], "neighbours": 0}',
+        '{"kind": "graph", "numbers": [3], "classes": ["a"]}',
+    ],
+)
+def test_the_json_of_a_place_that_is_none_is_one_line(place):
+    with pytest.raises(DataError) as caught:
+        AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": [[[[1]]]], "place": {place}}}')
+    assert "\n" not in str(caught.value)
+
+
+def image_map(words: int) -> AttentionMap:
+    place = Regions(PIXELS, 2, 2)
+    return AttentionMap(place.names, ("a",) * words, torch.ones(1, 1, words, 4), place=place)
+
+
+def test_the_map_of_an_image_says_what_cannot_be_drawn(tmp_path):
     with pytest.raises(ArgumentError, match=r"look\.gif should end in one of \.png"):
-        shown.save(tmp_path / "look.gif")
-    many = ImageMap(np.zeros((4, 4, 3), np.uint8), ("a",) * 2000, torch.ones(2000, 2, 2))
+        image_map(1).save(tmp_path / "look.gif")
     with pytest.raises(ArgumentError, match="2000 words are too many for one picture"):
-        many.save(tmp_path / "look.png")
+        image_map(2000).save(tmp_path / "look.png")
+    for kind in ("svg", "png"):
+        with pytest.raises(ArgumentError, match="a grid of layers and heads is drawn of texts only"):
+            image_map(1).save(tmp_path / f"look.{kind}", grid=True)
 
 
 def test_a_forgotten_text_is_not_a_text_to_look_at(tmp_path, monkeypatch):

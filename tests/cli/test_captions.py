@@ -9,6 +9,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from commands import jumok, well, write
+from jumok.analysis.attention_map import AttentionMap
 from jumok.captioner import Captioner
 from jumok.data.scenes import scene
 from jumok.model_folder import is_captioner
@@ -140,15 +141,18 @@ def test_inspect_shows_what_a_captioner_is_made_of(model):
     assert is_captioner(model)
 
 
-def test_a_look_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
+def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
     captioner, picture = Captioner.load(model), scene(0, split="test").picture(50)
-    look = captioner.look(picture)
-    assert " ".join(look.words) == look.caption.text
-    assert look.weights.shape == (len(look.words), 4, 4)
-    assert torch.allclose(look.weights.sum((1, 2)), torch.ones(len(look.words)), atol=1e-5)
-    assert look.image.shape == (32, 32, 3)
-    given = captioner.look(picture, caption="작은 빨간 별이")
-    assert given.words == ("작은", "빨간", "별이")
+    (found,) = captioner.caption([picture])
+    shown = found.attention()
+    assert " ".join(shown.target) == found.text == shown.title
+    assert shown.weights.shape == (1, 1, len(shown.target), 16)
+    assert (shown.place.rows, shown.place.columns) == (4, 4)
+    assert torch.allclose(shown.weights.sum(-1), torch.ones(1, 1, len(shown.target)), atol=1e-5)
+    assert shown.place.image.shape == (32, 32, 3)
+    assert captioner.attention(picture, "작은 빨간 별이").target == ("작은", "빨간", "별이")
+    tokens = found.attention(words=False)
+    assert len(tokens.target) == len(found.ids)
 
 
 def test_what_is_loaded_captions_like_what_was_trained(model):
@@ -167,13 +171,17 @@ def test_look_shows_the_caption_and_where_each_word_looked_and_writes_what_is_as
     assert done.out.splitlines()[0] == "작은 별이 있다"
     assert all(word in done.out.splitlines()[1] for word in ("작은", "별이", "있다"))
     assert all(f"wrote {out}" in done.err and out.stat().st_size > 500 for out in outs)
-    saved = json.loads(outs[-1].read_text(encoding="utf-8"))
-    look = Captioner.load(model, device="cpu").look(pictures / "0.png", caption="작은 별이 있다")
-    np.testing.assert_allclose(saved["weights"], look.weights, atol=1e-5)
+    saved = AttentionMap.from_json(outs[-1].read_text(encoding="utf-8"))
+    wanted = Captioner.load(model, device="cpu").attention(pictures / "0.png", "작은 별이 있다")
+    torch.testing.assert_close(saved.weights, wanted.weights, atol=1e-5, rtol=0)
+    np.testing.assert_array_equal(saved.place.image, wanted.place.image)
     found = json.loads(well("look", model, pictures / "0.png", "--json", "--beam", "1").out)
-    assert found["caption"].split() == found["words"]
+    assert found["text"].split() == found["attention"]["target"]
+    assert found["image"] == str(pictures / "0.png")
     assert found["score"] < 0
-    np.testing.assert_allclose(np.sum(found["weights"], (1, 2)), 1, atol=1e-4)
+    np.testing.assert_allclose(np.sum(found["attention"]["weights"], -1), 1, atol=1e-4)
+    tokens = json.loads(well("look", model, pictures / "0.png", "--json", "--tokens", "--target", "작은 별이").out)
+    assert tokens["attention"]["target"][0].startswith("▁")
 
 
 def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
@@ -184,9 +192,8 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         ([pictures / "notes.txt"], "notes.txt"),
         ([image, "--grid"], "--grid is for models that translate"),
         ([image, "--node", "3"], "captions images; write: jumok look"),
-        ([image, "--tokens"], "--tokens is for models that translate"),
-        ([image, "--head", "0", "--head", "1"], "--head can be given once for a captioner"),
-        ([image, "--layer", "7"], "there is no layer 7"),
+        ([image, "--layer", "7"], "layer = 7 was asked for, but there are 1"),
+        ([image, "--target", ""], "the caption is empty"),
         ([image, "-o", "look.gif"], "look.gif should end in one of"),
     ):
         done = jumok("look", model, *arguments)

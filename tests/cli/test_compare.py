@@ -76,6 +76,9 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
         "1",
     ]
     found = json.loads(well(*given, "--device", "cpu", "--json", "--out", tmp_path / "speed.svg").out)
+    for kind, begins in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
+        well(*given, "--device", "cpu", "--out", tmp_path / f"speed.{kind}")
+        assert (tmp_path / f"speed.{kind}").read_bytes().startswith(begins)
     assert list(found) == ["model", "other"]
     assert all([one["length"] for one in times] == [2, 4] for times in found.values())
     ElementTree.fromstring((tmp_path / "speed.svg").read_text())
@@ -90,7 +93,7 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
         (["length", "m", "--source", "one", "--reference", "one", "--joined", "3"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' should be whole"),
         (["length", "m", "--source", "one", "--reference", "one", "--metric", "blue"], "'blue' is not a score"),
-        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.png"], "--out x.png should end in .svg"),
+        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif should end in one of"),
         (["length", "m", "--source", "one", "--reference", "one"], "there is no model folder m"),
         (["gradient", "m", "n/m", "--source", "one", "--reference", "one"], "two models are called 'm'"),
         (["gradient", "m", "--source", "missing", "--reference", "one"], "there is no file missing"),

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from commands import jumok, well, write
 from graphs import raw_graph
+from jumok.analysis.attention_map import AttentionMap
 from runs import assert_same_run
 
 RECIPE = """
@@ -60,21 +61,23 @@ def test_look_shows_whom_a_node_looked_at_in_the_terminal_and_in_files(model, tm
     done = well("look", model, "--node", 5, *(f"--out={tmp_path / f'five.{kind}'}" for kind in kinds))
     assert done.out.startswith("node 5: class")
     assert "5 (itself)" in done.out
-    found = json.loads((tmp_path / "five.json").read_text())
-    assert sum(one["weight"] for one in found["attention"]) == pytest.approx(1, abs=1e-4)
-    assert found == json.loads(well("look", model, "--node", 5, "--json").out)
-    assert set(found["below"]) == {str(one["node"]) for one in found["attention"]}
+    shown = AttentionMap.from_json((tmp_path / "five.json").read_text())
+    assert shown.weights[-1, :, 0].sum(-1).tolist() == pytest.approx([1, 1], abs=1e-4)
+    found = json.loads(well("look", model, "--node", 5, "--json").out)
+    assert (found["node"], found["text"]) == (5, shown.title)
+    assert found["attention"] == shown.as_plain()
     ElementTree.fromstring((tmp_path / "five.svg").read_text())
     assert (tmp_path / "five.png").read_bytes().startswith(b"\x89PNG")
-    assert "<script" not in (tmp_path / "five.html").read_text()
+    assert "whom a node looked at" in (tmp_path / "five.html").read_text()
 
 
 def test_look_at_one_layer_and_head(model):
-    found = json.loads(well("look", model, "--node", 5, "--layer", 0, "--head", 1, "--json").out)
-    assert found["below"] == {}
-    both = json.loads(well("look", model, "--node", 5, "--layer", 0, "--json").out)
-    first = {one["node"]: one["weight"] for one in found["attention"]}
-    assert all(first[one["node"]] == pytest.approx(one["heads"][1], abs=1e-5) for one in both["attention"])
+    found = json.loads(well("look", model, "--node", 5, "--layer", 0, "--head", 1, "--json").out)["attention"]
+    every = json.loads(well("look", model, "--node", 5, "--json").out)["attention"]
+    assert found["weights"] == [[every["weights"][0][1]]]
+    assert found["names"] == {"layers": ["0"], "heads": ["1"]}
+    last = json.loads(well("look", model, "--node", 5, "--layer", -1, "--head", -1, "--json").out)["attention"]
+    assert last["weights"] == [[every["weights"][1][0]]]  # the last layer has one head
 
 
 def test_training_that_stopped_goes_on_to_the_same_model(tmp_path, monkeypatch, model):
@@ -102,8 +105,10 @@ def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, r
         (["--node", "80"], "there is no node 80; nodes are 0 to 79"),
         (["--node", "x"], "there is no node x"),
         ([], "say which node to look at"),
-        (["--node", "5", "--layer", "2"], "there is no layer 2; layers are 0 to 1"),
-        (["--node", "5", "--head", "7"], "there are 1 heads"),
+        (["--node", "5", "--layer", "2"], "layer = 2 was asked for, but there are 2, counted from 0"),
+        (["--node", "5", "--head", "1"], "layer 1, head = 1 was asked for, but there are 1"),
+        (["--node", "5", "--grid"], "--grid is for models that translate"),
+        (["--node", "5", "--target", "x"], "--target is for models that translate"),
         (["--node", "5", "--out", "five.doc"], "should end in one of"),
     ],
 )

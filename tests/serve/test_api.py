@@ -238,7 +238,7 @@ def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
-    for name in ("app.js", "page.css", "attention.js", "attention.css", "icon.svg"):
+    for name in ("app.js", "page.css", "parts.js", "attention.js", "matrix.js", "attention.css", "icon.svg"):
         assert live.get(f"/web/{name}").status == 200
     assert live.get("/web/app.js", **{"If-None-Match": live.get("/web/app.js").headers["etag"]}).status == 304
     for path in ("/web/../app.py", "/web/..%2fapp.py", "/web/%2e%2e/app.py", "/web/", "/web//etc/passwd"):
@@ -277,3 +277,12 @@ def test_only_names_of_this_server_are_answered_to(reverser):
                 answer = live.get(path, Host=host)
                 assert (answer.status, answer.text.count("\n")) == (421, 0), host
             assert "--allow-host" in answer.json["error"]
+
+
+def test_the_bare_address_of_the_interface_lists_what_there_is(live):
+    answer = live.get("/api")
+    assert answer.status == 200
+    described = live.get("/openapi.json").json["paths"]
+    wanted = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    assert answer.json["paths"].keys() == wanted
+    assert answer.json["paths"]["POST /api/translate"].startswith("Translate one text or many")

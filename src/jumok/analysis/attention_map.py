@@ -4,13 +4,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.analysis.places import LINE, Place, place_from
 from jumok.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Choice = int | slice | Sequence[int] | Literal["mean"] | None
 """Of layers or heads: one, some, their "mean", or None for all as they are."""
@@ -20,7 +24,10 @@ DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """Target tokens, source tokens, and the weights between them, cut to true lengths."""
+    """Targets, which look, sources, which are looked at, and the weights between them, cut to true lengths.
+
+    Both are words of a text unless `place` says otherwise: sources can be regions of an image or nodes of a graph.
+    """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -28,13 +35,14 @@ class AttentionMap:
     layer_names: tuple[str, ...] = ()
     """What pictures call the layers: their numbers, counted from 0, unless told."""
     head_names: tuple[str, ...] = ()
+    place: Place = LINE
+    """Where the sources lie."""
+    title: str = ""
+    """What it is a map of, in one line."""
 
     def __post_init__(self) -> None:
-        if self.weights.dim() != 4 or tuple(self.weights.shape[2:]) != (len(self.target), len(self.source)):
-            raise ArgumentError(
-                f"weights are {list(self.weights.shape)}, but there are {len(self.target)} target and "
-                f"{len(self.source)} source tokens; wanted [layer, head, {len(self.target)}, {len(self.source)}]"
-            )
+        _check_weights(self.weights, len(self.target), len(self.source))
+        self.place.check(len(self.source), len(self.target))
         layers, heads = self.weights.shape[:2]
         for name, count in (("layer_names", layers), ("head_names", heads)):
             given = getattr(self, name) or tuple(map(str, range(count)))
@@ -83,12 +91,15 @@ class AttentionMap:
             "target": list(self.target),
             "weights": self.weights.detach().double().cpu().numpy().round(DIGITS).tolist(),
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
+            **({} if self.place is LINE else {"place": self.place.as_plain()}),
+            **({"title": self.title} if self.title else {}),
         }
 
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        Weights are rounded to six decimals. `names` may be left out of what `from_json` reads.
+        And "place", where the sources do not lie on a line, and "title", where there is one. Weights are rounded to six
+        decimals. `names` may be left out of what `from_json` reads.
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
 
@@ -101,6 +112,8 @@ class AttentionMap:
             weights = torch.tensor(found["weights"], dtype=torch.float32)
             names = found.get("names") or {}
             layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
+            place = place_from(found["place"]) if "place" in found else LINE
+            title = str(found.get("title", ""))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DataError(
                 f"this is not the JSON of an attention map ({type(error).__name__}: {error}); it must hold "
@@ -110,16 +123,23 @@ class AttentionMap:
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
             raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
-        return cls(source, target, weights, layers, heads)
+        return cls(source, target, weights, layers, heads, place, title)
 
-    def save(self, path: str | Path, *, title: str = "", grid: bool = False) -> Path:
+    def save(self, path: str | Path, *, title: str | None = None, grid: bool = False) -> Path:
         """Write a picture, a page or the numbers, by the ending of `path`: .png .svg .pdf .html .json.
 
-        Pictures show the average of all layers and heads, or with `grid` each by itself; the others hold everything.
+        Pictures show the average of all layers and heads (of a graph, of the last layer's heads), or with `grid` each
+        by itself; pages and numbers hold everything.
         """
         from jumok.analysis.saving import save_map
 
-        return save_map(self, Path(path), title=title, grid=grid)
+        return save_map(self if title is None else replace(self, title=title), Path(path), grid=grid)
+
+    def terminal(self, *, width: int = 100, plain: bool = False) -> "Text":
+        """The same picture for a terminal of so many columns; `plain` is without colours."""
+        from jumok.analysis.drawing import terminal_text
+
+        return terminal_text(self, width=width, plain=plain)
 
 
 def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
@@ -158,6 +178,17 @@ SPACELESS = (
 def spaceless(letter: str) -> bool:
     """Whether the letter belongs to a script that writes no spaces between words."""
     return any(first <= ord(letter) <= last for first, last in SPACELESS)
+
+
+def _check_weights(weights: Any, targets: int, sources: int) -> None:
+    if not isinstance(weights, Tensor) or weights.dim() != 4 or tuple(weights.shape[2:]) != (targets, sources):
+        seen = str(list(weights.shape)) if isinstance(weights, Tensor) else type(weights).__name__
+        raise ArgumentError(
+            f"weights are {seen}, but there are {targets} target and {sources} source tokens; "
+            f"wanted [layer, head, {targets}, {sources}]"
+        )
+    if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
+        raise ArgumentError("weights must be finite and not negative")
 
 
 def _chosen(

@@ -46,6 +46,21 @@ class Axis(NamedTuple):
     log: bool = False
 
 
+class LineChart(NamedTuple):
+    """What a line chart shows, whatever it is drawn with."""
+
+    curves: Sequence[Curve]
+    x: Axis
+    y: Axis
+    title: str
+
+
+def charts_svg(charts: Sequence[LineChart], *, width: int = WIDTH) -> str:
+    """One chart, or several one below the other."""
+    drawn = [line_chart(one.curves, x=one.x, y=one.y, title=one.title, width=width) for one in charts]
+    return drawn[0] if len(drawn) == 1 else stacked(drawn, width=width)
+
+
 def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, title: str, width: int = WIDTH) -> str:
     """One line for each curve, its interval shaded; y begins at 0 unless it is logarithmic."""
     points = [point for curve in curves for point in curve.points]

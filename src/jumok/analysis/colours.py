@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 LIGHT = ("#f3f6fb", "#cfe1f3", "#82b4de", "#2f78bc", "#0a3a78")
 DARK = ("#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff")
-"""As in web/attention.js: on a light and on a dark ground."""
+"""As in web/parts.js: on a light and on a dark ground."""
 INK, QUIET = "#1f2933", "#66717f"
 """Of words, and of what should not be noticed first."""
 

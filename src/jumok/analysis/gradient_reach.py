@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.analysis.chart_svg import Axis, Curve, Point, line_chart
+from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg
 from jumok.data import Batch, Tokenizers, collate
 from jumok.errors import ArgumentError
 from jumok.models.seq2seq import Seq2Seq
@@ -141,11 +141,16 @@ def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
 
 
 def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> str:
+    """The chart of `reach_curves` as SVG."""
+    return charts_svg(reach_curves(reaches, title=title, ends=ends))
+
+
+def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
     """A curve for each model; where it is 1, a token gets as much as the average one of its sentence."""
     curves = [Curve(name, [_point(reach) for reach in found]) for name, found in reaches.items()]
     end = "the nearer end" if ends == "both" else "the end"
     across = Axis(f"tokens between a source token and {end} of the source")
-    return line_chart(curves, x=across, y=Axis("share of the gradient (1 is even)", log=True), title=title)
+    return [LineChart(curves, across, Axis("share of the gradient (1 is even)", log=True), title)]
 
 
 def _point(reach: Reach) -> Point:

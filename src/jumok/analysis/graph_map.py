@@ -1,123 +1,48 @@
-"""Whom a node looks at: the weights of its edges, and those of its neighbours one layer below."""
-
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+"""Whom a node looked at, and whom its neighbours did: the attention map of a graph network around one node."""
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.nodes import Nodes
+from jumok.attention.edges import EdgeWeights
 from jumok.data.graphs import Graph
-from jumok.data.neighbours import ALL, sample
+from jumok.data.neighbours import ALL, Neighbourhood, sample
 from jumok.errors import ArgumentError
 from jumok.models.gat import GraphAttentionNetwork, node_features
 
-
-class Seen(NamedTuple):
-    """A node that was looked at, and how much: on average, and by each head."""
-
-    node: int
-    name: str
-    label: str
-    """Its class; "?" where it is not known."""
-    weight: float
-    heads: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class GraphMap:
-    """What one node looked at, the most first; its own loop among it."""
-
-    node: int
-    name: str
-    label: str
-    """Its true class; "?" where it is not known."""
-    found: str
-    """The class the model says; "" where it classifies whole graphs."""
-    probability: float
-    layer: int
-    layers: int
-    seen: tuple[Seen, ...]
-    below: dict[int, tuple[Seen, ...]]
-    """What each of the nodes seen looked at in the layer before; empty for the first layer."""
-
-    def title(self) -> str:
-        """The node, its class and what the model says of it, in one line."""
-        said = f", found to be {self.found} ({self.probability:.0%})" if self.found else ""
-        return f"node {self.name}: class {self.label}{said}"
-
-    def as_plain(self) -> dict[str, Any]:
-        """Numbers, texts, lists and dicts only."""
-        return {
-            "node": self.node,
-            "name": self.name,
-            "class": self.label,
-            "found": self.found,
-            "probability": round(self.probability, 6),
-            "layer": self.layer,
-            "layers": self.layers,
-            "attention": [_plain(one) for one in self.seen],
-            "below": {str(node): [_plain(one) for one in seen] for node, seen in self.below.items()},
-        }
-
-    def save(self, path: str | Path) -> Path:
-        """Write it to a file; the ending of the name says how: .svg .png .pdf .html .json."""
-        from jumok.analysis.saving import save_as
-
-        return save_as(path, self._content)
-
-    def _content(self, kind: str) -> bytes:
-        if kind == "json":
-            return (json.dumps(self.as_plain(), ensure_ascii=False) + "\n").encode(errors="replace")
-        if kind == "html":
-            from jumok.analysis.graph_page import graph_page
-
-            return graph_page(self).encode(errors="replace")
-        if kind == "svg":
-            from jumok.analysis.graph_svg import graph_svg
-
-            return graph_svg(self).encode(errors="replace")
-        from jumok.analysis.graph_picture import graph_picture
-
-        return graph_picture(self, kind)
+RING = 16
+"""Neighbours whose own looks are in a map: those the node looked at most in the last layer."""
 
 
 @torch.no_grad()
-def graph_map(
-    model: GraphAttentionNetwork,
-    graph: Graph,
-    node: int,
-    *,
-    layer: int | None = None,
-    heads: Sequence[int] | None = None,
-) -> GraphMap:
-    """Where a node looked in a layer, counted from 0, the last unless told; averaged over all heads or some."""
+def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> AttentionMap:
+    """Where a node looked in every layer, and in all but the last where its neighbours looked.
+
+    That is what its answer is made of: in the last layer it looks at what its neighbours were before, which is what
+    they looked at until then. What does not reach the answer is 0. A layer with fewer heads than another has the
+    average of its heads for those it lacks, so that the average of all heads is that of its own.
+    """
+    if not 0 <= node < graph.nodes:
+        raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
     layers = len(model.layers)
-    at = _checked(node, layer, graph.nodes, layers)
-    found = sample(graph, np.array([node]), (ALL,) * layers, np.random.default_rng(0))
-    logits, attention = _looked(model, graph, found.nodes, found.edge_index, found.edges)
-    sources, targets = found.edge_index
-
-    def seen_from(place: int, layer: int) -> tuple[Seen, ...]:
-        weights = attention[layer]
-        chosen = list(heads) if heads and layer == at else None
-        edges = np.flatnonzero(targets == place)
-        on_edges, on_loop = weights(heads=chosen)[edges].cpu(), weights.loops(heads=chosen)[place].cpu()
-        rows = [(int(found.nodes[sources[edge]]), row) for edge, row in zip(edges, on_edges, strict=True)]
-        if bool((on_loop > 0).any()):
-            rows.append((int(found.nodes[place]), on_loop))
-        return tuple(sorted((_seen(graph, one, row) for one, row in rows), key=lambda one: -one.weight))
-
-    seen = seen_from(0, at)
-    place = {int(one): number for number, one in enumerate(found.nodes)}
-    below = {one.node: seen_from(place[one.node], at - 1) for one in seen} if at else {}
-    probability, best = (float(part) for part in logits.softmax(-1).max(-1)) if logits is not None else (0.0, -1)
-    label = int(graph.labels[node]) if graph.graph is None else int(graph.labels[graph.graph[node]])
-    said = graph.class_name(int(best)) if logits is not None else ""
-    return GraphMap(node, graph.name(node), graph.class_name(label), said, probability, at, layers, seen, below)
+    seen = sample(graph, np.array([node]), (ALL,) * layers, np.random.default_rng(0))
+    logits, attention = _looked(model, graph, seen)
+    order = _by_weight(seen, attention[-1])
+    targets = [0, *order[: RING if layers > 1 else 0]]
+    sources = _sources(seen, order, targets)
+    heads = max(layer().shape[1] for layer in attention)
+    weights = torch.zeros(layers, heads, len(targets), len(sources))
+    for layer, looked in enumerate(attention):
+        rows = targets if layer < layers - 1 else targets[:1]
+        weights[layer, :, : len(rows)] = _as_many(_matrix(looked, seen, rows, sources), heads)
+    numbers = [int(seen.nodes[place]) for place in sources]
+    names = tuple(graph.name(number) for number in numbers)
+    found, probability = _said(graph, logits)
+    place = Nodes(tuple(numbers), tuple(_class(graph, number) for number in numbers), len(order), found, probability)
+    return AttentionMap(names, names[: len(targets)], weights, place=place, title=place.title(names[0]))
 
 
 def find_node(graph: Graph, name: str) -> int:
@@ -132,40 +57,63 @@ def find_node(graph: Graph, name: str) -> int:
 
 
 def _looked(
-    model: GraphAttentionNetwork, graph: Graph, nodes: np.ndarray, edge_index: np.ndarray, edges: np.ndarray
-) -> tuple[Tensor | None, tuple[Any, ...]]:
+    model: GraphAttentionNetwork, graph: Graph, seen: Neighbourhood
+) -> tuple[Float[Tensor, " class"] | None, tuple[EdgeWeights, ...]]:
     """What is said of the first node, and the attention of every layer; all in the neighbourhood, nothing cut."""
     device = next(model.parameters()).device
     features = None
     if graph.edge_features is not None:
-        features = torch.from_numpy(np.array(graph.edge_features[edges])).to(device)
-    pooled = torch.zeros(len(nodes), dtype=torch.long, device=device) if model.pooling else None
-    found = model.eval()(
-        node_features(graph.rows(nodes)).to(device), torch.from_numpy(edge_index).to(device), features, graph=pooled
-    )
+        features = torch.from_numpy(np.array(graph.edge_features[seen.edges])).to(device)
+    pooled = torch.zeros(len(seen.nodes), dtype=torch.long, device=device) if model.pooling else None
+    edges = torch.from_numpy(seen.edge_index).to(device)
+    found = model.eval()(node_features(graph.rows(seen.nodes)).to(device), edges, features, graph=pooled)
     return None if model.pooling else found.logits[0].float().cpu(), found.attention
 
 
-def _checked(node: int, layer: int | None, nodes: int, layers: int) -> int:
-    if not 0 <= node < nodes:
-        raise ArgumentError(f"there is no node {node}; nodes are 0 to {nodes - 1}")
-    at = layers - 1 if layer is None else layer
-    if not 0 <= at < layers:
-        raise ArgumentError(f"there is no layer {layer}; layers are 0 to {layers - 1}")
-    return at
+def _by_weight(seen: Neighbourhood, looked: EdgeWeights) -> list[int]:
+    """The neighbours of the first node, as places in the neighbourhood, those it looked at most first."""
+    edges = np.flatnonzero(seen.edge_index[1] == 0)
+    weights = looked()[edges].mean(1).tolist()
+    ranked = sorted(zip(seen.edge_index[0][edges].tolist(), weights, strict=True), key=lambda one: -one[1])
+    return list(dict.fromkeys(place for place, _ in ranked if place != 0))
 
 
-def _seen(graph: Graph, node: int, weights: Tensor) -> Seen:
-    label = int(graph.labels[node]) if graph.graph is None else int(graph.labels[graph.graph[node]])
-    heads = tuple(weights.float().tolist())
-    return Seen(node, graph.name(node), graph.class_name(label), sum(heads) / len(heads), heads)
+def _sources(seen: Neighbourhood, neighbours: list[int], targets: list[int]) -> list[int]:
+    """The node, its neighbours, and whoever is looked at by a neighbour that is a target."""
+    further = seen.edge_index[0][np.isin(seen.edge_index[1], targets[1:])].tolist()
+    return list(dict.fromkeys([0, *neighbours, *further]))
 
 
-def _plain(seen: Seen) -> dict[str, Any]:
-    return {
-        "node": seen.node,
-        "name": seen.name,
-        "class": seen.label,
-        "weight": round(seen.weight, 6),
-        "heads": [round(weight, 6) for weight in seen.heads],
-    }
+def _matrix(
+    looked: EdgeWeights, seen: Neighbourhood, targets: list[int], sources: list[int]
+) -> Float[Tensor, "head target source"]:
+    """The weights of edges and loops into the targets."""
+    row = {place: at for at, place in enumerate(targets)}
+    column = {place: at for at, place in enumerate(sources)}
+    edges = np.flatnonzero(np.isin(seen.edge_index[1], targets))
+    into = torch.tensor([row[place] for place in seen.edge_index[1, edges].tolist()], dtype=torch.long)
+    of = torch.tensor([column[place] for place in seen.edge_index[0, edges].tolist()], dtype=torch.long)
+    own = torch.tensor([column[place] for place in targets])
+    on_edges, on_loops = looked()[edges].float().cpu(), looked.loops()[targets].float().cpu()
+    found = torch.zeros(len(targets), len(sources), on_edges.shape[1])
+    found.index_put_((into, of), on_edges, accumulate=True)
+    found.index_put_((torch.arange(len(targets)), own), on_loops, accumulate=True)
+    return found.permute(2, 0, 1)
+
+
+def _as_many(weights: Float[Tensor, "own target source"], heads: int) -> Float[Tensor, "head target source"]:
+    """With the average for each head that is not there."""
+    mean = weights.mean(0, keepdim=True)
+    return torch.cat([weights, mean.expand(heads - len(weights), *mean.shape[1:])])
+
+
+def _said(graph: Graph, logits: Float[Tensor, " class"] | None) -> tuple[str, float]:
+    """The class found, and how sure the model is."""
+    if logits is None:
+        return "", 0.0
+    probability, best = logits.softmax(-1).max(-1)
+    return graph.class_name(int(best)), float(probability)
+
+
+def _class(graph: Graph, node: int) -> str:
+    return graph.class_name(int(graph.labels[node] if graph.graph is None else graph.labels[graph.graph[node]]))

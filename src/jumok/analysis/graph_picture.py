@@ -2,17 +2,17 @@
 
 from io import BytesIO
 
+from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.fonts import fonts_for
-from jumok.analysis.graph_map import GraphMap
 from jumok.analysis.graph_scene import scene_of
 
 POINTS = 0.72
 """Points to a unit of the drawing."""
 
 
-def graph_picture(shown: GraphMap, kind: str) -> bytes:
+def graph_picture(attention: AttentionMap, kind: str) -> bytes:
     """The content of a .png or .pdf file."""
-    scene = scene_of(shown)
+    scene = scene_of(attention)
     fonts = fonts_for([words.text for words in scene.words])
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -1,15 +1,17 @@
-"""The drawing of a `GraphMap`: where every line, disc and word goes, before it is an svg or a picture.
+"""The drawing of a graph's map: where every line, disc and word goes, before it is an svg or a picture.
 
-The node stands in the middle, those it looked at around it from the top clockwise, the most first; further out, small,
-what these looked at one layer below. Lines are as thick and dark as their weight is against the largest, and all are
-paler where even that is small.
+The node stands in the middle, those it looked at in the last layer around it from the top clockwise, the most first;
+further out, small, what these looked at in the layer before. Lines are as thick and dark as their weight is against the
+largest, and all are paler where even that is small.
 """
 
 import math
 from typing import NamedTuple
 
+from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, LIGHT, QUIET, colour
-from jumok.analysis.graph_map import GraphMap, Seen
+from jumok.analysis.graph_rows import Row, Seen, row_of
+from jumok.analysis.nodes import Nodes
 from jumok.analysis.width import cells
 
 PAPER = "#ffffff"
@@ -65,42 +67,42 @@ class Scene(NamedTuple):
     words: list[Words]
 
 
-def scene_of(shown: GraphMap) -> Scene:
+def scene_of(attention: AttentionMap) -> Scene:
     """Lay out the nodes and write at each what it is."""
-    around = [one for one in shown.seen if one.node != shown.node]
-    ring, rest = around[:MOST], around[MOST:]
+    row = row_of(attention)
+    ring, rest = row.others[:MOST], row.others[MOST:]
+    below = [_below(attention, one) for one in ring]
     radius = max(138.0, len(ring) * 2.45 * DISC / math.pi)
-    outer = 96.0 if shown.below else 0.0
+    outer = 96.0 if any(below) else 0.0
     reach = radius + outer + 44
     width, height = max(2 * (reach + MARGIN), 520.0), 2 * reach + HEAD + FOOT
     middle = (width / 2, HEAD + reach)
     scene = Scene(width, height, [], [], [])
-    ink = _strength(max((one.weight for one in shown.seen), default=1.0))
-    for number, one in enumerate(ring):
-        angle = 2 * math.pi * number / max(len(ring), 1) - math.pi / 2
-        spread = min(2 * math.pi / max(len(ring), 1) * 0.78, 0.9)
-        _neighbour(scene, shown, one, middle, radius, outer, angle, spread, ink)
-    own = next((one for one in shown.seen if one.node == shown.node), None)
-    _centre(scene, shown, own, middle, ink)
-    _title(scene, shown, rest)
+    ink = _strength(max((one.weight for one in (*row.others, *row.itself)), default=1.0))
+    for number, (one, further) in enumerate(zip(ring, below, strict=True)):
+        angle = 2 * math.pi * number / len(ring) - math.pi / 2
+        spread = min(2 * math.pi / len(ring) * 0.78, 0.9)
+        at = _at(middle, radius, angle)
+        _small(scene, one, further, middle, radius + outer, angle, spread, at)
+        _neighbour(scene, row, one, middle, radius, angle, ink)
+    _centre(scene, attention, row, middle, ink)
+    _title(scene, attention, rest, small=bool(outer))
     return scene
 
 
+def _below(attention: AttentionMap, one: Seen) -> list[Seen]:
+    """What a neighbour looked at in the layer before the last, itself left out."""
+    if len(attention.layer_names) < 2 or one.place >= len(attention.target):
+        return []
+    return row_of(attention, one.place, layer=-2).others[:MOST_BELOW]
+
+
 def _neighbour(
-    scene: Scene,
-    shown: GraphMap,
-    one: Seen,
-    middle: tuple[float, float],
-    radius: float,
-    outer: float,
-    angle: float,
-    spread: float,
-    ink: float,
+    scene: Scene, row: Row, one: Seen, middle: tuple[float, float], radius: float, angle: float, ink: float
 ) -> None:
     x, y = _at(middle, radius, angle)
     share = one.weight * ink
-    hint = f"{shown.name} ← {one.name}: {one.weight:.3f}"
-    _below(scene, shown, one, middle, radius + outer, angle, spread, (x, y))
+    hint = f"{row.name} ← {one.name}: {one.weight:.3f}"
     scene.lines.append(Line(*middle, x, y, 1.2 + 7 * share, colour(0.18 + 0.82 * share), hint))
     scene.discs.append(Disc(x, y, DISC, colour(share), colour(0.35 + 0.65 * share), f"{hint}, class {one.label}"))
     scene.words.extend(_inside(x, y, one, dark=share > 0.45))
@@ -109,18 +111,17 @@ def _neighbour(
     scene.words.append(Words(wx, wy + 4, f"{one.weight:.{digits}f}", 11.5, INK, patch=True))
 
 
-def _below(
+def _small(
     scene: Scene,
-    shown: GraphMap,
     one: Seen,
+    further: list[Seen],
     middle: tuple[float, float],
     radius: float,
     angle: float,
     spread: float,
     at: tuple[float, float],
 ) -> None:
-    """What a neighbour looked at, itself left out."""
-    further = [other for other in shown.below.get(one.node, ()) if other.node != one.node][:MOST_BELOW]
+    """What a neighbour looked at."""
     top = max((other.weight for other in further), default=1.0) or 1.0
     for number, other in enumerate(further):
         turn = 0.0 if len(further) == 1 else spread * (number / (len(further) - 1) - 0.5)
@@ -135,32 +136,24 @@ def _below(
         scene.words.append(Words(nx, ny + 3.5, _short(other.name, 8), 9, QUIET, anchor))
 
 
-def _centre(scene: Scene, shown: GraphMap, own: Seen | None, middle: tuple[float, float], ink: float) -> None:
+def _centre(scene: Scene, attention: AttentionMap, row: Row, middle: tuple[float, float], ink: float) -> None:
     x, y = middle
-    scene.discs.append(
-        Disc(x, y, CENTRE + 5, PAPER, colour(0.18 + 0.82 * (own.weight * ink if own else 0)), shown.title())
-    )
-    scene.discs.append(Disc(x, y, CENTRE, INK, INK, shown.title()))
-    scene.words.append(Words(x, y + (1 if own else 5), _short(shown.name, 6), 14, PAPER, bold=True))
-    if own is not None:
-        scene.words.append(Words(x, y + 14, f"itself {own.weight:.2f}", 8.5, LIGHT[1]))
+    own = sum(one.weight for one in row.itself)
+    rim = colour(0.18 + 0.82 * own * ink)
+    scene.discs.append(Disc(x, y, CENTRE + 5, PAPER, rim, attention.title))
+    scene.discs.append(Disc(x, y, CENTRE, INK, INK, attention.title))
+    scene.words.append(Words(x, y + (1 if row.itself else 5), _short(row.name, 6), 14, PAPER, bold=True))
+    if row.itself:
+        scene.words.append(Words(x, y + 14, f"itself {own:.2f}", 8.5, LIGHT[1]))
 
 
-def _title(scene: Scene, shown: GraphMap, rest: list[Seen]) -> None:
-    right = shown.found == shown.label or not shown.found or shown.label == "?"
-    scene.words.append(Words(MARGIN, 32, shown.title(), 16, INK, "start", bold=True))
-    verdict = "" if right else " · wrong"
-    outer = ", small: what these looked at one layer below" if shown.below else ""
-    scene.words.append(
-        Words(
-            MARGIN,
-            51,
-            f"layer {shown.layer + 1} of {shown.layers}: whom it looked at{outer}{verdict}",
-            12,
-            QUIET,
-            "start",
-        )
-    )
+def _title(scene: Scene, attention: AttentionMap, rest: list[Seen], *, small: bool) -> None:
+    names = attention.layer_names
+    outer = f"; small: what these looked at in layer {names[-2]}" if small else ""
+    verdict = " · wrong" if isinstance(attention.place, Nodes) and attention.place.wrong else ""
+    said = f"whom it looked at in layer {names[-1]}{outer}{verdict}"
+    scene.words.append(Words(MARGIN, 32, attention.title, 16, INK, "start", bold=True))
+    scene.words.append(Words(MARGIN, 51, said, 12, QUIET, "start"))
     if rest:
         more = f"and {len(rest)} more, together {sum(one.weight for one in rest):.2f}"
         scene.words.append(Words(MARGIN, scene.height - 18, more, 12, QUIET, "start"))

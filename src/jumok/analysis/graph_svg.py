@@ -1,13 +1,13 @@
 """Whom a node looked at, as an SVG picture."""
 
-from jumok.analysis.graph_map import GraphMap
+from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.graph_scene import Disc, Line, Scene, Words, scene_of
 from jumok.analysis.heatmap_svg import FONT, safe
 
 
-def graph_svg(shown: GraphMap) -> str:
+def graph_svg(attention: AttentionMap) -> str:
     """A picture of its own."""
-    scene = scene_of(shown)
+    scene = scene_of(attention)
     width, height = scene.width, scene.height
     return "\n".join(
         [

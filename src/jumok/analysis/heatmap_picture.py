@@ -2,6 +2,7 @@
 
 import logging
 import unicodedata
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,16 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, LIGHT, QUIET, darkest
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import LONG
-from jumok.analysis.width import cells
+from jumok.analysis.width import cells, wrapped
 from jumok.errors import ArgumentError, FontError, MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DPI = 160
-CELL, SMALL_CELL = 0.30, 0.14  # inches
+LARGE_CELL, CELL, SMALL_CELL = 0.48, 0.30, 0.14  # inches
+TITLE, LINE = 10.0, 0.24
+"""Size of the letters of a title in points, and from one of its lines to the next in inches."""
 LONGEST_SIDE = 24.0
 """Inches of the matrix; with more words its cells become smaller, and only every second, third, ... word is written."""
 LABEL, SMALL_LABEL = 9.0, 6.5
@@ -59,21 +62,28 @@ def _fonts(attention: AttentionMap, title: str) -> list[str]:
 def _single(attention: AttentionMap, title: str) -> "Figure":
     weights = attention.mean().detach().float().cpu().numpy()
     rows, columns = weights.shape
-    cell = min(CELL if max(rows, columns) <= LONG else SMALL_CELL, LONGEST_SIDE / max(rows, columns, 1))
+    cell = min(_cell(max(rows, columns, 1)), LONGEST_SIDE / max(rows, columns, 1))
     text = LABEL if cell > 0.2 else SMALL_LABEL
     left = _longest(attention.target, text) + 0.25
     lean = _longest(attention.source, text) * 0.71
-    top = lean + 0.25 + (0.35 if title else 0.0)
-    width = max(left + cell * columns + lean + 0.15, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
+    width = max(left + cell * columns + max(0.25, lean - cell / 2), left + 1.25)
+    heading = wrapped(title, max(12, int((width - 0.32) / (TITLE * LETTER)))) if title else []
+    width = max(width, *(_longest((line,), TITLE) + 0.32 for line in heading), 0)
+    top = lean + 0.25 + (0.1 + LINE * len(heading) if heading else 0.0)
     height = top + cell * rows + 0.5
     figure = _new_figure(width, height)
     most = darkest(weights)
     panel = _panel(figure, weights, most, (left, top, cell))
     _columns(panel, attention.source, text, cell)
     _rows(panel, attention.target, text, cell)
-    _title(figure, title)
+    _title(figure, heading)
     _legend(figure, left, most)
     return figure
+
+
+def _cell(words: int) -> float:
+    """Inches of a cell: few words have larger ones, so that a short text is not lost on its paper."""
+    return max(CELL, min(LARGE_CELL, 2.4 / words)) if words <= LONG else SMALL_CELL
 
 
 def _grid(attention: AttentionMap, title: str) -> "Figure":
@@ -85,7 +95,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
     lean = _longest(attention.source, SMALL_LABEL) * 0.71 if labelled else 0.0
     top = 0.4 + lean + (0.35 if title else 0.0)
     across, down = max(cell * columns + 0.22, 0.95), cell * rows + 0.36
-    width = max(left + heads * across + lean, _longest((title,), 10) * 1.1 + 0.4, left + 1.6)
+    width = max(left + heads * across + lean, _longest((title,), TITLE) * 1.1 + 0.4, left + 1.6)
     figure = _new_figure(width, top + layers * down + 0.35)
     most = darkest(weights)
     for (layer, head), _ in np.ndenumerate(np.empty((layers, heads))):
@@ -97,7 +107,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
             _columns(panel, attention.source, SMALL_LABEL, cell, above=13)
         if labelled and head == 0:
             _rows(panel, attention.target, SMALL_LABEL, cell)
-    _title(figure, title)
+    _title(figure, [title] if title else [])
     _legend(figure, left, most)
     return figure
 
@@ -155,12 +165,11 @@ def _rows(panel: Any, words: tuple[str, ...], text: float, cell: float) -> None:
         )
 
 
-def _title(figure: "Figure", title: str) -> None:
-    height = figure.get_size_inches()[1]
-    if title:
-        figure.text(
-            0.16 / figure.get_size_inches()[0], 1 - 0.28 / height, title, fontsize=10, color=INK, parse_math=False
-        )
+def _title(figure: "Figure", lines: Sequence[str]) -> None:
+    width, height = figure.get_size_inches()
+    for number, line in enumerate(lines):
+        y = 1 - (0.28 + LINE * number) / height
+        figure.text(0.16 / width, y, line, fontsize=TITLE, color=INK, parse_math=False)
 
 
 def _legend(figure: "Figure", left: float, most: float) -> None:

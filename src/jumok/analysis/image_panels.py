@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, QUIET, png_bytes
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import FONT, safe
-from jumok.analysis.image_map import ImageMap
-from jumok.analysis.width import cells, fitted
+from jumok.analysis.regions import Regions
+from jumok.analysis.width import cells, fitted, wrapped
 from jumok.errors import ArgumentError
 
 PANEL = 168
@@ -49,15 +50,19 @@ class Sheet(NamedTuple):
     """Width and height of a panel."""
 
 
-def sheet_of(shown: ImageMap) -> Sheet:
+def sheet_of(attention: AttentionMap) -> Sheet:
     """Where everything goes."""
-    picture = shown.picture()
+    place, weights = attention.place, attention.mean()
+    assert isinstance(place, Regions)
+    picture = place.picture()
     scale = PANEL / max(picture.shape[:2])
     high, wide = (scale * side for side in picture.shape[:2])
-    count = 1 + len(shown.words)
+    count = 1 + len(attention.target)
     columns = min(count, min(COLUMNS, key=lambda columns: (-count % columns, -columns)))
     width = max(2 * MARGIN + columns * (wide + GAP) - GAP, 360)
-    heading = list(_lines(_one_line(shown.caption), width - 2 * MARGIN, HEADING))
+    heading = wrapped(
+        _one_line(attention.title or " ".join(attention.target)), int((width - 2 * MARGIN) / HEADING / LETTER)
+    )
     top = MARGIN + 1.4 * HEADING * len(heading) + 4
     height = top + -(-count // columns) * (high + LABEL + GAP) + NOTE + MARGIN - 4
     if height > TALLEST:
@@ -66,15 +71,15 @@ def sheet_of(shown: ImageMap) -> Sheet:
         (MARGIN + (at % columns) * (wide + GAP), top + LABEL + (at // columns) * (high + LABEL + GAP))
         for at in range(count)
     ]
-    pixels = [picture, *(shown.overlay(word) for word in range(len(shown.words)))]
-    words = ["", *(_cut(_one_line(word), wide, WORD) for word in shown.words)]
+    pixels = [picture, *map(place.overlay, weights)]
+    words = ["", *(_cut(_one_line(word), wide, WORD) for word in attention.target)]
     panels = [Panel(drawn, word, x, y) for drawn, word, (x, y) in zip(pixels, words, places, strict=True)]
     return Sheet(panels, heading, width, height, (wide, high))
 
 
-def panels_svg(shown: ImageMap) -> str:
+def panels_svg(attention: AttentionMap) -> str:
     """The panels as an SVG picture, which needs no font here."""
-    sheet = sheet_of(shown)
+    sheet = sheet_of(attention)
     size = f'width="{sheet.width:.0f}" height="{sheet.height:.0f}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {sheet.width:.0f} {sheet.height:.0f}" '
@@ -97,9 +102,9 @@ def panels_svg(shown: ImageMap) -> str:
     return "\n".join([*parts, note, "</svg>", ""])
 
 
-def panels_picture(shown: ImageMap, kind: str) -> bytes:
+def panels_picture(attention: AttentionMap, kind: str) -> bytes:
     """The bytes of a "png" or "pdf", with fonts that have the letters."""
-    sheet = sheet_of(shown)
+    sheet = sheet_of(attention)
     fonts = fonts_for([*sheet.heading, *(panel.word for panel in sheet.panels), NOTED])
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -132,18 +137,6 @@ def panels_picture(shown: ImageMap, kind: str) -> bytes:
 
 def _heading(sheet: Sheet) -> Iterator[tuple[str, float]]:
     return ((line, MARGIN + HEADING * (0.9 + 1.4 * at)) for at, line in enumerate(sheet.heading))
-
-
-def _lines(text: str, width: float, size: float) -> Iterator[str]:
-    """The text in lines that fit."""
-    room, line = int(width / size / LETTER), ""
-    for word in text.split(" "):
-        if line and cells(f"{line} {word}") > room:
-            yield line
-            line = word
-        else:
-            line = f"{line} {word}".strip()
-    yield _cut(line, width, size)
 
 
 def _cut(word: str, width: float, size: float) -> str:

@@ -3,9 +3,12 @@
 import numpy as np
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from rich.text import Text
+from torch import Tensor
 
-from jumok.analysis.image_map import ImageMap
+from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.regions import Regions
 from jumok.analysis.terminal import SHADES, one_line
 from jumok.analysis.width import cells, fitted
 
@@ -16,12 +19,14 @@ LEAST = 12
 APART = "  "
 
 
-def terminal_image(shown: ImageMap, *, width: int = 100, plain: bool = False) -> Text:
+def terminal_image(attention: AttentionMap, *, width: int = 100, plain: bool = False) -> Text:
     """The image, then a picture for every word under its word, as many beside each other as fit."""
+    place, words, weights = attention.place, attention.target, attention.mean().detach().float()
+    assert isinstance(place, Regions)
     if plain:
-        panels = [_shaded(word, shown) for word in range(len(shown.words))]
+        panels = [_shaded(word, row.view(place.rows, -1)) for word, row in zip(words, weights, strict=True)]
     else:
-        pictures = [("", shown.picture()), *((word, shown.overlay(at)) for at, word in enumerate(shown.words))]
+        pictures = [("", place.picture()), *zip(words, map(place.overlay, weights), strict=True)]
         panels = [_coloured(word, picture) for word, picture in pictures]
     wide = max((cells(panel[0].plain) for panel in panels), default=1)
     columns = max(1, (width + len(APART)) // (wide + len(APART)))
@@ -49,13 +54,12 @@ def _coloured(word: str, picture: np.ndarray) -> list[Text]:
     return lines
 
 
-def _shaded(word: int, shown: ImageMap) -> list[Text]:
+def _shaded(word: str, weights: Float[Tensor, "row column"]) -> list[Text]:
     """A row of the grid a line, two letters a region."""
-    weights = shown.weights[word].detach().float()
     shares = (weights / weights.max().clamp(min=1e-12) * (len(SHADES) - 1)).round().int().tolist()
     wide = max(LEAST, 2 * len(shares[0]))
     rows = ["".join(2 * SHADES[share] for share in row) for row in shares]
-    return [Text(_label(shown.words[word], wide)), *(Text(row.ljust(wide)) for row in rows)]
+    return [Text(_label(word, wide)), *(Text(row.ljust(wide)) for row in rows)]
 
 
 def _label(word: str, width: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.chart_svg import Axis, Curve, Point, line_chart
+from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg
 from jumok.analysis.scores import RESAMPLES, Score, score_outputs
 from jumok.errors import ArgumentError
 
@@ -65,14 +65,19 @@ def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
     ]
 
 
-def length_chart(bands: dict[str, list[Band]], *, width: int = 720) -> str:
+def length_chart(bands: dict[str, list[Band]]) -> str:
+    """The chart of `length_curves` as SVG."""
+    return charts_svg(length_curves(bands))
+
+
+def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
     """A curve for each system over the same bands."""
     first = next(iter(bands.values()))
     ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
     curves = [Curve(name, [_point(at, band) for at, band in enumerate(found)]) for name, found in bands.items()]
     score = first[0].score.name
     title = f"{score} by source length, with 95% intervals"
-    return line_chart(curves, x=Axis("words in the source", ticks), y=Axis(score), title=title, width=width)
+    return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]
 
 
 def _point(at: int, band: Band) -> Point:

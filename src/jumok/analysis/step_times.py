@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.analysis.chart_svg import Axis, Curve, Point, line_chart, stacked
+from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg
 from jumok.errors import ArgumentError
 from jumok.models.seq2seq import Seq2Seq
 
@@ -121,17 +121,22 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 def speed_chart(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> str:
+    """The charts of `speed_curves` as SVG."""
+    return charts_svg(speed_curves(times, tokens=tokens, where=where))
+
+
+def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:
     """Training above, decoding below."""
     lengths = sorted({one.length for found in times.values() for one in found})
     across = Axis("tokens in the source and in the target", [(float(one), str(one)) for one in lengths], log=True)
     above = [Curve(name, [_point(one.length, one.training) for one in found]) for name, found in times.items()]
     below = [Curve(name, [_point(one.length, one.decoding) for one in found]) for name, found in times.items()]
     said = f"Training: {tokens:,} target tokens in sentences of one length, {where}"
-    training = line_chart(above, x=across, y=Axis("ms for a batch", log=True), title=said)
-    decoding = line_chart(
-        below, x=across, y=Axis("ms for a token", log=True), title=f"Decoding: one sentence, token by token, {where}"
-    )
-    return stacked([training, decoding])
+    spoken = f"Decoding: one sentence, token by token, {where}"
+    return [
+        LineChart(above, across, Axis("ms for a batch", log=True), said),
+        LineChart(below, across, Axis("ms for a token", log=True), spoken),
+    ]
 
 
 def _point(length: int, seconds: float) -> Point:

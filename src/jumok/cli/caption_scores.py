@@ -53,10 +53,10 @@ def pointing_of(captioner: Captioner) -> Pointing | None:
     language = config.scenes or "en"
     for scene in progress(scenes(config.valid_count, split="test"), "looking", "scenes", config.valid_count):
         try:
-            look = captioner.look(scene.picture(config.size), caption=scene.caption(language))
+            look = captioner.attention(scene.picture(config.size), scene.caption(language))
         except ArgumentError:  # a fixed context looks nowhere
             return None
-        looks.append((scene, look.weights.numpy()))
+        looks.append((scene, look.mean().view(-1, *captioner.trained.model.encoder.grid).numpy()))
     return pointing(looks, language=language)
 
 

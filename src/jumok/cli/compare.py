@@ -12,6 +12,7 @@ from jumok.cli.output import print_json, print_table, progress, say
 from jumok.cli.systems import all_named
 
 if TYPE_CHECKING:
+    from jumok.analysis.chart_svg import LineChart
     from jumok.cli.systems import Named
 
 compare = typer.Typer(name="compare", help="Compare models: quality, gradient or speed against length, as a picture.")
@@ -20,7 +21,7 @@ Models = Annotated[list[str], Argument(help="Model folders, each perhaps with a 
 Source = Annotated[str, Option(help="Test sentences, one a line.")]
 Reference = Annotated[str, Option(help="Their right translations.")]
 Joined = Annotated[str, Option(help="How many consecutive sentences make one text: 1,2,3 adds longer ones.")]
-Out = Annotated[Path | None, Option(help="Also draw the curves into this .svg file.")]
+Out = Annotated[Path | None, Option(help="Also draw the curves: .svg, .png or .pdf.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Json = Annotated[bool, Option("--json", help="Print the numbers as JSON.")]
 
@@ -42,7 +43,7 @@ def length(
     json: Json = False,
 ) -> None:
     """Quality against the length of the source."""
-    from jumok.analysis.length_bands import length_chart, score_bands
+    from jumok.analysis.length_bands import length_curves, score_bands
     from jumok.analysis.scores import check_scores
     from jumok.cli.systems import system_of
 
@@ -56,7 +57,7 @@ def length(
         one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize)
         for one in systems
     }
-    _draw(out, lambda: length_chart(found))
+    _draw(out, lambda: length_curves(found))
     first = next(iter(found.values()))
     if json:
         curves = {name: [asdict(band) for band in curve] for name, curve in found.items()}
@@ -87,7 +88,7 @@ def gradient(
     json: Json = False,
 ) -> None:
     """How much of the loss's gradient arrives at a source token, against its distance from the end of the source."""
-    from jumok.analysis.gradient_reach import reach_by_distance, reach_chart
+    from jumok.analysis.gradient_reach import reach_by_distance, reach_curves
 
     given = all_named(models)
     _check_out(out)
@@ -97,7 +98,7 @@ def gradient(
         gradients = _gradients(one, sources, references, shortest, sentences, fresh, device)
         found[one.name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
     title = f"Gradient that arrives at a source token, {'fresh weights' if fresh else 'trained models'}"
-    _draw(out, lambda: reach_chart(found, title=title, ends=ends))
+    _draw(out, lambda: reach_curves(found, title=title, ends=ends))
     if json:
         return print_json({name: [asdict(reach) for reach in curve] for name, curve in found.items()})
     longest = max(found.values(), key=len)
@@ -120,7 +121,7 @@ def speed(
     json: Json = False,
 ) -> None:
     """Time of a training step and of a decoded token against length, on random tokens."""
-    from jumok.analysis.step_times import speed_chart, step_times
+    from jumok.analysis.step_times import speed_curves, step_times
     from jumok.model_folder import load_model
     from jumok.translator import find_device
 
@@ -131,7 +132,7 @@ def speed(
     for one in given:
         times = step_times(load_model(one.path, where).model, wanted, tokens=tokens, repeats=repeats)
         found[one.name] = list(progress(times, f"timing {one.name}", "lengths", total=len(wanted)))
-    _draw(out, lambda: speed_chart(found, tokens=tokens, where=where.type.upper() if where.type == "cpu" else "GPU"))
+    _draw(out, lambda: speed_curves(found, tokens=tokens, where=where.type.upper() if where.type == "cpu" else "GPU"))
     if json:
         return print_json({name: [asdict(one) for one in times] for name, times in found.items()})
     rows = [
@@ -193,14 +194,19 @@ def _numbers(given: str, option: str) -> list[int]:
 def _check_out(out: Path | None) -> None:
     from jumok.errors import ArgumentError
 
-    if out is not None and out.suffix != ".svg":
-        raise ArgumentError(f"--out {out} should end in .svg")
+    if out is not None and out.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise ArgumentError(f"--out {out} should end in one of .svg, .png, .pdf")
 
 
-def _draw(out: Path | None, picture: Callable[[], str]) -> None:
+def _draw(out: Path | None, curves: Callable[[], Sequence["LineChart"]]) -> None:
+    from jumok.analysis.chart_picture import charts_picture
+    from jumok.analysis.chart_svg import charts_svg
     from jumok.data.files import atomic_write
 
-    if out is not None:
-        with atomic_write(out) as file:
-            file.write(picture().encode(errors="replace"))
-        say(f"wrote {out}")
+    if out is None:
+        return
+    kind = out.suffix.lstrip(".").lower()
+    content = charts_svg(curves()).encode(errors="replace") if kind == "svg" else charts_picture(curves(), kind)
+    with atomic_write(out) as file:
+        file.write(content)
+    say(f"wrote {out}")

@@ -1,6 +1,7 @@
 """`jumok look`: translate one text, or caption one image, and show where every word looked."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
-    from jumok.translator import Translator
 
 LONGEST_TITLE = 90
 
@@ -43,39 +43,59 @@ def look(
     Of a captioner, the second argument is an image. Of a graph model, --node shows whom a node looked at.
     """
     from jumok.analysis.saving import check_kind
-    from jumok.cli.look_graph import look_graph
-    from jumok.cli.look_image import look_image
     from jumok.model_folder import is_captioner, is_graph_model
-    from jumok.translator import Translator
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
     if node is not None or (model is not None and is_graph_model(model)):
-        look_graph(model, node, layer=layer or [], heads=head or [], out=out or [], device=device, json=json)
-        return
-    if model is not None and is_captioner(model):
-        if grid or tokens:
-            raise ArgumentError(
-                f"{model} is a captioner; --{'grid' if grid else 'tokens'} is for models that translate"
-            )
-        look_image(
-            model, text, caption=target, layer=layer or [], heads=head or [], beam=beam, out=out or [], device=device,
-            json=json,
-        )  # fmt: skip
-        return
-    folder, text = _model_and_text(model, text)
-    found = _translated(Translator.load(folder, device=device), text, target, beam, words=not tokens)
-    shown = found.pop("attention").select(layer=layer or None, head=head or None)
-    title = f"{text} → {found['text']}"
-    title = title if len(title) <= LONGEST_TITLE else ""
+        from jumok.cli.look_graph import looked_in_graph
+
+        given = {"--target": target is not None, "--beam": beam is not None, "--tokens": tokens, "--grid": grid}
+        _only_for_texts(str(model), "a graph model", given)
+        found, shown = looked_in_graph(model, node, layers=layer or [], heads=head or [], device=device)
+    elif model is not None and is_captioner(model):
+        from jumok.cli.look_image import looked_in_image
+
+        _only_for_texts(model, "a captioner", {"--grid": grid})
+        found, shown = looked_in_image(model, text, caption=target, beam=beam, words=not tokens, device=device)
+        shown = shown.select(layer=layer or None, head=head or None)
+    else:
+        found, shown = _looked_in_text(model, text, target, beam=beam, words=not tokens, device=device)
+        shown = shown.select(layer=layer or None, head=head or None)
     # Before printing: whoever reads may have gone after the first line.
-    failed = save_all(out or [], lambda path: shown.save(path, title=title, grid=grid))
+    failed = save_all(out or [], lambda path: shown.save(path, grid=grid))
     if json:
         print_json({**found, "attention": shown.as_plain()})
     else:
         _print(found["text"], shown)
     if failed is not None:
         raise failed
+
+
+def _only_for_texts(model: str, what: str, given: dict[str, bool]) -> None:
+    for option, is_given in given.items():
+        if is_given:
+            raise ArgumentError(f"{model} is {what}; {option} is for models that translate")
+
+
+def _looked_in_text(
+    model: str | None, text: str | None, target: str | None, *, beam: int | None, words: bool, device: str
+) -> tuple[dict[str, Any], "AttentionMap"]:
+    """The translation, its score if it is the model's own, and its map."""
+    from jumok.translator import Translator
+
+    folder, text = _model_and_text(model, text)
+    translator = Translator.load(folder, device=device)
+    found: dict[str, Any] = {"source": text}
+    if target is not None:
+        found["text"], shown = target, translator.attention(text, target, words=words)
+    else:
+        settings: dict[str, Any] = {} if beam is None else {"beam": beam}
+        (translation,) = translator.translate([text], split=False, **settings)
+        found |= {"text": translation.text, "score": round(translation.score, 4)}
+        shown = translation.attention(words=words)
+    title = f"{text} → {found['text']}"
+    return found, replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
@@ -90,31 +110,13 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
     return folder, _first_line() if text in (None, "-") else str(text)
 
 
-def _translated(
-    translator: "Translator", text: str, target: str | None, beam: int | None, words: bool
-) -> dict[str, Any]:
-    """The translation, its score if it is the model's own, and its map."""
-    if target is not None:
-        return {"source": text, "text": target, "attention": translator.attention(text, target, words=words)}
-    settings: dict[str, Any] = {} if beam is None else {"beam": beam}
-    (found,) = translator.translate([text], split=False, **settings)
-    return {
-        "source": text,
-        "text": found.text,
-        "score": round(found.score, 4),
-        "attention": found.attention(words=words),
-    }
-
-
-def _print(translation: str, shown: "AttentionMap") -> None:
+def _print(heading: str, shown: "AttentionMap") -> None:
     from rich.console import Console
-
-    from jumok.analysis.terminal import terminal_map
 
     console = Console(highlight=False, markup=False, emoji=False)
     plain = console.color_system is None or console.no_color
-    console.print(translation, style=None if plain else "bold", soft_wrap=True)
-    console.print(terminal_map(shown, width=console.width, plain=plain), soft_wrap=True)
+    console.print(heading, style=None if plain else "bold", soft_wrap=True)
+    console.print(shown.terminal(width=console.width, plain=plain), soft_wrap=True)
 
 
 def _first_line() -> str:

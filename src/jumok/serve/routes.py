@@ -1,6 +1,6 @@
 """The REST interface: translate, watch, look, align, and what the server says of itself."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -99,7 +99,8 @@ def api_routes(service: Service) -> APIRouter:
     async def page(asked: AttentionRequest, request: Request) -> HTMLResponse:
         """The same as one page to keep: every layer and head, to be opened offline in any browser."""
         _, shown, text = await _looked(service, asked, request)
-        return HTMLResponse(await run_in_threadpool(attention_page, shown, f"{asked.text} → {text}"[:300]))
+        titled = replace(shown, title=f"{asked.text} → {text}"[:300])
+        return HTMLResponse(await run_in_threadpool(attention_page, titled))
 
     @router.post("/align", tags=["look"])
     async def align(asked: AlignRequest, request: Request) -> AlignAnswer:
@@ -124,6 +125,17 @@ def own_routes(service: Service) -> APIRouter:
         """The models, what they are, and the limits of a request."""
         known = [model_answer(served) for served in service.models.values()]
         return ModelsAnswer(models=known, limits=LimitsAnswer(**asdict(service.limits)))
+
+    @router.get("/api", include_in_schema=False)
+    async def index(request: Request) -> JSONResponse:
+        """What there is, for whoever comes without a map."""
+        described = request.app.openapi()["paths"]
+        paths = {
+            f"{method.upper()} {path}": said["description"].partition(":")[0].rstrip(".")
+            for path, methods in described.items()
+            for method, said in methods.items()
+        }
+        return JSONResponse({"version": jumok.__version__, "page": "/", "openapi": "/openapi.json", "paths": paths})
 
     @router.get("/health", responses=MISSENT)
     async def health() -> HealthAnswer:

@@ -1,0 +1,208 @@
+/* The view of an image: its colours where a word looked, dark and greyer elsewhere, and a small panel for every word. */
+(function (root) {
+  "use strict";
+
+  const { make, draw, shown, clamp, matrix, thumbnail, percent } = root.Jumok.parts;
+  const PANEL = 168, GAP = 16, MARGIN = 20, LABEL = 24; // of a copied picture
+
+  /** The four numbers that a cubic curve through neighbouring regions gives their weights (Keys 1981, a = -0.75). */
+  function cubic(t) {
+    const a = -0.75, s = 1 - t;
+    const far = (x) => ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+    const near = (x) => ((a + 2) * x - (a + 3)) * x * x + 1;
+    return [far(t + 1), near(t), near(s), far(s + 1)];
+  }
+
+  /** For each pixel along an axis, the first of its four regions and their numbers. */
+  function stretched(regions, length) {
+    return Array.from({ length }, (_, at) => {
+      const place = ((at + 0.5) * regions) / length - 0.5, first = Math.floor(place);
+      return { first: first - 1, parts: cubic(place - first) };
+    });
+  }
+
+  /** How bright each pixel is, from 0 to 1: weight(row, column) of the regions, blended smoothly. */
+  function light(weight, rows, columns, width, height) {
+    const across = stretched(columns, width), down = stretched(rows, height), found = new Float32Array(width * height);
+    const inside = (at, count) => clamp(at, 0, count - 1);
+    const wide = Array.from({ length: rows }, (_, row) =>
+      across.map((one) => one.parts.reduce((sum, part, at) => sum + part * weight(row, inside(one.first + at, columns)), 0)));
+    let most = 1e-12;
+    for (let y = 0; y < height; y++) {
+      const lines = down[y].parts.map((part, at) => [part, wide[inside(down[y].first + at, rows)]]);
+      for (let x = 0; x < width; x++) {
+        const sum = lines.reduce((so_far, [part, line]) => so_far + part * line[x], 0);
+        found[y * width + x] = Math.max(0, sum);
+        most = Math.max(most, sum);
+      }
+    }
+    return found.map((one) => one / most);
+  }
+
+  class ImageWidget extends root.Jumok.MapWidget {
+    ownTexts() {
+      return {
+        legend: "Weights, from none to the largest of this map.",
+        hint: "Point at a word or at the image, tap, or use the arrow keys: where did it look?",
+        empty: "The caption is empty.",
+        entropy: (nats, regions) => `entropy ${nats}, as if at ${regions} regions`,
+      };
+    }
+
+    stage() {
+      this.large = make("canvas", { class: "jumok-image", role: "img" });
+      this.caption = make("div", { class: "jumok-caption" });
+      this.panels = make("div", { class: "jumok-panels" });
+      const side = make("div", { class: "jumok-beside" }), stage = make("div", { class: "jumok-image-stage" });
+      side.append(this.caption, this.read);
+      stage.append(this.large, side);
+      return [stage, this.panels];
+    }
+
+    watch() {
+      this.large.addEventListener("pointermove", (event) => this.pinned || this.set({ source: this.regionAt(event) }));
+      this.large.addEventListener("pointerleave", () => this.leave());
+      this.large.addEventListener("click", (event) => this.pin({ source: this.regionAt(event) }));
+      super.watch();
+    }
+
+    fill() {
+      const { width, height, image } = this.map.place;
+      this.pixels = null; // of the image, once it is decoded
+      delete this.root.dataset.ready;
+      this.caption.replaceChildren(this.sentence("target"));
+      this.fillPanels();
+      const picture = new Image();
+      picture.onload = () => {
+        const canvas = make("canvas", { width, height }), context = canvas.getContext("2d", { willReadFrequently: true });
+        context.drawImage(picture, 0, 0);
+        this.pixels = context.getImageData(0, 0, width, height);
+        this.show();
+        this.root.dataset.ready = "yes";
+      };
+      picture.src = image;
+    }
+
+    fillPanels() {
+      this.panels.replaceChildren();
+      this.canvases = this.map.target.map((text, at) => {
+        // The words of the caption are reached by the keyboard; these need not be again.
+        const button = make("button", { type: "button", class: "jumok-panel", tabindex: "-1" }), canvas = make("canvas");
+        button.append(make("span", { dir: "auto" }, shown(text)), canvas);
+        button.addEventListener("pointerenter", () => this.pinned || this.set({ target: at }));
+        button.addEventListener("pointerleave", () => this.leave());
+        button.addEventListener("click", () => this.pin({ target: at }));
+        this.panels.append(button);
+        return canvas;
+      });
+    }
+
+    /** Of the word pointed at, else of all words on average: one number for every region. */
+    grid(one) {
+      const { rows, columns } = this.map.place, { target } = this.hover, count = Math.max(1, one.rows);
+      const values = Array.from({ length: rows * columns }, (_, source) => {
+        if (target !== null) return one.at(target, source);
+        let sum = 0;
+        for (let row = 0; row < one.rows; row++) sum += one.at(row, source);
+        return sum / count;
+      });
+      return { rows, columns, top: Math.max(...values) || 1, at: (row, column) => values[row * columns + column] };
+    }
+
+    thumbnail(canvas, layer, head) {
+      thumbnail(canvas, this.grid(matrix(this.map, layer, head)), 48, this.colours);
+    }
+
+    show() {
+      this.canvases.forEach((canvas, at) => this.paint(canvas, at));
+      this.mark();
+    }
+
+    /** The image on a canvas, lit where a word looked; null for the image as it is. */
+    paint(canvas, word) {
+      if (!this.pixels) return;
+      const { width, height, rows, columns, dim } = this.map.place;
+      Object.assign(canvas, { width, height });
+      const painted = new ImageData(new Uint8ClampedArray(this.pixels.data), width, height), to = painted.data;
+      if (word !== null) {
+        const bright = light((row, column) => this.one.at(word, row * columns + column), rows, columns, width, height);
+        bright.forEach((share, pixel) => {
+          const at = 4 * pixel, grey = 0.299 * to[at] + 0.587 * to[at + 1] + 0.114 * to[at + 2];
+          for (let part = at; part < at + 3; part++) to[part] = share * to[part] + ((1 - share) * dim * (to[part] + grey)) / 2;
+        });
+      }
+      canvas.getContext("2d", { willReadFrequently: true }).putImageData(painted, 0, 0);
+    }
+
+    mark() {
+      const { target, source } = this.hover;
+      this.paint(this.large, target);
+      if (source !== null) this.frame(source);
+      this.canvases.forEach((canvas, at) => canvas.parentNode.setAttribute("aria-pressed", String(at === target)));
+      this.colourWords();
+      if (!this.gallery.hidden && this.pixels) this.drawGallery();
+      this.tell();
+      this.large.setAttribute("aria-label", this.read.textContent);
+    }
+
+    /** A line round the region that is pointed at. */
+    frame(source) {
+      const { width, height, rows, columns } = this.map.place, context = this.large.getContext("2d");
+      const x = ((source % columns) * width) / columns, y = (Math.floor(source / columns) * height) / rows;
+      for (const [colour, line] of [["rgba(0,0,0,.55)", 4], ["#fff", 2]]) {
+        Object.assign(context, { strokeStyle: colour, lineWidth: line });
+        context.strokeRect(x, y, width / columns, height / rows);
+      }
+    }
+
+    regionAt(event) {
+      const box = this.large.getBoundingClientRect(), { rows, columns } = this.map.place;
+      const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * rows), 0, rows - 1);
+      return row * columns + clamp(Math.floor(((event.clientX - box.left) / box.width) * columns), 0, columns - 1);
+    }
+
+    /** Where a word looked most, in words. */
+    part(word) {
+      const { rows, columns } = this.map.place;
+      let best = 0;
+      for (let at = 1; at < rows * columns; at++) if (this.one.at(word, at) > this.one.at(word, best)) best = at;
+      const third = (at, count) => Math.min(2, Math.floor((3 * (at + 0.5)) / count));
+      const up = third(Math.floor(best / columns), rows), across = third(best % columns, columns);
+      const names = [
+        ["at the upper left", "at the top", "at the upper right"],
+        ["on the left", "in the middle", "on the right"],
+        ["at the lower left", "at the bottom", "at the lower right"],
+      ];
+      const even = percent(1 / (rows * columns));
+      return `${names[up][across]}: ${percent(this.one.at(word, best))} in one of ${rows * columns} regions, where ${even} would be even `;
+    }
+
+    tell() {
+      const { target } = this.hover;
+      if (!this.map.target.length) return this.read.replaceChildren(this.texts.empty);
+      super.tell();
+      if (target === null) return;
+      const [word, entropy] = [this.read.firstChild, this.read.lastChild];
+      this.read.replaceChildren(word, ` looked most ${this.part(target)}`, entropy);
+    }
+
+    /** The image, and a panel for every word. */
+    picture() {
+      const { width, height } = this.map.place, scale = PANEL / Math.max(width, height);
+      const wide = width * scale, high = height * scale, count = 1 + this.canvases.length;
+      const columns = Math.min(count, [4, 5, 6].reduce((best, one) => ((one - (count % one)) % one <= (best - (count % best)) % best ? one : best)));
+      const paper = this.paper(2 * MARGIN + columns * (wide + GAP) - GAP, 62 + Math.ceil(count / columns) * (high + LABEL + GAP));
+      paper.append(draw("text", { x: MARGIN, y: 36, "font-size": 17, "font-weight": 600 }, this.map.title || this.map.target.join(" ")));
+      const whole = make("canvas");
+      this.paint(whole, null);
+      [whole, ...this.canvases].forEach((canvas, at) => {
+        const x = MARGIN + (at % columns) * (wide + GAP), y = 54 + LABEL + Math.floor(at / columns) * (high + LABEL + GAP);
+        if (at) paper.append(draw("text", { x, y: y - 7 }, shown(this.map.target[at - 1])));
+        paper.append(draw("image", { x, y, width: wide, height: high, href: canvas.toDataURL("image/png") }));
+      });
+      return paper;
+    }
+  }
+
+  root.Jumok.views.image = ImageWidget;
+})(window);
