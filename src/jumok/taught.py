@@ -13,4 +13,5 @@ def taught_look(trained: Trained) -> Look | None:
     every = all_looks(trained.model)
     layer = guided_layer(training.guided_layer, max(look.layer for look in every) + 1)
     single = {look.head for look in every if look.layer == layer} == {0}
-    return Look(layer, 0 if single else training.guided_head, training.guided_shift)
+    informed = training.guided_context == "full"
+    return Look(layer, 0 if single else training.guided_head, training.guided_shift, informed)

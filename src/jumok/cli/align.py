@@ -23,14 +23,20 @@ def align(
     symmetrise: Annotated[
         str | None,
         Option(
-            help="With --reverse: grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and."
+            help="With --reverse: grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and, "
+            "product."
         ),
     ] = None,
     links: Annotated[
         str | None, Option(help="argmax: one link a target word (unless given); mutual; threshold.")
     ] = None,
     threshold: Annotated[
-        float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
+        float | None,
+        Option(
+            min=0,
+            max=1,
+            help="Least weight of a link: --links threshold (0.2), --symmetrise product or no model (0.5).",
+        ),
     ] = None,
     layer: Annotated[
         int | None, Option(help="Only this layer, counted from 0, -1 the last; chosen on the data if not given.")
@@ -82,8 +88,11 @@ def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -
         _refuse(f"{idle[0]} is about a model; name its folder first: jumok align MODEL {idle[0]} …")
     if given["--symmetrise"] is not None and given["--reverse"] is None:
         _refuse("--symmetrise makes one of two directions; name a model of the other one, too: --reverse FOLDER")
-    if threshold is not None and model is not None and given["--links"] != "threshold":
-        _refuse("--threshold is for --links threshold; other links have no least weight")
+    by_product = given["--symmetrise"] == "product"
+    if given["--links"] is not None and by_product:
+        _refuse("--links makes links of one direction, but --symmetrise product joins both before; leave it out")
+    if threshold is not None and model is not None and given["--links"] != "threshold" and not by_product:
+        _refuse("--threshold is for --links threshold or --symmetrise product; other links have no least weight")
 
 
 def _refuse(why: str) -> NoReturn:

@@ -4,17 +4,22 @@
 
 Target tokens without links are taught nothing. The weights of one layer are taught, those of one head or the mean of
 all; the other heads stay free to look at whatever translation needs.
+
+With the context "causal" they are the weights that predict words, which know the target so far. With "full" they come
+from a pass of their own, in which every place sees the whole target: what a word is linked to can depend on those after
+it, and nobody has to guess them, for words are aligned when the whole target is known.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.data import Batch
 from jumok.errors import ConfigError
-from jumok.models.seq2seq import HeadWeights
-from jumok.training.config import TrainingConfig
+from jumok.models.seq2seq import Encoding, HeadWeights, Hidden
+from jumok.training.config import Context, TrainingConfig
 
 SMALLEST = 1e-6  # of a weight, so that its logarithm stays finite
 
@@ -27,6 +32,7 @@ class Guide:
     layer: int | None
     head: int | None
     shift: bool
+    context: Context = "causal"
 
     @classmethod
     def of(cls, config: TrainingConfig) -> "Guide | None":
@@ -38,15 +44,27 @@ class Guide:
             layer=config.guided_layer,
             head=config.guided_head,
             shift=config.guided_shift,
+            context=config.guided_context,
         )
 
-    def loss(
-        self, attention: Sequence[HeadWeights], links: Bool[Tensor, "batch target source"] | None
-    ) -> Float[Tensor, ""]:
-        """Cross-entropy from links to attention, summed over the target tokens that have links."""
+    def taught(self, decoder: Any, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
+        """The attention of the layer that is taught, `hidden` being what the decoder made of the batch."""
+        layers = len(hidden.attention)
+        if not layers:
+            raise ConfigError("training.guided_alignment needs a decoder with attention, but this one has none")
+        layer = guided_layer(self.layer, layers)
+        if not 0 <= layer < layers:
+            raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
+        if self.context == "causal":
+            return hidden.attention[layer]
+        informed: HeadWeights = decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
+        return informed
+
+    def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"] | None) -> Float[Tensor, ""]:
+        """Cross-entropy from links to the attention of a layer, summed over the target tokens that have links."""
         if links is None:
             raise ConfigError("training.guided_alignment needs word links of the training pairs; set data.alignments")
-        weights = self._weights(attention)
+        weights = self._of_heads(attention)
         if self.shift:  # the step after a token was predicted is the one that reads it
             weights, links = weights[:, 1:], links[:, :-1]
         rows = links.float()
@@ -54,18 +72,11 @@ class Guide:
         found: Tensor = -self.weight * (wanted * weights.float().clamp(min=SMALLEST).log()).sum()
         return found
 
-    def _weights(self, attention: Sequence[HeadWeights]) -> Float[Tensor, "batch target source"]:
-        layers = len(attention)
-        if not layers:
-            raise ConfigError("training.guided_alignment needs a decoder with attention, but this one has none")
-        layer = guided_layer(self.layer, layers)
-        if not 0 <= layer < layers:
-            raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
+    def _of_heads(self, attention: HeadWeights) -> Float[Tensor, "batch target source"]:
         if self.head is None:
-            return attention[layer]().mean(1)
-        every = attention[layer]
+            return attention().mean(1)
         try:
-            return every(heads=[self.head]).squeeze(1)
+            return attention(heads=[self.head]).squeeze(1)
         except ValueError as error:
             raise ConfigError(f"training.guided_head = {self.head}: {error}") from None
 
