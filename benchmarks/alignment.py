@@ -49,10 +49,19 @@ def constants(out: Path) -> None:
     """The text aligned with other constants, from which `score` takes those that are best on the development set."""
     from multiprocessing import Pool
 
+    from jumok.analysis import text_alignment
+
     (out / "links").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Pool(2) as pool:
         write_text(data(), Path(folder) / "text")
         pool.starmap(_with_constants, [(out, Path(folder), null, least) for null, least in CONSTANTS], chunksize=1)
+    for text in TEXTS:
+        found = out / f"links/constants.{text}.{_constants(text_alignment.NULL, text_alignment.LEAST, 0.5)}"
+        shutil.copy(found, out / f"links/text.{text}.agreement")
+
+
+def _constants(null: float, least: float, threshold: float) -> str:
+    return f"null {null:g}, least {least:g}, threshold {threshold:g}"
 
 
 def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
@@ -127,7 +136,7 @@ def _named(stages: tuple[str, ...], way: tuple[str, str]) -> str:
 
 def _about(about: dict, stage: str) -> str:
     """How long both models of a stage were trained, or what else is to be known."""
-    runs = [run for name, run in about.get("runs", {}).items() if name.rpartition(".")[0] == stage]
+    runs = [run for name, run in about.get("runs", {}).items() if run and name.rpartition(".")[0] == stage]
     if not runs:
         return SEEN.get(stage, "")
     epochs, minutes = (min(run[key] for run in runs) for key in ("epoch", "seconds"))

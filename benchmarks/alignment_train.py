@@ -34,7 +34,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "full-strong": (*TAUGHT, "training.guided_alignment=2", "training.guided_context=full"),
 }
 """What the recipe is changed by; of the stages that begin alike, the development set chooses."""
-CLOSING = 50.0
+CLOSING = 75.0
 """Seconds of the end that are for aligning and packing."""
 LARGEST = 16 << 20
 """Bytes of a file of weights that is kept."""
@@ -80,13 +80,14 @@ def train(work: Path, out: Path, seconds: float, stages: list[str], changes: tup
     _stop(list(running.values()), say)
     say(f"trained; exit codes {[process.returncode for process in running.values()]}")
     aligning = [_child(work, f"align.{stage}", "align", str(work), stage) for stage in stages]
-    _until(started + seconds - CLOSING / 3, aligning)
+    _until(started + seconds - CLOSING / 5, aligning)
     _stop(aligning, say)
     say("aligned")
-    _pack(work, out, stages)
     for stage in stages:
         for line in summary(work, stage):
             say(line)
+    _pack(work, out, stages)
+    say("packed")
 
 
 def _start(work: Path, stage: str, source: str, target: str, *, changes: tuple[str, ...]) -> subprocess.Popen:
@@ -122,14 +123,14 @@ def _until(moment: float, processes: list[subprocess.Popen]) -> None:
 
 
 def _stop(processes: list[subprocess.Popen], say: Say) -> None:
-    """Ask once, on which `jumok train` saves its model; what is still there after ten seconds is ended."""
+    """Ask once, on which `jumok train` saves its model; what is still there after 25 seconds is ended."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
-    _until(time.monotonic() + 10, processes)
+    _until(time.monotonic() + 25, processes)
     for process in processes:
         if process.poll() is None:
-            say(f"ended by force: {process.args}")
+            say(f"ended by force: process {process.pid}")
             process.kill()
             process.wait()
 
@@ -201,7 +202,7 @@ def _pack(work: Path, out: Path, stages: list[str]) -> None:
 
 def _last(metrics: Path) -> dict:
     lines = metrics.read_text().splitlines()
-    last = next((line for line in map(json.loads, reversed(lines)) if "step" in line), {})
+    last = next((line for line in map(json.loads, reversed(lines)) if "epoch" in line), {})
     return {key: last[key] for key in ("step", "epoch", "seconds", "loss") if key in last}
 
 

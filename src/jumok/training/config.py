@@ -67,7 +67,7 @@ class TrainingConfig:
     guided_context: Context = "causal"
     """What of the target is known while that is taught: the words so far ("causal"), or all of them ("full").
 
-    "full" takes a second pass through a Transformer's decoder and aligns better; `jumok align` then does the same.
+    "full" takes a second pass through the decoder, which must be a Transformer's; `jumok align` then takes it, too.
     """
     doubly_stochastic: float = 0.0
     """For captions: how much it counts that every region of an image is looked at, once in all (Xu et al. 2015)."""
