@@ -17,6 +17,7 @@ variants run on the whole text, the development set alone prefers another one, w
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -46,7 +47,10 @@ def data() -> Path:
 
 
 def constants(out: Path) -> None:
-    """The text aligned with other constants, from which `score` takes those that are best on the development set."""
+    """The text aligned with other constants, from which `score` takes those that are best on the development set.
+
+    With the constants that `jumok align` has, it is the stage `text`.
+    """
     from multiprocessing import Pool
 
     from jumok.analysis import text_alignment
@@ -74,7 +78,7 @@ def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
     for threshold in THRESHOLDS:
         found = text_alignment.read_off(corpus, *models, len(pairs), threshold)
         for text, rows in test_rows(folder, found).items():
-            write_pharaoh(out / f"links/constants.{text}.null {null:g}, least {least:g}, threshold {threshold:g}", rows)
+            write_pharaoh(out / f"links/constants.{text}.{_constants(null, least, threshold)}", rows)
 
 
 def peers(out: Path) -> None:
