@@ -91,11 +91,11 @@ class TwoWayAligner(NamedTuple):
 
 
 def joined(
-    forward: Float[np.ndarray, "target source"], backward: Float[np.ndarray, "source target"], threshold: float
+    forward: Float[np.ndarray, "target source"], backward: Float[np.ndarray, "_ _"], threshold: float
 ) -> set[Link]:
     """Links where √(product of the weights of both directions) ≥ `threshold`: each as far as both believe in it.
 
-    None where one of the models could not take the pair.
+    `backward` is [source, target]; none where one of the models could not take the pair.
     """
     if forward.shape != backward.shape[::-1]:
         return set()
