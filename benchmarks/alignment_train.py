@@ -26,12 +26,12 @@ ONE_WAY = ("forward", "backward")
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 PRODUCTS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6)
 TEACHER = {"null": 0.05, "least": 1e-5}
-TAUGHT = ("data.alignments={work}/links/train.{source}-{target}",)
+TAUGHT = ("data.alignments={work}/links/train.{source}-{target}", "training.guided_alignment=1")
 STAGES: dict[str, tuple[str, ...]] = {
     "plain": (),
-    "causal": (*TAUGHT, "training.guided_alignment=0.5"),
-    "full": (*TAUGHT, "training.guided_alignment=0.5", "training.guided_context=full"),
-    "full-strong": (*TAUGHT, "training.guided_alignment=2", "training.guided_context=full"),
+    "causal": TAUGHT,
+    "full": (*TAUGHT, "training.guided_context=full"),
+    "full-null": (*TAUGHT, "training.guided_context=full", "training.guided_null=true"),
 }
 """What the recipe is changed by; of the stages that begin alike, the development set chooses."""
 CLOSING = 75.0

@@ -14,4 +14,5 @@ def taught_look(trained: Trained) -> Look | None:
     layer = guided_layer(training.guided_layer, max(look.layer for look in every) + 1)
     single = {look.head for look in every if look.layer == layer} == {0}
     informed = training.guided_context == "full"
-    return Look(layer, 0 if single else training.guided_head, training.guided_shift, informed)
+    head = 0 if single else training.guided_head
+    return Look(layer, head, training.guided_shift, informed, training.guided_null)

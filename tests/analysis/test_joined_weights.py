@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jumok.analysis.alignment import joined
+from jumok.analysis.alignment import extract, joined
 
 
 def test_a_link_counts_as_far_as_both_directions_believe_in_it():
@@ -11,6 +11,12 @@ def test_a_link_counts_as_far_as_both_directions_believe_in_it():
     beliefs = {(i, j): (forward[j, i] * backward[i, j]) ** 0.5 for i in range(2) for j in range(3)}
     for least in (0.1, 0.3, 0.5, 0.8):
         assert joined(forward, backward, least) == {link for link, belief in beliefs.items() if belief >= least}
+
+
+def test_a_word_that_looks_most_at_none_has_no_link():
+    weights = np.array([[0.3, 0.2], [0.5, 0.2], [0.0, 0.0], [0.45, 0.55]])
+    assert extract(weights) == {(0, 1), (1, 3)}
+    assert extract(weights, "mutual") == {(0, 1), (1, 3)}
 
 
 def test_what_one_direction_rules_out_is_no_link_however_sure_the_other_is():

@@ -1,6 +1,7 @@
 """Guided alignment: the loss is the cross-entropy it says, resumes exactly, and is not there when off."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -105,6 +106,18 @@ def test_padding_teaches_nothing(small, context):
     assert found.keys() == wanted.keys()
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient)
+
+
+def test_words_without_links_are_taught_to_look_at_the_end_of_the_source(small):
+    _, batch = small
+    batch = batch._replace(links=torch.zeros(2, 4, 4, dtype=torch.bool))
+    batch.links[0, 1, 2] = True
+    guide = Guide(weight=1, layer=None, head=None, shift=True, null=True)
+    wanted = batch.links.clone()
+    wanted[0, [0, 2, 3], 3] = True
+    wanted[1, [0, 1], 1] = True  # what is padded has no word
+    assert torch.equal(guide.links(batch), wanted)
+    assert torch.equal(replace(guide, null=False).links(batch), batch.links)
 
 
 def test_full_context_leaves_the_layers_above_alone(small):

@@ -26,7 +26,8 @@ def extract(
 ) -> set[Link]:
     """Links (source word, target word) from where each target word looks.
 
-    argmax: every target word with the source word it looks at most. mutual: of those, the ones where that source word
+    argmax: every target word with the source word it looks at most, unless it looks more at none (rows that do not sum
+    to 1). mutual: of those, the ones where that source word
     is looked at most by this target word. threshold: all pairs with at least this weight.
     """
     if method not in get_args(Extraction):
@@ -35,7 +36,7 @@ def extract(
         return set()
     if method == "threshold":
         return {(int(source), int(target)) for target, source in np.argwhere(weights >= threshold)}
-    best, looks = weights.argmax(1), weights.any(1)
+    best, looks = weights.argmax(1), weights.max(1) > 1 - weights.sum(1)  # more than went to no word
     links = {(int(best[target]), int(target)) for target in np.flatnonzero(looks)}
     if method == "mutual":
         back = weights.argmax(0)

@@ -3,7 +3,8 @@
 A decoder given [BOS, y₁ … yₙ] looks n + 1 times. Row t looks while token t is about to be written; one row further
 down ("shifted", Chen et al. 2020) it looks having just read token t, and so knows which word it looks for. Tokens are
 joined to words: a word is looked at as much as its tokens together and looks where its tokens look on average. What a
-row gave to the end of the source or to spaces is taken away, and the rest made to sum to 1 again.
+row gave to the end of the source or to spaces is taken away, and the rest made to sum to 1 again, unless the model was
+taught that looking at the end means to belong to no word: then what is missing to 1 is how much that is believed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,8 @@ class Look(NamedTuple):
     """Whether the row that has just read a word is that word's, rather than the one about to write it."""
     informed: bool = False
     """Whether every row has seen the whole target, as guided alignment with full context teaches a Transformer."""
+    null: bool = False
+    """Whether looking at the end of the source was taught to mean that a word belongs to none."""
 
     def __str__(self) -> str:
         head = "mean of heads" if self.head is None else f"head {self.head}"
@@ -137,10 +140,9 @@ def _batch_weights(
     for look, layer in zip(looks, attention, strict=True):
         weights = (layer().mean(1) if look.head is None else layer(heads=[look.head]).squeeze(1)).float()
         weights = weights[:, 1:] if look.shift else weights[:, :-1]
-        found.append(of_words.mT @ (weights @ columns))
-    stacked = torch.stack(found, 1)
-    normal = stacked / stacked.sum(-1, keepdim=True).clamp(min=1e-9)
-    return normal.cpu().numpy()
+        joined = of_words.mT @ (weights @ columns)
+        found.append(joined if look.null else joined / joined.sum(-1, keepdim=True).clamp(min=1e-9))
+    return torch.stack(found, 1).cpu().numpy()
 
 
 def _looked_at(

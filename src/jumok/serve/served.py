@@ -62,7 +62,7 @@ class Served:
         look = self.aligner.look
         if layer is None and head is None:
             return self.aligner
-        asked = look._replace(layer=look.layer if layer is None else layer, head=head, informed=False)
+        asked = look._replace(layer=look.layer if layer is None else layer, head=head, informed=False, null=False)
         return self.aligner._replace(look=asked)
 
     def count(self, text: str) -> int:

@@ -69,6 +69,8 @@ class TrainingConfig:
 
     "full" takes a second pass through the decoder, which must be a Transformer's; `jumok align` then takes it, too.
     """
+    guided_null: bool = False
+    """Teach target words without a link to look at the end of the source; `jumok align` then gives them none."""
     doubly_stochastic: float = 0.0
     """For captions: how much it counts that every region of an image is looked at, once in all (Xu et al. 2015)."""
     log_every: int = 20

@@ -2,8 +2,8 @@
 
     loss = - Σ_t  1/n_t  Σ_{s linked to t}  log α(t, s)        n_t the source tokens linked to target token t
 
-Target tokens without links are taught nothing. The weights of one layer are taught, those of one head or the mean of
-all; the other heads stay free to look at whatever translation needs.
+Target tokens without links are taught nothing, or with `null` to look at the end of the source. The weights of one
+layer are taught, those of one head or the mean of all; the other heads stay free to look at whatever translation needs.
 
 With the context "causal" they are the weights that predict words, which know the target so far. With "full" they come
 from a pass of their own, in which every place sees the whole target: what a word is linked to can depend on those after
@@ -13,6 +13,7 @@ it, and nobody has to guess them, for words are aligned when the whole target is
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class Guide:
     head: int | None
     shift: bool
     context: Context = "causal"
+    null: bool = False
 
     @classmethod
     def of(cls, config: TrainingConfig) -> "Guide | None":
@@ -45,6 +47,7 @@ class Guide:
             head=config.guided_head,
             shift=config.guided_shift,
             context=config.guided_context,
+            null=config.guided_null,
         )
 
     def taught(self, decoder: Any, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
@@ -60,10 +63,19 @@ class Guide:
         informed: HeadWeights = decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
         return informed
 
-    def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"] | None) -> Float[Tensor, ""]:
-        """Cross-entropy from links to the attention of a layer, summed over the target tokens that have links."""
-        if links is None:
+    def links(self, batch: Batch) -> Bool[Tensor, "batch target source"]:
+        """Where each target token is to look."""
+        if batch.links is None:
             raise ConfigError("training.guided_alignment needs word links of the training pairs; set data.alignments")
+        if not self.null:
+            return batch.links
+        source = batch.source_visible
+        end = torch.arange(source.shape[1], device=source.device) == source.sum(1, keepdim=True) - 1
+        bare = batch.target_visible & ~batch.links.any(-1)
+        return batch.links | (bare[:, :, None] & end[:, None])
+
+    def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"]) -> Float[Tensor, ""]:
+        """Cross-entropy from links to the attention of a layer, summed over the target tokens that have links."""
         weights = self._of_heads(attention)
         if self.shift:  # the step after a token was predicted is the one that reads it
             weights, links = weights[:, 1:], links[:, :-1]

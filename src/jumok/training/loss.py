@@ -52,7 +52,7 @@ def batch_loss(
     loss = hidden_loss(decoder, hidden, places, smoothing=smoothing)
     if guide is not None:
         taught = guide.taught(decoder, encoding, hidden, batch)
-        loss = loss._replace(total=loss.total + guide.loss(taught, batch.links))
+        loss = loss._replace(total=loss.total + guide.loss(taught, guide.links(batch)))
     return loss
 
 
