@@ -83,11 +83,11 @@ def train(work: Path, out: Path, seconds: float, stages: list[str], changes: tup
     _until(started + seconds - CLOSING / 5, aligning)
     _stop(aligning, say)
     say("aligned")
+    _pack(work, out, stages)
+    say("packed")
     for stage in stages:
         for line in summary(work, stage):
             say(line)
-    _pack(work, out, stages)
-    say("packed")
 
 
 def _start(work: Path, stage: str, source: str, target: str, *, changes: tuple[str, ...]) -> subprocess.Popen:
