@@ -122,10 +122,11 @@ def test_links_that_do_not_fit_the_training_text(text, links, message):
     ("change", "message"),
     [
         ({"training.guided_layer": 3}, "training.guided_layer = 3, but the decoder's layers are 0 to 0"),
+        ({"training.guided_layer": -2}, "training.guided_layer = -2, but the decoder's layers are 0 to 0"),
         ({"training.guided_head": 2}, "training.guided_head = 2"),
         ({"decoder.attention": "none"}, "needs a decoder with attention"),
         ({"training.guided_context": "full"}, 'needs decoder.kind = "transformer"'),
-        ({"training.guided_context": "whole"}, "wanted one of causal, full"),
+        ({"training.guided_context": "whole"}, "training.guided_context = 'whole' is not one of 'causal', 'full'"),
     ],
 )
 def test_guidance_of_what_is_not_there(text, change, message):

@@ -128,7 +128,7 @@ def test_full_context_leaves_the_layers_above_alone(small):
 
 def test_the_last_layer_but_one_is_taught_unless_told():
     assert [guided_layer(None, count) for count in (1, 2, 6)] == [0, 0, 4]
-    assert guided_layer(3, 6) == 3
+    assert [guided_layer(layer, 6) for layer in (3, -1, -6)] == [3, 5, 0]
 
 
 def test_a_batch_that_is_split_splits_its_links():
@@ -143,13 +143,13 @@ def test_a_recipe_without_guidance_has_no_guide():
     assert Guide.of(make_recipe({"data": {"corpus": "reverse"}}).training) is None
 
 
-@pytest.mark.parametrize(("kind", "context"), [("rnn", "causal"), ("transformer", "full")])
-def test_a_guided_run_resumes_bit_for_bit(tmp_path, kind, context):
+@pytest.mark.parametrize(("kind", "context", "null"), [("rnn", "causal", "false"), ("transformer", "full", "true")])
+def test_a_guided_run_resumes_bit_for_bit(tmp_path, kind, context, null):
     texts = [str(number * 7919 % 10_000) for number in range(150)]
     spaced = [" ".join(text) for text in texts]
     write(tmp_path / "one", "".join(f"{text}\n" for text in spaced))
     write(tmp_path / "two", "".join(f"{text[::-1]}\n" for text in spaced))
-    links = [" ".join(f"{at}-{len(text) - 1 - at}" for at in range(len(text))) for text in texts]
+    links = [" ".join(f"{at}-{len(text) - 1 - at}" for at in range(1, len(text))) for text in texts]
     write(tmp_path / "links", "".join(f"{line}\n" for line in links))
     recipe = RECIPE.replace('corpus = "reverse"\nsize = 2000', f'source = "{tmp_path}/one"\ntarget = "{tmp_path}/two"')
     recipe = recipe.replace("longest = 6", f'alignments = "{tmp_path}/links"').replace('"char"', '"unigram"')
@@ -158,7 +158,7 @@ def test_a_guided_run_resumes_bit_for_bit(tmp_path, kind, context):
     path = write(tmp_path / "guided.toml", recipe)
     changes = ["tokenizer.size=15", "tokenizer.sampling=3", "filter.max_length=12", "training.metric=loss"]
     changes += ["training.validate_every=2", "training.guided_alignment=0.5", "encoder.width=16", "decoder.width=16"]
-    changes += [f"training.guided_context={context}"]
+    changes += [f"training.guided_context={context}", f"training.guided_null={null}", "training.guided_layer=-1"]
     settings = ["--device=cpu", *(f"--set={change}" for change in changes)]
     well("train", path, "--out", tmp_path / "whole", *settings, "--set=training.steps=4")
     well("train", path, "--out", tmp_path / "parts", *settings, "--set=training.steps=2")

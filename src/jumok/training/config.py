@@ -59,9 +59,9 @@ class TrainingConfig:
     guided_alignment: float = 0.0
     """How much the loss counts that teaches one layer's attention the word links of data.alignments; 0 for none."""
     guided_layer: int | None = None
-    """The decoder layer that is taught, counted from 0; the last but one unless given."""
+    """The decoder layer that is taught, counted from 0, -1 the last; the last but one unless given."""
     guided_head: int | None = None
-    """The head of that layer that is taught, counted from 0; the mean of its heads unless given."""
+    """The head of that layer that is taught, counted from 0, -1 the last; the mean of its heads unless given."""
     guided_shift: bool = True
     """Teach where to look when a word has just been read, which aligns best; false: when it is about to be written."""
     guided_context: Context = "causal"

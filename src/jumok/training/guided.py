@@ -56,8 +56,6 @@ class Guide:
         if not layers:
             raise ConfigError("training.guided_alignment needs a decoder with attention, but this one has none")
         layer = guided_layer(self.layer, layers)
-        if not 0 <= layer < layers:
-            raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
         if self.context == "causal":
             return hidden.attention[layer]
         informed: HeadWeights = decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
@@ -94,5 +92,9 @@ class Guide:
 
 
 def guided_layer(layer: int | None, layers: int) -> int:
-    """The layer that is taught: as given, else the last but one, which aligns best (Garg et al. 2019)."""
-    return max(layers - 2, 0) if layer is None else layer
+    """The layer that is taught: as given, -1 the last; else the last but one, which aligns best (Garg et al. 2019)."""
+    if layer is None:
+        return max(layers - 2, 0)
+    if not -layers <= layer < layers:
+        raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
+    return layer % layers
