@@ -1,8 +1,9 @@
 """Kernel regression of many points: time and memory on a CPU and on a GPU, against what else computes the same.
 
     python -m benchmarks.regression cpu                    about ten minutes; writes results/regression_cpu.json
-    python -m benchmarks.regression gpu [--out FOLDER]     on a CUDA GPU, about four minutes; writes regression_gpu.json
-                                                           after checks of the kernels and a sweep of tiles, printed
+    python -m benchmarks.regression check                  on a CUDA GPU: the kernels against float64, half a minute
+    python -m benchmarks.regression gpu [--out FOLDER]     on a CUDA GPU, two minutes; writes regression_gpu.json, again
+                                                           after every row, so that a run cut short leaves its rows
 
 On the CPU every system and case runs in a process of its own; a time is the fastest of three rounds, memory the
 process's peak less that of the same process with 64 points. Who answers too slowly is asked less, and its time
@@ -10,13 +11,13 @@ multiplied; the conditions say so.
 """
 
 import argparse
-import itertools
 import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +30,6 @@ from benchmarks.results import Row, cpu, write
 
 EXPONENTIALS = 4.18e12
 """What the special-function units of an H200 give in a second: 16 a clock on each of its 132 multiprocessors."""
-INSTRUCTIONS = 3.35e13
-"""And how many instructions of single threads it issues: 128 a clock."""
 
 
 class Case(NamedTuple):
@@ -60,11 +59,13 @@ def short(count: int) -> str:
     return f"{count / 1e6:g}M" if count >= 1e6 else f"{count / 1e3:g}k" if count >= 1000 else str(count)
 
 
-def in_chunks(case: Case, x: Tensor, y: Tensor, query: Tensor, *, chunk: int) -> Tensor:
+def in_chunks(
+    case: Case, x: Tensor, y: Tensor, query: Tensor, *, chunk: int, mode: str = "donot_use_mm_for_euclid_dist"
+) -> Tensor:
     """Plain PyTorch: distances from differences, kernel, sums, for as many queries at a time as memory allows."""
     y_and_one, found = torch.stack([y, torch.ones_like(y)], 1), []
     for part in query.split(max(1, chunk // len(x))):
-        u = torch.cdist(part, x, compute_mode="donot_use_mm_for_euclid_dist") / case.bandwidth
+        u = torch.cdist(part, x, compute_mode=mode) / case.bandwidth
         weights = (-0.5 * u**2).softmax(-1) if case.kernel == "gaussian" else (1 - u**2).clamp(min=0)
         if case.kernel == "boxcar":
             weights = (u <= 1).to(u.dtype)
@@ -220,8 +221,11 @@ GPU_CASES = [
     Case("gaussian", ONE_MILLION, ONE_MILLION, 3, 0.03, "float64"),
     Case("gaussian", ONE_MILLION, 100_000, 3, 1.0, "float64"),
 ]
-TILES = [(64, 64, 4, 1), (64, 64, 8, 1), (64, 32, 4, 1), (64, 32, 2, 1), (128, 32, 4, 1), (128, 64, 8, 1),
-         (32, 64, 4, 1), (32, 32, 2, 1), (64, 64, 4, 2), (128, 128, 16, 1)]  # fmt: skip
+TILES = [(64, 64, 4, 1, 1), (64, 64, 4, 1, 2), (64, 64, 4, 2, 1), (64, 64, 4, 3, 1), (64, 32, 4, 1, 1),
+         (64, 32, 4, 1, 4), (128, 32, 4, 1, 1), (128, 64, 8, 1, 1), (64, 64, 8, 1, 2)]  # fmt: skip
+"""Rows, columns, warps, stages, tiles in a turn."""
+PEER_QUERIES = {"use": 8_192, "donot_use": 256}
+"""How many of the million queries plain PyTorch is asked, by the way it computes distances."""
 
 
 def on_gpu(case: Case) -> tuple[Tensor, Tensor, Tensor]:
@@ -252,21 +256,17 @@ def smoother_of(case: Case, x: Tensor, y: Tensor) -> Any:
     return SortedSmoother.of(case.kernel, bandwidth, x, torch.stack([y, torch.ones_like(y)], 1))
 
 
-def checks() -> Iterator[str]:
-    """Our error and plain torch's against float64 at awkward sizes."""
-    kernels = [
-        ("gaussian", 5001, 0.3),
-        ("gaussian", 70_000, 0.01),
-        ("epanechnikov", 20_001, 0.2),
-        ("boxcar", 999, 0.21),
-    ]
-    for dim in (1, 3, 8):
-        for kernel, points, bandwidth in kernels:
-            for dtype in ("float32", "float64") if dim == 3 else ("float32",):
-                yield check(Case(kernel, points, 1009, dim, bandwidth, dtype))
+CHECKS = [
+    Case("gaussian", 5001, 1009, 1, 0.3), Case("gaussian", 70_000, 1009, 3, 0.02), Case("gaussian", 5001, 1009, 8, 0.3),
+    Case("gaussian", 70_000, 1009, 1, 0.01), Case("gaussian", 70_001, 1024, 3, 0.5), Case("gaussian", 999, 1009, 8, 3),
+    Case("gaussian", 5001, 1009, 3, 0.3, "float64"), Case("gaussian", 5001, 1009, 3, 1, "float64"),
+    Case("epanechnikov", 20_001, 1009, 3, 0.2), Case("boxcar", 999, 1009, 1, 0.21),
+]  # fmt: skip
+"""At awkward sizes; with exponents from differences and, where the bandwidth is wide, from products."""
 
 
 def check(case: Case) -> str:
+    """Our error and plain torch's against float64."""
     x, y, query = on_gpu(case)
     found = smoother_of(case, x, y)(query)[:, 0].double()
     wide = [tensor.double().cpu() for tensor in (x, y, query)]
@@ -286,23 +286,28 @@ def largest(error: Tensor, some: Tensor) -> float:
 
 
 def sweep() -> Iterator[Row]:
-    """The same sums with other tiles."""
+    """The same sums with other tiles, and with exponents from differences as where the bandwidth is narrow."""
     from jumok.attention.kernels import smoothing_fused
 
     case = GPU_CASES[0]._replace(queries=200_000)
     x, y, query = on_gpu(case)
     points = smoother_of(case, x, y).points
-    for rows, cols, warps, stages in TILES:
-        tiling = smoothing_fused.Tiling(rows, cols, warps, stages)
+    note = "200,000 queries of 1M points, 3-D, h = 1, multiplied by 5"
 
-        def call(tiling: smoothing_fused.Tiling = tiling) -> Tensor:
-            return smoothing_fused.kernel_sums(
-                query, points.blocks, points.values[:-1], case.kernel, case.bandwidth, tiling=tiling
-            )
+    def seconds(tiling: smoothing_fused.Tiling) -> float:
+        call = partial(smoothing_fused.kernel_sums, tiling=tiling)
+        return 5 * timed(lambda: call(query, points.blocks, points.values[:-1], case.kernel, case.bandwidth), 2)[0]
 
-        seconds = 5 * timed(call, 2)[0]
-        name = f"tile/{rows} × {cols}, {warps} warps" + (f", {stages} stages" if stages > 1 else "")
-        yield Row(name, "jumok", round(seconds, 3), "s", "200,000 queries of 1M points, 3-D, h = 1, multiplied by 5")
+    for tile in TILES:
+        rows, cols, warps, stages, unroll = tile
+        more = (f", {stages} stages" if stages > 1 else "") + (f", {unroll} in a turn" if unroll > 1 else "")
+        name = f"tile/{rows} × {cols}, {warps} warps{more}"
+        yield Row(name, "jumok", round(seconds(smoothing_fused.Tiling(*tile)), 3), "s", note)
+    flat, smoothing_fused.FLAT = smoothing_fused.FLAT, 0.0
+    yield Row(
+        "tile/64 × 64, 4 warps, from differences", "jumok", round(seconds(smoothing_fused.Tiling()), 3), "s", note
+    )
+    smoothing_fused.FLAT = flat
 
 
 def gpu_rows() -> Iterator[Row]:
@@ -310,21 +315,28 @@ def gpu_rows() -> Iterator[Row]:
         x, y, query = on_gpu(case)
         smoother = smoother_of(case, x, y)
         note = f"{case.dtype}; points sorted before, queries sorted within; median of 3"
-        seconds, memory = timed(lambda: smoother(query))  # noqa: B023
+        seconds, memory = timed(partial(smoother, query))
         yield Row(f"predict/{case}", "jumok", round(seconds, 4), "s", note)
         yield Row(f"memory/{case}", "jumok", round(memory, 1), "MiB", "beyond the data")
         if case.bandwidth == 1.0 and case.dtype == "float32":
             pairs = case.points * case.queries
             yield Row(f"limit/{case}", "jumok", round(100 * pairs / EXPONENTIALS / seconds, 1), "%", "of exponentials")
-        part = 1_000
-        asked = query[:part]
-        seconds, memory = timed(lambda: in_chunks(case, x, y, asked, chunk=2**28), 1)  # noqa: B023
-        scaled = seconds * case.queries / part
-        yield Row(
-            f"predict/{case}", "torch.cdist in chunks", round(scaled, 3), "s", f"{part} queries asked, multiplied"
-        )
-        yield Row(f"memory/{case}", "torch.cdist in chunks", round(memory, 1), "MiB", "beyond the data; 1 GiB planes")
     yield from estimator_rows()
+    yield from sweep()
+    for case in GPU_CASES:
+        yield from peer_rows(case)
+
+
+def peer_rows(case: Case) -> Iterator[Row]:
+    """Plain PyTorch; from products of matrices it is far quicker, and rounds the small distances away."""
+    x, y, query = on_gpu(case)
+    for mode, queries in PEER_QUERIES.items():
+        call = partial(in_chunks, case, x, y, query[:queries], chunk=2**28, mode=f"{mode}_mm_for_euclid_dist")
+        seconds, memory = timed(call, 1)
+        system = f"torch.cdist, {'differences' if mode == 'donot_use' else 'products'}"
+        scaled, note = seconds * case.queries / queries, f"{queries} queries asked, multiplied"
+        yield Row(f"predict/{case}", system, round(scaled, 3), "s", note)
+        yield Row(f"memory/{case}", system, round(memory, 1), "MiB", "beyond the data; planes of 2²⁸ numbers")
 
 
 def estimator_rows() -> Iterator[Row]:
@@ -341,19 +353,17 @@ def estimator_rows() -> Iterator[Row]:
         predicted = time.perf_counter()
         model.interval(query)
         done = time.perf_counter()
-    note = f"float32, 3-D; bandwidth found: {model.bandwidth_:.3g}"
-    yield Row("estimator/fit with its bandwidth, 2,048 of 1M left out", "jumok", round(fitted - start, 3), "s", note)
+    note = f"float32, 3-D; bandwidth found: {model.bandwidth_:.3g}, {len(model._left_out())} points left out"
+    yield Row("estimator/fit with its bandwidth, 1M points", "jumok", round(fitted - start, 3), "s", note)
     yield Row("estimator/predict, 1M × 1M", "jumok", round(predicted - fitted, 3), "s", note)
     yield Row("estimator/interval, 1M × 1M", "jumok", round(done - predicted, 3), "s", note)
 
 
 def gpu(out: Path) -> None:
-    for line in checks():
-        print(line, flush=True)
     results.FOLDER = out
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    for row in itertools.chain(gpu_rows(), sweep()):
+    for row in gpu_rows():
         print(row.id, row.system, row.value, row.unit, flush=True)
         rows.append(row)
         write("regression_gpu", rows, device=torch.cuda.get_device_name(), packages=["torch"])
@@ -361,7 +371,7 @@ def gpu(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", choices=["cpu", "gpu", "child"])
+    parser.add_argument("where", choices=["cpu", "gpu", "check", "child"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     parser.add_argument("--rounds", type=int, default=3)
@@ -370,6 +380,8 @@ def main() -> None:
         child(given.rest)
     elif given.where == "gpu":
         gpu(given.out)
+    elif given.where == "check":
+        print(*map(check, CHECKS), sep="\n")
     else:
         rows = list(cpu_rows(given.rounds))
         write("regression_cpu", rows, device=cpu(), packages=["torch", "scikit-learn", "statsmodels"])

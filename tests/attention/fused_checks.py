@@ -272,6 +272,40 @@ def test_a_layer_runs_it_under_autocast_and_checkpointing():
     assert_all_close(again, plain, atol=0, rtol=0)
 
 
+class Stub:
+    """In the place of a kernel of Triton: counts how often it compiles, and keeps what the compiled one is given."""
+
+    arg_names = ("tensor", "size", "WIDE")
+    function, packed_metadata = "function", "packed"
+
+    def __init__(self):
+        self.compiled, self.runs = 0, []
+
+    def __getitem__(self, grid):
+        self.compiled += 1
+        return lambda *_, **__: self
+
+    def run(self, *arguments):
+        self.runs.append(arguments)
+
+
+def test_a_kernel_compiles_once_for_a_size_and_type_and_alignment(monkeypatch):
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(launch, "stream_of", lambda gpu: 7)
+    stub, tensor, other = Stub(), torch.ones(8), torch.ones(8)
+    run = launch.Kernel(stub)
+    for first in (tensor, other):
+        run((3, 2), first, 8, WIDE=True)
+    assert stub.compiled == 1
+    assert stub.runs == [(3, 2, 1, 7, "function", "packed", None, None, None, other.data_ptr(), 8, True)]
+    run((3, 2), tensor, 9, WIDE=True)
+    run((3, 2), tensor, 8, WIDE=False)
+    run((3, 2), tensor.double(), 8, WIDE=True)
+    run((3, 2), tensor[1:], 8, WIDE=True)
+    assert (stub.compiled, len(stub.runs)) == (5, 1)
+
+
 def test_a_kernel_runs_on_the_gpu_that_holds_its_tensors(monkeypatch):
     current, launched = [0], []
 
@@ -289,15 +323,14 @@ def test_a_kernel_runs_on_the_gpu_that_holds_its_tensors(monkeypatch):
         def __exit__(self, *_):
             current.pop()
 
-    class Compiled:
-        arg_names = ("tensor", "size")
-
+    class Chooses(Stub):
         def __getitem__(self, grid):
-            return lambda *_, **__: launched.append(current[-1])
+            launched.append(current[-1])
+            return super().__getitem__(grid)
 
     monkeypatch.setattr(launch, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "device", Chosen)
-    launch.Kernel(Compiled())((1,), torch.ones(4).as_subclass(OnTheSecond), 4)
+    launch.Kernel(Chooses())((1,), torch.ones(4).as_subclass(OnTheSecond), 4, WIDE=True)
     assert launched == [1]
     assert current == [0]

@@ -71,9 +71,21 @@ def test_a_smoother_of_few_points_sees_them_all(kernel, points):
     torch.testing.assert_close(SortedSmoother.of(kernel, bandwidth, x, dense.y_and_one)(query), dense(query))
 
 
-@pytest.mark.parametrize("bandwidth", [0.3, 5.0])
-def test_a_bandwidth_so_wide_that_all_look_at_everything(bandwidth):
-    assert_as_accurate_as_plain_torch("gaussian", bandwidth, draw(150, 33, 2, 3))
+@pytest.mark.parametrize(("bandwidth", "queries"), [(0.3, 33), (0.38, 33), (0.38, 32), (5.0, 1)])
+@pytest.mark.parametrize("away", [0.0, 1000.0])
+def test_a_bandwidth_so_wide_that_all_look_at_everything(bandwidth, queries, away):
+    assert_as_accurate_as_plain_torch("gaussian", bandwidth, draw(150, queries, 2, 3, away=away))
+
+
+@pytest.mark.parametrize("dim", range(1, 9))
+def test_exponents_as_products_in_every_number_of_dimensions(dim):
+    x, y, query = draw(70, 16, dim, dtype=torch.float64)
+    points, exact = Points.of(x, y), torch.cdist(query, x).square().div(-2 * dim).exp()
+    sums = smoothing_fused.kernel_sums(
+        query, points.blocks, points.values, "gaussian", dim**0.5, squares=True, tiling=SMALL
+    )
+    wanted = torch.stack([exact.sum(1), (exact @ y)[:, 0], exact.square().sum(1)], 1)
+    torch.testing.assert_close(sums, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dim", [5, 8])

@@ -30,7 +30,7 @@ X, Y = np.arange(6.0).reshape(3, 2), np.arange(3.0)
         ({"kernel": "boxcar", "bandwidth": "learned"}, "the boxcar kernel has none"),
         ({"per_dimension": True}, 'per_dimension=True needs bandwidth="learned"'),
         ({"per_dimension": True, "bandwidth": [1.0, 2.0]}, 'per_dimension=True needs bandwidth="learned"'),
-        ({"loo_points": 0}, "loo_points must be a number of at least 1, or None, but it is 0"),
+        ({"loo_points": 0}, 'loo_points must be "auto", a number of at least 1, or None, but it is 0'),
         ({"loo_points": "all"}, "or None, but it is 'all'"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
     ],

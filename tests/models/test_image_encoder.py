@@ -58,7 +58,7 @@ def names_of_transformers(name, deepest):
 
 
 @pytest.mark.parametrize("layout", ["resnet18", "resnet50"])
-def test_a_residual_network_equals_that_of_transformers(layout):
+def test_a_file_in_torchvisions_format_gives_the_grid_of_transformers(tmp_path, layout):
     basic = layout == "resnet18"
     theirs = ResNetModel(
         ResNetConfig(
@@ -70,7 +70,10 @@ def test_a_residual_network_equals_that_of_transformers(layout):
     shaken(theirs)
     weights = theirs.state_dict()
     ours = GridEncoderConfig(layout=layout).network().eval()
-    ours.load_state_dict({name: weights[names_of_transformers(name, 2 if basic else 3)] for name in ours.state_dict()})
+    named = {name: weights[names_of_transformers(name, 2 if basic else 3)] for name in ours.state_dict()}
+    assert len(named) == len(weights)
+    torch.save({**named, "fc.weight": torch.zeros(1000, ours.width), "fc.bias": torch.zeros(1000)}, tmp_path / "r.pth")
+    begin_with_weights(ours, tmp_path / "r.pth")
     images = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.allclose(ours(images), theirs(images).last_hidden_state, atol=1e-4, rtol=1e-4)

@@ -54,7 +54,8 @@ def run(lookup: Lookup, backend: str) -> Attended:
     if backend == "sdpa":
         return _answer(lookup, sdpa.run(lookup), built=None)
     if backend == "fused":
-        return _answer(fused.with_twin(lookup), fused.run(lookup), built=None)
+        values, lookup = fused.run(lookup)
+        return _answer(lookup, values, built=None)
     if backend == "blocked":
         lookup = replace(lookup, score=additive_cpu.twin(lookup.score, lookup.query))
         return _answer(lookup, _joined(lookup), built=None)
@@ -106,7 +107,9 @@ def _why(chosen: str, lookup: Lookup) -> str:
     if chosen == "sdpa":
         return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
     if chosen == "fused":
-        return "Triton kernels make scores from shared exponentials; weights are rebuilt when asked for"
+        return (
+            "Triton kernels make scores from shared exponentials; weights are rebuilt from the kept sums when asked for"
+        )
     if chosen == "direct":
         return "it is computed as the equation is written, all rows at once"
     if additive_cpu.why_not(lookup.score, lookup.query) is None:

@@ -72,8 +72,11 @@ def twin(score: Score, query: Tensor) -> Score:
     return AdditiveFused(score.v.to(query.dtype))
 
 
-def run(lookup: Lookup) -> Tensor:
-    """Σ softmax(v · tanh(q + k)) value; tanh(q + k) is never built, and weights only of some rows at a time."""
+def run(lookup: Lookup) -> tuple[Tensor, Lookup]:
+    """Σ softmax(v · tanh(q + k)) value, and the call as weights are rebuilt from it.
+
+    tanh(q + k) is never built, and scores only of some rows at a time.
+    """
     from jumok.attention.kernels.additive_ops import attention, flat, flat_vector
 
     assert isinstance(lookup.score, Additive)
@@ -81,10 +84,12 @@ def run(lookup: Lookup) -> Tensor:
     query, key, value = (flat(tensor, lead) for tensor in (lookup.query, lookup.key, lookup.value))
     view = limits(lookup.visible, lookup.tile) if lookup.visible is not None else View()
     seed = torch.randint(2**62, (1,), device=query.device) if lookup.dropout else None
-    mixed = attention(
+    mixed, sums = attention(
         query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead), seed, float(lookup.dropout)
     )
-    return mixed.reshape(*lead, *mixed.shape[-2:])
+    if len(lead) != 1:
+        mixed, sums = mixed.reshape(*lead, *mixed.shape[-2:]), sums.reshape(2, *lead, sums.shape[-1])
+    return mixed, replace(lookup, score=twin(lookup.score, lookup.query), sums=sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +146,3 @@ def _joined(one: Tensor | None, other: Tensor | None, join: Callable[[Tensor, Te
     if one is None or other is None:
         return other if one is None else one
     return join(one, other)
-
-
-def with_twin(lookup: Lookup) -> Lookup:
-    """The same call with the faster score, from which weights are rebuilt."""
-    return replace(lookup, score=twin(lookup.score, lookup.query))

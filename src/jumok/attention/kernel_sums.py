@@ -20,10 +20,14 @@ from jumok.attention.point_blocks import PointBlocks, gaps, surely_within, withi
 TILE = {"cpu": 2**18, "cuda": 2**26}
 """Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
 QUERIES = {"cpu": 256, "cuda": 4096}
-"""Queries in a block."""
+"""Queries in a block, at most."""
+FEWEST_QUERIES = {"cpu": 16, "cuda": 256}
+"""And at least, however far they stand apart: each block has its share of fixed work, on a GPU a large one."""
 POINTS = {"cpu": 256, "cuda": 256}
 """Points in a block."""
 LOG2E = math.log2(math.e)
+FEW_VALUES = 3
+"""Up to here a CPU mixes values one after another; its product of matrices is made for larger ones."""
 FEW_DIMENSIONS = 16
 """Up to here squared distances are summed one dimension after another; PyTorch's own way is quicker above."""
 
@@ -39,7 +43,7 @@ class Points:
     @staticmethod
     def of(x: Tensor, values: Tensor, order: Int[Tensor, " place"] | None = None) -> "Points":
         """Points x [point, dim] with values [point, value]."""
-        size = _of_device(POINTS, x)
+        size = of_device(POINTS, x)
         blocks = PointBlocks.of(x, min(size, len(x)) if x.is_cpu else size, order)  # a GPU wants whole tiles
         return Points(blocks, blocks.x.mT.contiguous(), blocks.at_places(values).mT.contiguous())
 
@@ -58,7 +62,7 @@ class Asked:
 
     def tiles(self, points: Points, blocks: Int[Tensor, " block"]) -> Iterator["Tile"]:
         """Squared distances to all points of some blocks, a few blocks at a time."""
-        at_once = max(1, _of_device(TILE, self.x) // (len(self.x) * points.blocks.size))
+        at_once = max(1, of_device(TILE, self.x) // (len(self.x) * points.blocks.size))
         for part in torch.split(blocks, at_once):
             places = points.blocks.places(part)
             squared = squared_distances(self.x, points.x[:, places])
@@ -81,6 +85,8 @@ class Tile:
 
     def mixed(self, weights: Float[Tensor, "query point"]) -> Float[Tensor, "query value"]:
         """Σ w v."""
+        if weights.is_cpu and len(self.values) <= FEW_VALUES:
+            return torch.stack([weights.mv(value) for value in self.values], 1)
         return F.linear(weights, self.values)
 
 
@@ -184,5 +190,6 @@ def _nothing(asked: Asked, points: Points, more: int = 0) -> Tensor:
     return torch.zeros(len(asked.x), len(points.values) + more, dtype=torch.float64, device=asked.x.device)
 
 
-def _of_device(sizes: dict[str, int], x: Tensor) -> int:
+def of_device(sizes: dict[str, int], x: Tensor) -> int:
+    """The size for the device on which a tensor lies."""
     return sizes.get(x.device.type, sizes["cuda"])

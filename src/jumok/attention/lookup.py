@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention.normalise import Normaliser, distribution
+from jumok.attention.normalise import Normaliser, distribution, softmax_with_sums
 from jumok.attention.score import Score
 from jumok.attention.visible import Tile, Visible
 from jumok.errors import ArgumentError
@@ -28,6 +28,8 @@ class Lookup:
     """Which rows and heads of the whole problem `query` holds."""
     spoilt: Bool[Tensor, "*lead query"] | None = None
     """Queries that see a key or value that is not finite; their answer is NaN (see quarantine.py)."""
+    sums: Float[Tensor, "2 *lead query"] | None = None
+    """Where a kernel kept them: the largest score of each query, and Σ exp(score − largest)."""
 
     def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Lookup":
         """The same for some of the queries."""
@@ -36,6 +38,7 @@ class Lookup:
             query=self.query[..., rows, :],
             tile=replace(self.tile, some=self.tile.rows[rows]),
             spoilt=None if self.spoilt is None else self.spoilt[..., rows],
+            sums=None if self.sums is None else self.sums[..., rows],
         )
 
     def for_heads(self, heads: Int[Tensor, " heads"]) -> "Lookup":
@@ -48,15 +51,19 @@ class Lookup:
             score=self.score.for_heads(heads),
             tile=replace(self.tile, heads=heads),
             spoilt=None if self.spoilt is None else self.spoilt.index_select(-2, heads),
+            sums=None if self.sums is None else self.sums.index_select(-2, heads),
         )
 
     def weights(self) -> Float[Tensor, "*lead query key"]:
         """score → visible → normalise → emphasis: the equation of attention, up to the values."""
         scores = self.score(self.query, self.key)
-        if self.visible is None:
-            return distribution(scores, self.normalise).to(self.query.dtype)
-        weights = distribution(scores.masked_fill(~self.visible.tile(self.tile), -torch.inf), self.normalise)
-        weights, emphasis = weights.to(self.query.dtype), self.visible.emphasis(self.tile)
+        if self.visible is not None:
+            scores = scores.masked_fill(~self.visible.tile(self.tile), -torch.inf)
+        if self.sums is None:
+            weights = distribution(scores, self.normalise).to(self.query.dtype)
+        else:
+            weights = softmax_with_sums(scores, *self.sums).to(self.query.dtype)
+        emphasis = None if self.visible is None else self.visible.emphasis(self.tile)
         return weights if emphasis is None else weights * emphasis.to(weights.dtype)
 
     def mix(self, weights: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query value_dim"]:

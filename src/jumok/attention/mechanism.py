@@ -138,5 +138,8 @@ def _lookup(
     if not (backend in ("auto", "fused") and fused.takes(given, normaliser, visible, query)):
         query, key, value, spoilt = quarantine(query, key, value, visible, tile)
     ready, query, key = given.prepare(query, key)
-    query, key, value = (tensor.expand(*lead, *tensor.shape[-2:]) for tensor in (query, key, value))
+    query, key, value = (
+        tensor if tensor.shape[:-2] == lead else tensor.expand(*lead, *tensor.shape[-2:])
+        for tensor in (query, key, value)
+    )
     return Lookup(query, key, value, ready, normaliser, visible, dropout, tile, spoilt)

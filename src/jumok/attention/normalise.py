@@ -4,6 +4,7 @@ A normaliser takes scores in which -inf means hidden and every row shows somethi
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,6 +35,29 @@ def distribution(
 def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """exp(s) / Σ exp(s). With s = log K it is the kernel sum K / Σ K of Nadaraya and Watson (1964)."""
     return scores.softmax(-1)
+
+
+def softmax_with_sums(
+    scores: Float[Tensor, "*lead key"], largest: Float[Tensor, "*lead"], total: Float[Tensor, "*lead"]
+) -> Float[Tensor, "*lead key"]:
+    """exp(s − largest) / total: the softmax where a kernel has found the largest score and the sum before."""
+    weights: Tensor = _SoftmaxWithSums.apply(scores, largest.masked_fill(largest == -torch.inf, 0), total)  # type: ignore[no-untyped-call]
+    return weights
+
+
+class _SoftmaxWithSums(torch.autograd.Function):
+    """Its gradient is the softmax's, since largest and total come from the same scores."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, largest: Tensor, total: Tensor) -> Tensor:
+        weights = (scores - largest[..., None]).exp_() / total[..., None]
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, d_weights: Tensor) -> tuple[Tensor, None, None]:
+        (weights,) = ctx.saved_tensors
+        return weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True)), None, None
 
 
 def mean(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:

@@ -12,7 +12,6 @@ from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captio
 from jumok.captioner import Captioner
 from jumok.cli.output import progress
 from jumok.cli.training_run import draw_curve
-from jumok.data.files import check_place
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
 from jumok.errors import ConfigError
 from jumok.models.image_encoder import GridEncoder
@@ -21,7 +20,7 @@ from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
 from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import check_folder, will_go_on
+from jumok.training.resume import goes_on
 from jumok.translator import find_device
 
 
@@ -46,12 +45,10 @@ def run_caption_recipe(
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
     _check_room(recipe)
-    check_place(folder)
-    check_folder(folder, resume=resume)
-    goes_on = resume and will_go_on(folder, recipe.training, settings)
+    begun = goes_on(folder, recipe.training, settings, resume=resume)
     prepared = prepare_images(folder / "data", recipe.images, recipe.tokenizer, say=report.say, watch=_watched)
     model = new_captioner(recipe, prepared.tokenizer)
-    if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not goes_on:
+    if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun:
         begin_with_weights(model.encoder.network, model.encoder.config.weights)
     trained = TrainedCaptioner(model.to(where), recipe, prepared.tokenizer)
     result = train(

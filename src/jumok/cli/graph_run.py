@@ -9,7 +9,6 @@ import torch
 
 from jumok.analysis.graph_scores import Accuracy, accuracy
 from jumok.cli.output import progress
-from jumok.data.files import check_place
 from jumok.data.graph_store import prepare_graph
 from jumok.data.graphs import Graph
 from jumok.errors import DataError
@@ -18,7 +17,7 @@ from jumok.models.gat import GraphAttentionNetwork
 from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
 from jumok.training.loop import train
 from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import check_folder, will_go_on
+from jumok.training.resume import goes_on
 from jumok.translator import find_device
 
 
@@ -44,10 +43,7 @@ def run_graph_recipe(
     """Put the graph in order, unless it is given, train on it, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
-    check_place(folder)
-    check_folder(folder, resume=resume)
-    if resume:
-        will_go_on(folder, recipe.training, settings)
+    goes_on(folder, recipe.training, settings, resume=resume)
     graph = graph or prepare_graph(folder / "data", recipe.graph, say=report.say)
     report.say(str(graph))
     model = new_network(recipe, graph).to(where)

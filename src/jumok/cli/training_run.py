@@ -11,7 +11,6 @@ from torch import nn
 from jumok.analysis.scores import score_outputs
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
-from jumok.data.files import check_place
 from jumok.data.prepare import is_outdated, kept_input
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
@@ -20,7 +19,7 @@ from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
 from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import check_folder, will_go_on
+from jumok.training.resume import goes_on
 from jumok.translator import Translator, find_device
 
 VALIDATED = 1000
@@ -48,12 +47,12 @@ def run_recipe(
     """Prepare the data, train, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
-    goes_on = _checked(recipe, folder, settings, resume=resume)  # before its data are made anew
-    data = kept_input(folder / "data", recipe.data) if goes_on else recipe.data
+    begun = _checked(recipe, folder, settings, resume=resume)  # before its data are made anew
+    data = kept_input(folder / "data", recipe.data) if begun else recipe.data
     prepared = prepare(folder / "data", data, recipe.tokenizer, recipe.filter, say=report.say)
     report.say(str(prepared.report))
     model = new_model(recipe, prepared.tokenizers)
-    if not goes_on:
+    if not begun:
         begin_with_vectors(model.encoder, recipe.encoder, prepared.tokenizers.source, "source", report.say)
         begin_with_vectors(model.decoder, recipe.decoder, prepared.tokenizers.target, "target", report.say)
     model.to(where)
@@ -93,9 +92,7 @@ def decisive(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], *, resume: bool) -> bool:
     """Whether there is a checkpoint to go on from, once all is found to be as it must be and nothing touched yet."""
-    check_place(folder)
-    check_folder(folder, resume=resume)
-    if not (resume and will_go_on(folder, recipe.training, settings)):
+    if not goes_on(folder, recipe.training, settings, resume=resume):
         for half in (recipe.encoder, recipe.decoder):
             check_vectors(half)
             _check_room(half, recipe.filter.max_length)

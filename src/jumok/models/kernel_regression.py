@@ -20,6 +20,11 @@ try:
 except ImportError as missing:
     raise MissingExtraError("scikit-learn", "sklearn", "KernelRegressor") from missing
 
+AFFORDABLE = {"cpu": 2**26, "cuda": 2**31}
+"""Distances that leaving points out may take, unless told: seconds of work."""
+FEWEST_LEFT_OUT = 2048
+"""But so many points at least: of fewer the error is too rough a guess."""
+
 
 class Interval(NamedTuple):
     """A fit, and the ends of its confidence interval; arrays of the shape of the predictions."""
@@ -42,10 +47,12 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     ----------
     kernel : "constant" (the plain mean), "gaussian", "boxcar", "epanechnikov" or "triangular"
     bandwidth : h as a positive number, or one for each input dimension;
-        "loo" searches the smallest leave-one-out squared error: one sweep over all sizes, then three closer ones,
-        "learned" descends its gradient
+        "loo" finds the smallest leave-one-out squared error, over all sizes in one pass: to 0.14 % for the Gaussian,
+        whose error is smooth, and to 2.2 % for the others; "learned" descends its gradient from there
     per_dimension : whether "learned" gives every input dimension an h of its own
-    loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one
+    loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one;
+        "auto" does so up to 8,192 points (46,340 on a GPU), fewer of more points, so that about as many distances are
+        computed, but 2,048 at least
     device : where to compute, for example "cuda"; None for the CPU
     verbose : whether what takes more than two seconds shows a progress bar
     random_state : draws the points to leave out
@@ -68,7 +75,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         bandwidth: Any = "loo",
         *,
         per_dimension: Any = False,
-        loo_points: Any = 2048,
+        loo_points: Any = "auto",
         device: Any = None,
         verbose: Any = False,
         random_state: Any = 0,
@@ -145,8 +152,11 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
                 f'per_dimension=True needs bandwidth="learned", but bandwidth is {self.bandwidth!r}; '
                 "to set the bandwidths yourself, give bandwidth one number for each input dimension"
             )
-        if self.loo_points is not None and not (isinstance(self.loo_points, int | np.integer) and self.loo_points >= 1):
-            raise ArgumentError(f"loo_points must be a number of at least 1, or None, but it is {self.loo_points!r}")
+        count = isinstance(self.loo_points, int | np.integer) and self.loo_points >= 1
+        if not (count or self.loo_points is None or self.loo_points == "auto"):
+            raise ArgumentError(
+                f'loo_points must be "auto", a number of at least 1, or None, but it is {self.loo_points!r}'
+            )
         _device(self.device)
 
     def _choose_bandwidth(self) -> None:
@@ -167,11 +177,13 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return np.where(spread > 0, spread, 1.0)
 
     def _left_out(self) -> Tensor:
-        points = len(self.X_)
-        if self.loo_points is None or points <= self.loo_points:
-            return torch.arange(points, device=_device(self.device))
-        drawn = check_random_state(self.random_state).permutation(points)[: int(self.loo_points)]
-        return torch.as_tensor(np.sort(drawn), device=_device(self.device))
+        points, device = len(self.X_), _device(self.device)
+        affordable = max(FEWEST_LEFT_OUT, AFFORDABLE.get(device.type, AFFORDABLE["cuda"]) // points)
+        most = affordable if self.loo_points == "auto" else points if self.loo_points is None else int(self.loo_points)
+        if points <= most:
+            return torch.arange(points, device=device)
+        drawn = check_random_state(self.random_state).permutation(points)[:most]
+        return torch.as_tensor(np.sort(drawn), device=device)
 
     def _sorted(self) -> np.ndarray | None:
         """Many points are kept in an order in which neighbours stand together; few need none."""

@@ -1,7 +1,8 @@
 """A progress bar on standard error that appears only when the work turns out to be long."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -10,21 +11,32 @@ PATIENCE = 2.0
 """Seconds of work before a bar is worth showing."""
 
 
-def shown(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
-    """The items one by one, with a bar once they have taken more than PATIENCE seconds."""
+@contextmanager
+def progress(what: str, total: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
+    """What to call after each of `total` pieces of work; the bar comes once they took more than PATIENCE seconds."""
     if not enabled:
-        yield from items
+        yield lambda: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     started = time.monotonic()
     with Progress(console=Console(stderr=True), disable=True) as bar:
-        task = bar.add_task(what, total=len(items))
-        for done, item in enumerate(items):
+        task = bar.add_task(what, total=total)
+
+        def advance() -> None:
             if bar.disable and time.monotonic() - started > PATIENCE:
                 bar.disable = False
                 bar.start()
-            bar.update(task, completed=done)
+            bar.update(task, advance=1)
+
+        yield advance
+        bar.update(task, completed=total)
+
+
+def shown(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
+    """The items one by one, with a bar once they have taken more than PATIENCE seconds."""
+    with progress(what, len(items), enabled=enabled) as advance:
+        for item in items:
             yield item
-        bar.update(task, completed=len(items))
+            advance()

@@ -1,15 +1,25 @@
 """The smoother of many points: ŷ(x) = Σ α(x, xᵢ) yᵢ from the blocks of points that are near enough to count."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.kernel_sums import QUERIES, Asked, Points, keep_memory, kernel_sums, nearest_sums
+from jumok.attention.kernel_sums import (
+    FEWEST_QUERIES,
+    QUERIES,
+    TILE,
+    Asked,
+    Points,
+    keep_memory,
+    kernel_sums,
+    nearest_sums,
+    of_device,
+)
 from jumok.attention.kernels import smoothing_fused
-from jumok.attention.leave_one_out import left_out, means, rows_asked
+from jumok.attention.leave_one_out import Ladder, left_out, means, rows_asked
 from jumok.attention.point_blocks import PointBlocks
 from jumok.models.progress import shown
 
@@ -62,16 +72,17 @@ class SortedSmoother:
 
         return self._or_nearest(self._in_blocks(query, compute, int(squares), verbose=verbose), query, squares)
 
-    def loo_errors(
-        self, rows: Int[Tensor, " row"], bandwidths: Sequence[float], *, verbose: bool = False
-    ) -> list[float]:
-        """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, which descend."""
+    def loo_errors(self, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False) -> list[float]:
+        """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
         keep_memory(rows.device)
-        total = torch.zeros(len(bandwidths), dtype=torch.float64, device=rows.device)
-        size = QUERIES.get(rows.device.type, QUERIES["cuda"])
+        total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
+        held = of_device(TILE, rows) // (
+            ladder.count * len(self.points.values)
+        )  # what is summed is no more than a tile
+        size = max(1, min(self._at_once(len(rows)), held))
         for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
             asked = Asked(self.points.blocks.x[places], places)
-            found = left_out(asked, self.points, self.kernel, bandwidths)
+            found = left_out(asked, self.points, self.kernel, ladder)
             total += (found - self.points.values[:-1, places].mT).square().sum((1, 2))
         return (total / len(rows)).tolist()
 
@@ -113,5 +124,8 @@ class SortedSmoother:
 
     def _at_once(self, queries: int) -> int:
         """How many queries make a block: fewer of them where they stand far apart among the points."""
-        most = QUERIES.get(self.points.x.device.type, QUERIES["cuda"])
-        return max(16, min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points))
+        most = of_device(QUERIES, self.points.x)
+        return max(
+            of_device(FEWEST_QUERIES, self.points.x),
+            min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points),
+        )

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW
 
+from jumok.data.files import check_place
 from jumok.errors import CheckpointError
 from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
 from jumok.training.config import TrainingConfig
@@ -52,6 +53,13 @@ def begin(
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
     return snapshot.state
+
+
+def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool) -> bool:
+    """Whether a run goes on from a checkpoint, once its folder is found fit; how every recipe's run begins."""
+    check_place(folder)
+    check_folder(folder, resume=resume)
+    return resume and will_go_on(folder, config, settings)
 
 
 def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -38,8 +38,8 @@ def backward(
 ) -> Gradients:  # fmt: skip
     """The gradients of everything, the same to the bit in every run."""
     inputs = Inputs(query, key, value, v)
-    batches, queries, keys, _, values = inputs.sizes
-    if queries <= FEW and values <= WIDEST:
+    batches, queries, keys, _, width = inputs.sizes
+    if queries <= FEW and width <= WIDEST:
         return backward_of_few(d_out, inputs, out, lse, reach, seed, dropout)
     sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
@@ -49,12 +49,14 @@ def backward(
         # Where the answer is NaN its dO is too, most likely, and 0 · NaN would reach keys that its query does not see.
         sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
         d_out = torch.where(sound[..., None], d_out, 0)
-    for some, rows in cuts(batches, queries, keys, planes=3):
+    pieces = cuts(batches, queries, keys, planes=3)
+    for some, rows in pieces:
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
-        torch.bmm(d_out[some, rows], wide[some].mT, out=d_scores[:, :, :keys])
+        given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
+        torch.bmm(given, values.mT, out=d_scores[:, :, :keys])
         turned = upstream(weights, d_scores, lse, sound, reach, seed, dropout, some, rows, keys)
-        d_value[some].baddbmm_(weights[:, :, :keys].mT, d_out[some, rows], beta=int(rows.start > 0))
+        d_value[some].baddbmm_(weights[:, :, :keys].mT, given, beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
 
@@ -134,21 +136,19 @@ class Sides:
         number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
         tiles = blocks(count, tiling.rows), blocks(keys, tiling.cols)
         grid = number * sum(tiles), blocks(dim, tiling.dims)
-        parts = side_parts(grid[0] * grid[1], min(count, keys), plane.device)
+        parts = side_parts(grid[0] * grid[1], max(count, keys), plane.device)
         d_query, d_key = self.d_query, self.d_key
         if parts > 1:
             d_query, d_key = (torch.empty(parts, *x.shape, device=x.device) for x in (self.query, self.key))
         sums = torch.empty(parts, number, tiles[0], dim, device=plane.device)
-        for rest in (False, True):
-            additive_gradients.sides_kernel(
-                (grid[0] * parts, grid[1]), self.query, scorer.by_query, scorer.up_peaks,
-                self.key, scorer.by_key, scorer.down_peaks, self.v, dim if self.v.shape[0] > 1 else 0,
-                plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
-                *reach.limits(plane), d_query, d_key, sums, number, some.start, rows.start, count, queries, keys,
-                scorer.up_times, scorer.down_times, dim, parts, batches, int(parts == 1 and rows.start > 0),
-                **reach.bounds, REST=rest, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
-                ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1,
-            )  # fmt: skip
+        additive_gradients.sides_kernel(
+            (grid[0] * parts, grid[1]), self.query, self.key, self.v, dim if self.v.shape[0] > 1 else 0, scorer.room,
+            plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
+            *reach.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
+            count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
+            **reach.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
+            ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1,
+        )  # fmt: skip
         if parts > 1:
             self.d_query[some, rows] = d_query[:, some, rows].sum(0)
             together = d_key[:, some].sum(0)
@@ -175,9 +175,7 @@ class SideTiling(NamedTuple):
 
 
 def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
-    """Squares of 64 where there is that much; a few times take more features instead."""
-    if min(queries, keys) > 32 and dim > 32:
-        return SideTiling(64, 64, 64, 8)
+    """32 times, or as many as there are, and 64 features."""
     rows, cols = (min(32, max(16, power_of_two(times))) for times in (queries, keys))
     return SideTiling(rows, cols, min(64, max(16, power_of_two(dim))), 4)
 

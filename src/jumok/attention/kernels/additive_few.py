@@ -46,7 +46,7 @@ def few_gradients_kernel(
         )  # fmt: skip
         level = tl.load(lse + line)
         level = tl.where(level == float("-inf"), 0.0, level)
-        weights = tl.exp2(scores - level) / tl.load(lse + batches * queries + line)
+        weights = tl.exp2((scores - level) * LOG2E) / tl.load(lse + batches * queries + line)
         # A query whose answer is NaN passes nothing on.
         sound = broken == 0
         weights = tl.where(sound, tl.where(visible, weights, 0.0), 0.0)

@@ -120,7 +120,7 @@ def mix(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *reach.arguments(lse), lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
-        ROWS=height, COLS=32, VALUES=width, PRECISION=precision(value), stages=2,
+        ROWS=height, COLS=min(64, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=2,
     )  # fmt: skip
 
 
@@ -145,58 +145,49 @@ def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: f
 def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The answer of all keys from those of their parts."""
     highest = lse[0].amax(0)
-    share = torch.exp2(lse[0] - highest.masked_fill(highest == -torch.inf, 0)) * lse[1]
+    share = torch.exp(lse[0] - highest.masked_fill(highest == -torch.inf, 0)) * lse[1]
     total = share.sum(0)
     total = total.masked_fill(total == 0, 1)
     return ((share[..., None] * out).sum(0) / total[..., None]).to(dtype), torch.stack((highest, total))
 
 
 class Scorer:
-    """Writes out scores of some queries at a time; what all of them share is made once.
-
-    The exponentials e²ˣ of queries and keys lie in blocks [tile, dim, time], for the gradients also as [time, dim].
-    """
+    """Writes out scores of some queries at a time; what all of them share is made once (see `workspace`)."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
         self.query, self.key = query, key
         batches, queries, dim = query.shape
-        keys, device, self.dims = key.shape[1], query.device, padded(dim, 32)
-        self.tiling = score_tiling(batches, queries, keys, device)
-        self.up_times, self.down_times = padded(queries, self.tiling.rows), padded(keys, self.tiling.cols)
-        sizes = [batches * self.up_times, batches * self.down_times]
-        # One allocation: each would take the host as long as a launch.
-        parts = [*sizes, *(self.dims * size for size in sizes), *(self.dims * size * by_time for size in sizes)]
-        room = torch.empty(sum(parts) + 2 * v.shape[0] * self.dims, device=device)
-        pieces = torch.split_with_sizes(room, [*parts, 2 * v.shape[0] * self.dims])
-        self.up_peaks, self.down_peaks, self.up, self.down, self.by_query, self.by_key, self.table = pieces
-        self.table_step = 2 * self.dims if v.shape[0] > 1 else 0
-        heights = (min(32, self.tiling.rows), min(32, self.tiling.cols))
-        programs = sum(size // height for size, height in zip(sizes, heights, strict=True)) + v.shape[0]
+        keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
+        self.tiling = rows, cols, _ = score_tiling(batches, queries, keys, query.device)
+        self.times = up_times, down_times = padded(queries, rows), padded(keys, cols)
+        size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
+        self.room = torch.empty(size, device=query.device)
+        programs = batches * (up_times // min(32, rows) + down_times // min(32, cols)) + self.vectors
         additive_tiles.prepare_kernel(
-            (programs,), query, key, v, self.up, self.up_peaks, self.down, self.down_peaks, self.by_query, self.by_key,
-            self.table, batches, v.shape[0], queries, keys, self.up_times, self.down_times, dim, DIM=self.dims,
-            ROWS=self.tiling.rows, COLS=self.tiling.cols, BY_TIME=by_time, BLOCK_DIM=min(64, power_of_two(self.dims)),
+            (programs,), query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
+            DIM=self.dims, ROWS=rows, COLS=cols, BY_TIME=by_time, BLOCK_DIM=min(64, power_of_two(self.dims)),
             FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
     def scores(self, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> Tensor:
         """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
-        batches, count, keys, tiling = some.stop - some.start, rows.stop - rows.start, self.key.shape[1], self.tiling
-        plane = empty_plane(batches, count, keys, self.query.device)
-        for rest in (False, True):
+        (batches, queries, dim), keys, tiling = self.query.shape, self.key.shape[1], self.tiling
+        number, count = some.stop - some.start, rows.stop - rows.start
+        plane = empty_plane(number, count, keys, self.query.device)
+        grid = number * blocks(count, tiling.rows), blocks(keys, tiling.cols)
+        large = grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
+        for fast in (True, False) if large else (False,):
             additive_tiles.scores_kernel(
-                (batches * blocks(count, tiling.rows), blocks(keys, tiling.cols)), self.query, self.key,
-                self.up, self.up_peaks, self.down, self.down_peaks, self.table, self.table_step,
-                *reach.limits(plane), plane, plane.stride(0), plane.stride(1), some.start, rows.start, count,
-                self.query.shape[1], keys, self.up_times, self.down_times, self.query.shape[2], **reach.bounds,
-                REST=rest, DIM=self.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
+                grid, self.query, self.key, self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
+                batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times, dim, **reach.bounds,
+                FAST=fast, DONE=large and not fast, DIM=self.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
                 warps=tiling.warps, stages=1,
             )  # fmt: skip
         return plane
 
 
 def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """Every query with every key, [batch, query, key], in units of log 2."""
+    """Every query with every key, [batch, query, key]."""
     (batches, queries, dim), keys = query.shape, key.shape[1]
     if queries > FEW:
         return Scorer(query, key, v).scores(slice(0, batches), slice(0, queries))[:, :, :keys]
@@ -229,9 +220,9 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
 def score_tiling(batches: int, queries: int, keys: int, device: torch.device) -> Tiling:
     """As many rows as there are queries, up to 64; smaller tiles where they would leave part of the card idle."""
     rows, cols = 16 if queries <= 16 else 32 if queries <= 32 else 64, min(64, max(16, power_of_two(keys)))
-    if batches * blocks(queries, rows) * blocks(keys, cols) < 2 * multiprocessors(device):
+    if batches * blocks(queries, rows) * blocks(keys, cols) < 1.5 * multiprocessors(device):
         rows, cols = min(rows, 32), min(cols, 32)
-    return Tiling(rows, cols, 8 if rows * cols == 64 * 64 else 4)
+    return Tiling(rows, cols, 4)
 
 
 def parts_for(programs: int, most: int, device: torch.device) -> int:

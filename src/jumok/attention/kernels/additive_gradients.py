@@ -1,6 +1,6 @@
 """Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
 
-The weights are p = 2^(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
+The weights are p = exp(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
 dp = dO · value and δ = Σ p dp: Σ dO·O would be the same, but for what the answer was rounded by. With r = ½ (1 − tanh),
 
     d_query = 4 v Σ_keys w r (1 − r),    d_key = 4 v Σ_queries w r (1 − r),    d_v = Σ w (1 − 2r).
@@ -20,6 +20,7 @@ from jumok.attention.kernels.additive_tiles import (
     in_squares,
     reciprocal,
     seen_by,
+    workspace,
     zeros_in_squares,
 )
 from jumok.attention.kernels.launch import kernel
@@ -86,7 +87,8 @@ def upstream_kernel(
 @triton.jit
 def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
     """The weights of a tile, which of them dropout kept, and the gradient of those, scaled as they were."""
-    weights = tl.exp2(tl.load(scores + cols[None, :], mask=visible, other=0.0) - level[:, None]) / total[:, None]
+    found = tl.load(scores + cols[None, :], mask=visible, other=0.0)
+    weights = tl.exp2((found - level[:, None]) * LOG2E) / total[:, None]
     keep = visible
     if DROPOUT > 0:
         keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
@@ -95,22 +97,19 @@ def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, ba
 
 @kernel
 def sides_kernel(
-    query, by_query, up_peaks, key, by_key, down_peaks, v, V_BATCH,
-    plane, PLANE_BATCH, PLANE_ROW, turned, TURNED_BATCH, TURNED_ROW,
+    query, key, v, V_BATCH, room, plane, PLANE_BATCH, PLANE_ROW, turned, TURNED_BATCH, TURNED_ROW,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, d_query, d_key, d_v,
-    batches, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim, parts, all_batches, ADD,
-    FIRST: tl.constexpr, BEYOND: tl.constexpr, REST: tl.constexpr, DIM: tl.constexpr,
+    batches, vectors, number, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim, parts, ADD,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """4 v Σ w r (1 − r) for a tile [time, feature] of queries or keys, over one part of the others; d_v with queries.
-
-    Without REST the tiles that the fast loop can do, with it the others.
-    """
+    """4 v Σ w r (1 − r) for a tile [time, feature] of queries or keys, over a part of the others; d_v with queries."""
+    _, up_peaks, down_peaks, _, _, by_query, by_key = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     row_blocks, col_blocks = tl.cdiv(count, ROWS), tl.cdiv(keys, COLS)
     program = tl.program_id(0)
-    if program < batches * row_blocks * parts:
-        here, part = (program // row_blocks % batches).to(tl.int64), program // row_blocks // batches
+    if program < number * row_blocks * parts:
+        here, part = (program // row_blocks % number).to(tl.int64), program // row_blocks // number
         batch = here + batch_start
         rows = program % row_blocks * ROWS + tl.arange(0, ROWS)
         start, end = seen_by(
@@ -123,13 +122,13 @@ def sides_kernel(
             query + (batch * queries + row_start) * dim, by_query + line * DIM, up_peaks + line,
             key + batch * keys * dim, by_key + other * DIM, down_peaks + other, v + batch * V_BATCH,
             turned + here * TURNED_BATCH, TURNED_ROW,
-            d_query + ((part * all_batches + batch) * queries + row_start) * dim,
-            d_v + (part * batches * row_blocks + here * row_blocks + program % row_blocks) * dim,
-            rows, rows < count, dims, start, end, dim, 0, True, REST, DIM, ROWS, DIMS, ASSEMBLY,
+            d_query + ((part * batches + batch) * queries + row_start) * dim,
+            d_v + (part * number * row_blocks + here * row_blocks + program % row_blocks) * dim,
+            rows, rows < count, dims, start, end, dim, 0, True, DIM, ROWS, DIMS, ASSEMBLY,
         )  # fmt: skip
     else:
-        program -= batches * row_blocks * parts
-        here, part = (program // col_blocks % batches).to(tl.int64), program // col_blocks // batches
+        program -= number * row_blocks * parts
+        here, part = (program // col_blocks % number).to(tl.int64), program // col_blocks // number
         batch = here + batch_start
         block = program % col_blocks * COLS
         cols = block + tl.arange(0, COLS)
@@ -142,8 +141,8 @@ def sides_kernel(
         one_side(
             key + batch * keys * dim, by_key + line * DIM, down_peaks + line,
             query + (batch * queries + row_start) * dim, by_query + other * DIM, up_peaks + other, v + batch * V_BATCH,
-            plane + here * PLANE_BATCH, PLANE_ROW, d_key + (part * all_batches + batch) * keys * dim,
-            d_v, cols, cols < keys, dims, start, end, dim, ADD, False, REST, DIM, COLS, DIMS, ASSEMBLY,
+            plane + here * PLANE_BATCH, PLANE_ROW, d_key + (part * batches + batch) * keys * dim,
+            d_v, cols, cols < keys, dims, start, end, dim, ADD, False, DIM, COLS, DIMS, ASSEMBLY,
         )  # fmt: skip
 
 
@@ -180,33 +179,28 @@ def seeing(
 @triton.jit
 def one_side(
     own, by_own, own_peaks, other, by_other, other_peaks, v, plane, PLANE_ROW, out, out_sums,
-    at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr, REST: tl.constexpr,
+    at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """One tile of one side. Pointers are those of one entry of the batch; `plane` has the other side's times first."""
     largest = tl.max(tl.load(own_peaks + at, mask=at_in, other=0.0), 0)
     # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
-    usual = largest + largest_other <= PAIRS
-    if REST:
-        if not usual:
-            if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-                slopes, sums, total = shared_slopes(
-                    by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS,
-                    ASSEMBLY,
-                )  # fmt: skip
-            else:
-                slopes, sums, total = own_slopes(
-                    own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
-                )
-            write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+    if largest + largest_other <= PAIRS:
+        slopes, sums, total = shared_slopes(
+            by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 0, SUMS, DIM, TIMES, DIMS, ASSEMBLY
+        )
     else:
-        if usual:
+        if (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
             slopes, sums, total = shared_slopes(
-                by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 0, SUMS, DIM, TIMES, DIMS,
+                by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS,
                 ASSEMBLY,
             )  # fmt: skip
-            write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+        else:
+            slopes, sums, total = own_slopes(
+                own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
+            )
+    write_side(slopes, sums, total, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
 
 
 @triton.jit

@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
 from jumok.attention.kernels.additive_fused import Reach
-from jumok.attention.kernels.additive_tiles import LOG2E
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
@@ -71,8 +70,7 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v
 @torch.library.custom_op("jumok::additive_scores", mutates_args=())
 def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """v · tanh(q + k) of every query with every key, [batch, query, key], in single precision."""
-    natural: Tensor = additive_fused.scores(query, key, v) / LOG2E.value
-    return natural
+    return additive_fused.scores(query, key, v).contiguous()
 
 
 @additive_scores.register_fake
@@ -92,13 +90,11 @@ def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tens
     return _like(query), _like(key), _like(v)
 
 
-def attention(*arguments: Any) -> Tensor:
-    """The first result of `additive_attention`, the quicker way."""
-    if torch.compiler.is_compiling():
-        mixed: Tensor = additive_attention(*arguments)[0]
-        return mixed
-    mixed, _ = _Attention.apply(*arguments)  # type: ignore[no-untyped-call]
-    return mixed
+def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """The same as `additive_attention`, the quicker way."""
+    run: Any = additive_attention if torch.compiler.is_compiling() else _Attention.apply
+    found: tuple[Tensor, Tensor] = run(*arguments)
+    return found
 
 
 class _Attention(torch.autograd.Function):
@@ -110,7 +106,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor | None, ...]:
         return (*_backward(d_out, *ctx.saved_tensors, ctx.dropout), None, None, None, None, None)
 
 
@@ -138,9 +134,10 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     ctx.save_for_backward(*tensors, *output)
     ctx.dropout = dropout
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
-def _attention_gradients(ctx: Any, d_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _attention_gradients(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor | None, ...]:
     query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
     found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
     return (*found, None, None, None, None, None)

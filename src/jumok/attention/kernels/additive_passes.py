@@ -1,9 +1,9 @@
 """Fused additive attention in Triton, forward: from scores to mixed values, and all at once where queries are few.
 
 What a query sees is described, not built: the first key and the key beyond the last, for each query, and a boolean
-tensor, all with any strides. Blocks of keys that no query sees are left out. Scores are in units of log 2 (see
-additive_tiles.py). The log-sum-exp is kept as two numbers, the largest score and the sum of the weights relative to it:
-one number would lose digits that weights need, and so would a GPU's quick logarithm.
+tensor, all with any strides. Blocks of keys that no query sees are left out. The log-sum-exp is kept as two numbers,
+the largest score and the sum of the weights relative to it: one number would lose digits that weights need, and so
+would a GPU's quick logarithm.
 
 NaN or infinity in a key or value reaches those who see it and nobody else. Keys meet queries one by one, so only values
 need care: a product of matrices would give 0 · NaN to those who do not look.
@@ -71,8 +71,8 @@ def mix_kernel(
         scores = tl.where(visible, tl.load(plane + cols[None, :], mask=visible, other=0.0), float("-inf"))
         higher = tl.maximum(largest, tl.max(scores, 1))
         level = tl.where(higher == float("-inf"), 0.0, higher)
-        shrink = tl.exp2(largest - level)
-        weights = tl.exp2(scores - level[:, None])
+        shrink = tl.exp2((largest - level) * LOG2E)
+        weights = tl.exp2((scores - level[:, None]) * LOG2E)
         total = total * shrink + tl.sum(weights, 1)
         if DROPOUT > 0:
             weights = tl.where(kept(rows, cols, keys, batch, seed, DROPOUT), weights, 0.0)
@@ -134,8 +134,8 @@ def few_queries_kernel(
         scores = tl.where(visible, scores, float("-inf"))
         higher = tl.maximum(largest, tl.max(scores, 0))
         level = tl.where(higher == float("-inf"), 0.0, higher)
-        shrink = tl.exp2(largest - level)
-        weights = tl.exp2(scores - level)
+        shrink = tl.exp2((largest - level) * LOG2E)
+        weights = tl.exp2((scores - level) * LOG2E)
         total = total * shrink + tl.sum(weights, 0)
         if DROPOUT > 0:
             keep = tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
@@ -163,7 +163,7 @@ def one_row_of_scores(
         at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & (dims < dim)[None, :]
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
         x = 1.0 + tl.exp2((a[None, :] + b) * (2 * LOG2E))
-        u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
+        u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0
         scores += tl.sum(u[None, :] * (reciprocal(x, ASSEMBLY) - 0.5), 1)
     return scores
 

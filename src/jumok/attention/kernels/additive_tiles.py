@@ -1,18 +1,17 @@
 """The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
 
-tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ. Scores are in units of log 2, so that weights are powers of two:
-with u = −2 v log₂e they are Σ u (r − ½). The exponentials belong to single queries and keys and are made once, in
-blocks [tile, dim, time], so that the loop over features is an outer product of two short vectors in registers, read at
-fixed steps. Two features share a fraction, centred so that sums stay as small as the score, and two such pairs a
-reciprocal:
+tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ, so with u = −2v a score is Σ u (r − ½). The exponentials belong to
+single queries and keys and are made once, in blocks [tile, dim, time], so that the loop over features is an outer
+product of two short vectors in registers, read at fixed steps. Two features share a fraction, centred so that sums stay
+as small as the score, and two such pairs a reciprocal:
 
     u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
 which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
 when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision, and beyond 40, where e²𐞥 itself
 leaves the range of single precision, every pair has its own exponential. Each tile looks at its own largest |q|, |k|.
-Tiles that need one of these are left to a second launch: in one kernel with the fast loop they would take registers
-from it, and with them a third of its speed.
+The code for such tiles takes registers from the fast loop, and with them a tenth of its speed, so large problems leave
+them to a second launch.
 """
 
 import triton
@@ -21,11 +20,14 @@ import triton.language as tl
 from jumok.attention.kernels.launch import kernel
 
 LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
 QUADS = tl.constexpr(11.0)
 """Up to this |q| + |k| the product of four x is finite."""
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
+TOGETHER = tl.constexpr(128)
+"""So many features are summed by themselves where there are more than twice as many: a long sum loses digits."""
 
 
 @triton.jit
@@ -72,12 +74,8 @@ def shared_scores(
     acc, up, down, table, UP_STEP: tl.constexpr, DOWN_STEP: tl.constexpr, DIM: tl.constexpr,
     CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile, four features to a reciprocal.
-
-    32 features are summed by themselves, and these sums added with what the last addition lost (Kahan): a plain sum
-    over all would cost more digits than everything else together.
-    """
-    some, lost = acc, acc
+    """The scores of a tile, four features to a reciprocal."""
+    some = acc
     for d in range(0, DIM, 4):
         a0, a1 = tl.load(up), tl.load(up + UP_STEP)
         a2, a3 = tl.load(up + 2 * UP_STEP), tl.load(up + 3 * UP_STEP)
@@ -89,38 +87,54 @@ def shared_scores(
         up += 4 * UP_STEP
         down += 4 * DOWN_STEP
         table += 8
-        if d % 32 == 28:
-            some -= lost
-            total = acc + some
-            lost = (total - acc) - some
-            acc = total
+        if DIM > 2 * TOGETHER and d % TOGETHER == TOGETHER - 4:
+            acc += some
             some = tl.zeros_like(some)
-    return acc
+    return acc + some
 
 
 @triton.jit
 def own_scores(acc, query, key, table, dim, rows_in, keys_in, ASSEMBLY: tl.constexpr):
     """The same with an exponential for every pair and feature: right for any numbers, at twice the price of a tanh."""
+    some = acc
     for d in range(0, dim):
         a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
         b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
         x = 1.0 + tl.exp2((a[:, None] + b[None, :]) * (2 * LOG2E))
-        acc += tl.load(table + d // 2 * 4 + d % 2) * (reciprocal(x, ASSEMBLY) - 0.5)
-    return acc
+        some += tl.load(table + d // 2 * 4 + d % 2) * (reciprocal(x, ASSEMBLY) - 0.5)
+        if d % 16 == 15:
+            acc += some
+            some = tl.zeros_like(some)
+    return acc + some
+
+
+@triton.jit
+def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
+    """What lies in `room`, one after another: of v the coefficients of every two features; the largest |x| of every
+    query and key; their exponentials in blocks [tile, dim, time], and, where gradients are wanted, also by time.
+    """
+    one = tl.full([], 1, tl.int64)
+    ups, downs = one * batches * UP_TIMES, one * batches * DOWN_TIMES
+    up_peaks = room + one * vectors * (2 * DIM)
+    down_peaks = up_peaks + ups
+    up = down_peaks + downs
+    down = up + ups * DIM
+    by_query = down + downs * DIM
+    return room, up_peaks, down_peaks, up, down, by_query, by_query + ups * DIM
 
 
 @kernel
 def scores_kernel(
-    query, key, up, up_peaks, down, down_peaks, table, TABLE,
-    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
-    batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
-    FIRST: tl.constexpr, BEYOND: tl.constexpr, REST: tl.constexpr,
+    query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, FAST: tl.constexpr, DONE: tl.constexpr,
     DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of `count` queries with every key, written out; tiles that no query sees are left as they are.
 
-    Without REST the tiles that the fast loop can do, with it the others.
+    FAST takes only the tiles that the fast loop can do; where that is DONE, only the others are left.
     """
+    table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     blocks = tl.cdiv(count, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
     batch = here + batch_start
@@ -130,8 +144,10 @@ def scores_kernel(
     cols = col_block + tl.arange(0, COLS)
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
     down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
-    skip = up_peak + down_peak <= QUADS if REST else up_peak + down_peak > QUADS
-    if skip:
+    usual = up_peak + down_peak <= QUADS
+    if FAST and not usual:
+        return
+    if DONE and usual:
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -141,18 +157,17 @@ def scores_kernel(
         return
     up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, ROWS)
     down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, COLS)
-    table += batch * TABLE
+    table += tl.minimum(batch, vectors - 1) * (2 * DIM)
     acc = zeros_in_squares(ROWS, COLS)
-    if REST:
-        if (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-            acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 1e9, ASSEMBLY)
-        else:
-            acc = own_scores(
-                acc, query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim, table, dim,
-                rows < queries, cols < keys, ASSEMBLY,
-            )  # fmt: skip
-    else:
+    if FAST or usual:
         acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 0, ASSEMBLY)
+    elif (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
+        acc = shared_scores(acc, up, down, table, ROWS, COLS, DIM, 1e9, ASSEMBLY)
+    else:
+        acc = own_scores(
+            acc, query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim, table, dim,
+            rows < queries, cols < keys, ASSEMBLY,
+        )  # fmt: skip
     at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
     tl.store(at, acc, mask=(local < count)[:, None] & (cols < keys)[None, :])
 
@@ -171,11 +186,13 @@ def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl
 
 @kernel
 def prepare_kernel(
-    query, key, v, up, up_peaks, down, down_peaks, by_query, by_key, table,
-    batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
+    query, key, v, room, batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
     """All that belongs to queries, keys or features alone: a program for some of one of them."""
+    table, up_peaks, down_peaks, up, down, by_query, by_key = workspace(
+        room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM
+    )
     UP_BLOCK: tl.constexpr = ROWS if ROWS < 32 else 32
     DOWN_BLOCK: tl.constexpr = COLS if COLS < 32 else 32
     ups = batches * (UP_TIMES // UP_BLOCK)
@@ -212,7 +229,7 @@ def exponentials(
         at = x + (batch * time + times[:, None]) * dim + dims[None, :]
         values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
-        grown = tl.where(inside, tl.exp2(values * (2 * LOG2E)), 0.0)
+        grown = tl.where(inside, squared_exponential(values), 0.0)
         real = (dims < DIM)[None, :]
         tl.store(tiled[:, None] + dims[None, :] * STEP, grown, mask=real)
         if BY_TIME:
@@ -221,12 +238,22 @@ def exponentials(
 
 
 @triton.jit
+def squared_exponential(x):
+    """e²ˣ, with what rounding takes from the exponent put back: it would be the largest error of a score."""
+    exponent = x.to(tl.float64) * (2 * LOG2E)
+    rounded = exponent.to(tl.float32)
+    grown = tl.exp2(rounded)
+    back = grown * ((exponent - rounded.to(tl.float64)).to(tl.float32) * LN2)
+    return grown + tl.where(tl.abs(back) < float("inf"), back, 0.0)
+
+
+@triton.jit
 def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
-    """For every two features u₀, u₁, c and nothing: u = −2 v log₂e, c = −½ (u₀ + u₁); zeros in the padding."""
+    """For every two features u₀, u₁, c and nothing: u = −2v, c = −½ (u₀ + u₁); zeros in the padding."""
     pairs = tl.arange(0, FEATURES // 2)
     v += vector.to(tl.int64) * dim + 2 * pairs
-    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
-    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * (-2 * LOG2E)
+    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
+    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
     table += vector.to(tl.int64) * 2 * DIM + 4 * pairs
     real = 2 * pairs < DIM
     tl.store(table, one, mask=real)

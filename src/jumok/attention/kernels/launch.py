@@ -1,20 +1,24 @@
 """Launching a Triton kernel again and again, quickly.
 
 Triton works out at every launch which compiled form fits its arguments; with forty of them that takes the host as long
-as the GPU takes for a small problem. Here the same question is answered by one look into a table: the form depends on
-the constants, on the types of the tensors, and on which addresses and sizes are multiples of 16, or 1.
+as the GPU takes for a small problem. Here the same question is answered by one look into a table: arguments of the same
+sizes and types, at addresses that are multiples of 16, run the same compiled kernel.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
+from triton import knobs
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-LARGEST = 2**31 - 1
-"""Larger numbers are passed in 64 bits."""
+MOST = 10_000
+"""So many combinations of sizes are remembered."""
+
+Launch = Callable[[int, tuple[int, ...], list[int]], None]
 
 
 class Kernel:
@@ -22,7 +26,7 @@ class Kernel:
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.compiled: dict[tuple[Any, ...], Any] = {}
+        self.launches: dict[tuple[Any, ...], Launch] = {}
 
     def __call__(
         self, grid: tuple[int, ...], *arguments: Tensor | int, warps: int = 4, stages: int = 3, **constants: Any
@@ -36,23 +40,43 @@ class Kernel:
             with torch.cuda.device(at):
                 self(grid, *arguments, warps=warps, stages=stages, **constants)
             return
-        values: list[int] = []
-        kinds: list[int] = []
-        for argument in arguments:
-            if isinstance(argument, Tensor):
-                argument = argument.data_ptr()
-                kinds.append(argument & 15 == 0)
-            else:
-                kinds.append((argument & 15 == 0) + 2 * (argument == 1) + 4 * (argument > LARGEST))
-            values.append(argument)
-        types = [argument.dtype for argument in arguments if isinstance(argument, Tensor)]
-        last = [constants[name] for name in self.function.arg_names[len(arguments) :]]
-        key = (at, warps, stages, *kinds, *types, *last)
-        compiled = self.compiled.get(key)
-        if compiled is None:
-            self.compiled[key] = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages)
+        # `type(x) is int`, not isinstance: there are forty of them, and the host is what small problems wait for.
+        kinds = [argument if type(argument) is int else argument.dtype for argument in arguments]  # type: ignore[union-attr]
+        values = [argument if type(argument) is int else argument.data_ptr() for argument in arguments]  # type: ignore[union-attr]
+        odd = [value & 15 for value, kind in zip(values, kinds, strict=True) if kind is not value]
+        key = (at, warps, stages, *kinds, *(odd if any(odd) else ()), *constants.items())
+        launch = self.launches.get(key)
+        if launch is not None:
+            launch(at, (*grid, 1, 1)[:3], values)
+            return
+        compiled = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages)
+        if len(self.launches) >= MOST:
+            self.launches.clear()
+        self.launches[key] = launcher(compiled, [constants[name] for name in self.function.arg_names[len(arguments) :]])
+
+
+def launcher(compiled: Any, constants: list[Any]) -> Launch:
+    """A function of GPU, grid and arguments; it takes Triton's own way while a profiler listens."""
+    run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
+
+    def launch(at: int, grid: tuple[int, ...], values: list[int]) -> None:
+        if is_heard(knobs.runtime.launch_enter_hook) or is_heard(knobs.runtime.launch_exit_hook):
+            compiled[grid](*values, *constants)
         else:
-            compiled[(*grid, 1, 1)[:3]](*values, *last)
+            run(*grid, stream_of(at), function, packed, None, None, None, *values, *constants)
+
+    return launch
+
+
+def stream_of(gpu: int) -> int:
+    """The current stream, as the driver knows it."""
+    stream: int = torch._C._cuda_getCurrentRawStream(gpu)
+    return stream
+
+
+def is_heard(hook: Any) -> bool:
+    """Whether anybody listens: a chain of functions, or in older versions of Triton one or none."""
+    return bool(getattr(hook, "calls", hook))
 
 
 def kernel(function: Any) -> Kernel:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -20,15 +21,18 @@ LONGEST = 64
 """Points in a tile, at most."""
 VISITS = 2**24
 """Pairs of blocks looked at in one go."""
+FLAT = 8.0
+"""Where no exponent of the Gaussian is larger, it may be a sum of products: in float32 weights round to 10⁻⁶ still."""
 
 
 class Tiling(NamedTuple):
-    """A tile's sides, the warps that share it, and how far ahead Triton loads."""
+    """A tile's sides, the warps that share it, how far ahead Triton loads, and tiles taken in one turn of the loop."""
 
     rows: int = 64
     cols: int = 64
     warps: int = 4
     stages: int = 1
+    unroll: int = 1
 
 
 def why_not(x: Tensor, values: int, block: int = LONGEST) -> str | None:
@@ -60,19 +64,21 @@ def kernel_sums(
 ) -> Float[Tensor, "query sum"]:
     """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's."""
     tiling = tiling or tiling_for(query.dtype, len(values))
-    slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
-    everything = kernel == "gaussian" and slack >= _widest(query, points)
-    # Who looks at everything needs no neighbours, and no weight is too small to be written as it is.
-    asked = PointBlocks.of(query, tiling.rows, torch.arange(len(query), device=query.device) if everything else None)
+    low = torch.minimum(query.amin(0), points.low.amin(0))
+    high = torch.maximum(query.amax(0), points.high.amax(0))
+    if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
+        return _wide_sums(query, points, values, (low + high) / 2, bandwidth, squares, tiling)
+    asked = PointBlocks.of(query, tiling.rows)
     x = asked.x.clone()
     x[asked.points :] = x[asked.points - 1]  # empty places ask what the last one does, and are dropped
     x = x.mT.contiguous()
     key = points.x.mT.contiguous()
     found = x.new_empty(1 + len(values) + squares, x.shape[1])
     nearest = x.new_zeros(x.shape[1])
-    reach = nearest.new_full((asked.count,), torch.inf if everything else bandwidth * bandwidth)
-    if kernel == "gaussian" and not everything:
+    reach = nearest.new_full((asked.count,), bandwidth * bandwidth)
+    if kernel == "gaussian":
         nearest = nearest_squared(asked, x, points, key, tiling)
+        slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
         reach = nearest.view(-1, tiling.rows).amax(1) + slack
     for some, starts, blocks in visits(asked, points, reach):
         rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
@@ -101,9 +107,9 @@ def nearest_squared(
     parts = [surely_within(low, high, points) for low, high in _some_boxes(asked, points)]
     for some, starts, blocks in visits(asked, points, torch.cat(parts)):
         rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
-        smoothing_tiles.nearest_kernel[(some.stop - some.start,)](
-            x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, found[rows],
-            DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, num_warps=tiling.warps,
+        smoothing_tiles.nearest_kernel(
+            (some.stop - some.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, found[rows],
+            DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, warps=tiling.warps,
         )  # fmt: skip
     return found
 
@@ -120,13 +126,6 @@ def visits(
         starts[1:] = near.sum(1).cumsum(0)
         yield slice(start, stop), starts, near.nonzero()[:, 1].to(torch.int32)
         start = stop
-
-
-def _widest(query: Float[Tensor, "query dim"], points: PointBlocks) -> float:
-    """The squared diagonal of a box that holds all queries and points."""
-    low = torch.minimum(query.amin(0), points.low.amin(0))
-    high = torch.maximum(query.amax(0), points.high.amax(0))
-    return float((high - low).square().sum())
 
 
 def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
@@ -157,14 +156,48 @@ def _sums(
     from jumok.attention.kernels import smoothing_tiles
 
     sums = x.new_empty(1 + len(values) + squares, x.shape[1])
-    smoothing_tiles.sums_kernel[(x.shape[1] // tiling.rows,)](
-        x, nearest, x.stride(0), key, values, key.shape[1], starts, blocks, sums, sums.shape[1],
-        x.new_tensor([_scale(kernel, bandwidth, x.dtype)]),
+    smoothing_tiles.sums_kernel(
+        (x.shape[1] // tiling.rows,), x, nearest, x.stride(0), key, values, key.shape[1], starts, blocks, sums,
+        sums.shape[1], x.new_full((1,), _scale(kernel, bandwidth, x.dtype)),
         KERNEL=KERNELS.index(kernel), SQUARES=squares, DIM=len(x), VALUES=len(values), BLOCK=block,
         ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
-        num_warps=tiling.warps, num_stages=tiling.stages,
+        warps=tiling.warps, stages=tiling.stages,
     )  # fmt: skip
     return sums
+
+
+def _wide_sums(
+    query: Float[Tensor, "query dim"],
+    points: PointBlocks,
+    values: Float[Tensor, "value place"],
+    middle: Float[Tensor, " dim"],
+    bandwidth: float,
+    squares: bool,
+    tiling: Tiling,
+) -> Float[Tensor, "query sum"]:
+    """The Gaussian's sums over all points where it is nearly flat; nobody needs neighbours, nor the nearest point."""
+    from jumok.attention.kernels import smoothing_wide
+
+    unit = math.log2(math.e) ** 0.5 / bandwidth  # half a squared length in this unit is a power of two
+    x = F.pad((query - middle).mul_(unit), (0, 0, 0, -len(query) % tiling.rows)).mT.contiguous()
+    key = (points.x - middle).mul_(unit).masked_fill_(points.x.isinf(), 0.0).mT
+    lengths = (key.square().sum(0) / -2).masked_fill_(points.x[:, 0].isinf(), -torch.inf)
+    key = torch.cat([key, lengths[None]]).contiguous()
+    found = x.new_empty(1 + len(values) + squares, x.shape[1])
+    for first in range(0, len(values), 2):
+        some_values, last = values[first : first + 2], first + 2 >= len(values)
+        sums = found.new_empty(1 + len(some_values) + (squares and last), x.shape[1])
+        smoothing_wide.wide_kernel(
+            (x.shape[1] // tiling.rows,), x, x.stride(0), key, some_values, key.shape[1], sums, sums.shape[1],
+            SQUARES=squares and last, DIM=len(x), VALUES=len(some_values), ROWS=tiling.rows, COLS=tiling.cols,
+            STAGES=tiling.stages, UNROLL=tiling.unroll, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
+            warps=tiling.warps,
+        )  # fmt: skip
+        found[0], found[1 + first : first + len(sums)] = sums[0], sums[1:]
+    found *= (x.square().sum(0) / -2).exp2()
+    if squares:
+        found[-1] *= (x.square().sum(0) / -2).exp2()
+    return found.mT[: len(query)]
 
 
 def _scale(kernel: str, bandwidth: float, dtype: torch.dtype) -> float:

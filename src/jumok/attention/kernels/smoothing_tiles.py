@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from jumok.attention.kernels.additive_tiles import zeros_in_squares
+from jumok.attention.kernels.launch import kernel
 
 GAUSSIAN = tl.constexpr(0)
 BOXCAR = tl.constexpr(1)
@@ -76,7 +77,7 @@ def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr)
     return tl.maximum(1 - u, 0.0)
 
 
-@triton.jit
+@kernel
 def sums_kernel(
     query_ptr, nearest_ptr, QUERY_STEP, point_ptr, value_ptr, POINT_STEP, starts_ptr, blocks_ptr,
     out_ptr, OUT_STEP, scale_ptr,
@@ -115,7 +116,7 @@ def sums_kernel(
         tl.store(out_ptr + (1 + VALUES) * OUT_STEP + rows, tl.sum(squares, 1))
 
 
-@triton.jit
+@kernel
 def nearest_kernel(
     query_ptr, QUERY_STEP, point_ptr, POINT_STEP, starts_ptr, blocks_ptr, out_ptr,
     DIM: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
