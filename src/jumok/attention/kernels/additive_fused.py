@@ -180,8 +180,8 @@ class Scorer:
             additive_tiles.scores_kernel(
                 grid, self.query, self.key, self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
                 batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times, dim, **reach.bounds,
-                FAST=fast, DONE=large and not fast, DIM=self.dims, ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=not INTERPRETED,
-                warps=tiling.warps, stages=1,
+                FAST=fast, DONE=large and not fast, DIM=self.dims, ROWS=tiling.rows, COLS=tiling.cols,
+                ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1,
             )  # fmt: skip
         return plane
 
