@@ -61,6 +61,11 @@ class Recipe:
                 f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
                 "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
             )
+        if self.training.guided_context == "full" and self.decoder.kind != "transformer":
+            raise ConfigError(
+                'training.guided_context = "full" needs decoder.kind = "transformer": a recurrent decoder reads its '
+                'target word by word; set it to "causal"'
+            )
         if self.data.alignments and not self.training.guided_alignment:
             raise ConfigError(
                 "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"

@@ -12,5 +12,9 @@ def taught_look(trained: Trained) -> Look | None:
         return None
     every = all_looks(trained.model)
     layer = guided_layer(training.guided_layer, max(look.layer for look in every) + 1)
-    single = {look.head for look in every if look.layer == layer} == {0}
-    return Look(layer, 0 if single else training.guided_head, training.guided_shift)
+    heads = len({look.head for look in every if look.layer == layer} - {None})
+    head = training.guided_head
+    if head is not None or heads == 1:
+        head = (head or 0) % heads
+    informed = training.guided_context == "full"
+    return Look(layer, head, training.guided_shift, informed, training.guided_null)

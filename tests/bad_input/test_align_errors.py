@@ -57,6 +57,8 @@ def test_options_that_would_do_nothing(reverser, text):
         assert "is about a model" in said("align", *files(text), option)
     assert "--reverse FOLDER" in said("align", reverser, *files(text), "--symmetrise=union")
     assert "--links threshold" in said("align", reverser, *files(text), "--threshold=0.5")
+    product = [f"--reverse={reverser}", "--symmetrise=product", "--links=mutual"]
+    assert "--symmetrise product joins both before" in said("align", reverser, *files(text), *product)
 
 
 def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
@@ -120,8 +122,11 @@ def test_links_that_do_not_fit_the_training_text(text, links, message):
     ("change", "message"),
     [
         ({"training.guided_layer": 3}, "training.guided_layer = 3, but the decoder's layers are 0 to 0"),
+        ({"training.guided_layer": -2}, "training.guided_layer = -2, but the decoder's layers are 0 to 0"),
         ({"training.guided_head": 2}, "training.guided_head = 2"),
         ({"decoder.attention": "none"}, "needs a decoder with attention"),
+        ({"training.guided_context": "full"}, 'needs decoder.kind = "transformer"'),
+        ({"training.guided_context": "whole"}, "training.guided_context = 'whole' is not one of 'causal', 'full'"),
     ],
 )
 def test_guidance_of_what_is_not_there(text, change, message):

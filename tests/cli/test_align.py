@@ -72,6 +72,17 @@ def test_two_directions_are_made_one(reverser, text):
         assert set(small.split()) <= set(middle.split()) <= set(large.split())
 
 
+def test_two_directions_are_joined_by_the_product_of_their_weights(reverser, text):
+    both = [*two_files(text), "--reverse", reverser, "--symmetrise=product"]
+    few, some, all_ = (
+        well("align", reverser, *both, f"--threshold={least}").out.splitlines() for least in (0.9, 0.5, 0)
+    )
+    assert well("align", reverser, *both).out.splitlines() == some
+    for one, two, three, source, target in zip(few, some, all_, SOURCE, TARGET, strict=True):
+        assert set(one.split()) <= set(two.split()) <= set(three.split())
+        assert len(three.split()) == len(source.split()) * len(target.split())
+
+
 def test_a_gold_standard_gives_rates(reverser, text):
     found = json.loads(well("align", reverser, *two_files(text), f"--gold={text}/gold", "--json").out)
     assert found["pairs"] == 4

@@ -92,8 +92,10 @@ def test_links_are_written_as_they_are_read():
 
 def test_the_matrix_of_a_batch_is_true_where_words_are_linked():
     draws = np.random.default_rng(0)
-    source = [np.append(np.sort(draws.integers(0, 4, 5)), -1) for _ in range(6)]
-    target = [np.append(np.sort(draws.integers(0, 3, size)), -1) for size in (1, 4, 2, 7, 3, 3)]
+    source = np.array([np.append(np.sort(draws.integers(0, 4, 5)), -1) for _ in range(6)])
+    target = np.full((6, 8), -1)
+    for row, size in enumerate((1, 4, 2, 7, 3, 3)):
+        target[row, :size] = np.sort(draws.integers(0, 3, size))
     links = [draws.integers(0, 5, 2 * size) for size in (0, 1, 2, 3, 4, 9)]
     found = link_matrix(links, source, target).numpy()
     for row in range(6):
@@ -101,7 +103,6 @@ def test_the_matrix_of_a_batch_is_true_where_words_are_linked():
         for t, target_word in enumerate(target[row]):
             for s, source_word in enumerate(source[row]):
                 assert found[row, t, s] == ((source_word, target_word) in wanted)
-        assert not found[row, len(target[row]) :].any()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Does guided alignment teach attention? Sentences of made-up words, translated word by word and reordered."""
 
+import json
 from random import Random
 
 import pytest
@@ -73,12 +74,38 @@ def guided(tmp_path_factory):
     corpus(folder, "train", 900, seed=1)
     corpus(folder, "test", 60, seed=2)
     text = RECIPE.replace('"train.', f'"{folder}/train.').replace('"test.', f'"{folder}/test.')
+    text += "guided_null = true\n"
     well("train", write(folder / "guided.toml", text), "--out", folder / "model", "--device", "cpu")
     return folder
 
 
-def test_a_guided_transformer_aligns_reordered_and_repeated_words(guided):
+def hindsight(folder, name, count, seed):
+    """A word that stands twice in the source; which of them a target word belongs to, the last target word tells."""
+    draws, rows = Random(seed), []
+    for _ in range(count):
+        word, middle = draws.sample(ONE, 2)
+        at = draws.choice((0, 2))
+        source = f"{word} {middle} {word}"
+        rows.append((source, f"{WORDS[word]} {WORDS[middle]} {'da' if at else 'ni'}", f"{at}-0 1-1 {at}-2"))
+    for part, suffix in enumerate(("one", "two", "links")):
+        write(folder / f"{name}.{suffix}", "".join(f"{row[part]}\n" for row in rows))
+
+
+@pytest.mark.parametrize("context", ["causal", "full"])
+def test_links_that_depend_on_later_words_are_learnt_with_full_context_only(tmp_path, context):
+    hindsight(tmp_path, "train", 300, seed=1)
+    hindsight(tmp_path, "test", 40, seed=2)
+    text = RECIPE.replace('"train.', f'"{tmp_path}/train.').replace('"test.', f'"{tmp_path}/test.')
+    path = write(tmp_path / "recipe.toml", text + f'guided_context = "{context}"\n')
+    well("train", path, "--out", tmp_path / "model", "--device=cpu", "--set=training.steps=70")
+    test = [f"--source={tmp_path}/test.one", f"--target={tmp_path}/test.two", f"--gold={tmp_path}/test.links"]
+    done = well("align", tmp_path / "model", *test, "--json")
+    assert ("having seen the whole target" in done.err) is (context == "full")
+    error = json.loads(done.out)["aer"]
+    assert error < 0.02 if context == "full" else error > 0.08  # of three links one can only be guessed, half wrongly
+
+
+def test_a_guided_transformer_aligns_reordered_and_repeated_words_and_knows_which_have_no_link(guided):
     test = [f"--{side}={guided}/test.{end}" for side, end in (("source", "one"), ("target", "two"))]
-    lines = well("align", guided / "model", *test).out.splitlines()
-    found = [[link for link in parse_links(line, "") if link[1] < line.count("-") - 1] for line in lines]
+    found = [parse_links(line, "") for line in well("align", guided / "model", *test).out.splitlines()]
     assert alignment_scores(found, read_gold(guided / "test.links", first=0)).error < 0.03

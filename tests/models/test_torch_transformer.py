@@ -70,6 +70,28 @@ def test_the_same_weights_give_the_outputs_and_gradients_of_torch(norm, activati
             torch.testing.assert_close(mine.grad, wanted)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_informed_attention_is_that_of_torch_without_a_mask_on_the_target(norm, layer):
+    torch.manual_seed(0)
+    theirs = their_model(norm, "relu")
+    ours = our_model(theirs, norm, "relu")
+    source, target = torch.randint(13, (3, 7)), torch.randint(17, (3, 6))
+    visible, target_visible = (
+        torch.arange(size) < torch.tensor(ends)[:, None] for size, ends in ((7, (7, 4, 1)), (6, (2, 6, 5)))
+    )
+    encoding = ours.encoder(source, visible)
+    found = ours.decoder.informed_attention(encoding, target, target_visible, layer=layer)()
+
+    cross, asked = theirs.decoder.layers[layer].multihead_attn, []
+    cross.register_forward_pre_hook(lambda module, args: asked.append(args))
+    paddings = {"tgt_key_padding_mask": ~target_visible, "memory_key_padding_mask": ~visible}
+    theirs.decoder(ours.decoder.tokens(target), encoding.states, **paddings)
+    _, wanted = cross(*asked[0], key_padding_mask=~visible, average_attn_weights=False)
+    rows = target_visible[:, None, :, None]
+    torch.testing.assert_close(found * rows, wanted * rows)
+
+
 def copy_gradients(theirs: nn.Module) -> None:
     """Gradients in the place of the weights, so that copying weights copies gradients."""
     with torch.no_grad():

@@ -111,17 +111,32 @@ def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
         assert bundled.service.models["en-ko"].aligner.look == look
 
 
-def test_a_model_that_was_taught_to_align_aligns_with_what_was_taught(words):
-    served = Served.load("words", words, device="cpu")
+@pytest.mark.parametrize(
+    ("layer", "head", "look"),
+    [(1, 0, Look(1, 0, False)), (-1, -1, Look(1, 1, False)), (None, None, Look(0, None, False))],
+)
+def test_a_model_that_was_taught_to_align_aligns_with_what_was_taught(words, layer, head, look):
+    served = taught(words, guided_layer=layer, guided_head=head, guided_shift=False)
+    assert served.aligner.look == look
+
+
+def test_a_layer_that_is_asked_for_is_of_the_pass_that_translates(words):
+    served = taught(words, guided_context="full", guided_null=True)
+    assert served.aligner.look == Look(0, None, True, informed=True, null=True)
+    assert served.aligner_with(1, None).look == Look(1, None, True)
+
+
+def taught(folder, **changes):
+    """The model as if its recipe had guided alignment."""
+    served = Served.load("words", folder, device="cpu")
     trained = served.translator.trained
-    changes = {"guided_alignment": 0.1, "guided_layer": 1, "guided_head": 0, "guided_shift": False}
     recipe = replace(
         trained.recipe,
         data=replace(trained.recipe.data, alignments="train.links"),
-        training=replace(trained.recipe.training, **changes),
+        training=replace(trained.recipe.training, guided_alignment=0.1, **changes),
     )
     served.translator.trained = trained._replace(recipe=recipe)
-    assert served.aligner.look == Look(1, 0, False)
+    return served
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, None), (1, 0), (1, 1), (None, 1)])

@@ -26,7 +26,8 @@ def extract(
 ) -> set[Link]:
     """Links (source word, target word) from where each target word looks.
 
-    argmax: every target word with the source word it looks at most. mutual: of those, the ones where that source word
+    argmax: every target word with the source word it looks at most, unless it looks more at none (rows that do not sum
+    to 1). mutual: of those, the ones where that source word
     is looked at most by this target word. threshold: all pairs with at least this weight.
     """
     if method not in get_args(Extraction):
@@ -35,7 +36,7 @@ def extract(
         return set()
     if method == "threshold":
         return {(int(source), int(target)) for target, source in np.argwhere(weights >= threshold)}
-    best, looks = weights.argmax(1), weights.any(1)
+    best, looks = weights.argmax(1), weights.max(1) > 1 - weights.sum(1)  # more than went to no word
     links = {(int(best[target]), int(target)) for target in np.flatnonzero(looks)}
     if method == "mutual":
         back = weights.argmax(0)
@@ -54,24 +55,52 @@ class Aligner(NamedTuple):
 
     def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
         """The links of every pair; none for a pair with an empty side, or too long for the model."""
-        found: list[set[Link]] = [set() for _ in pairs]
+        return [extract(weights, self.method, self.threshold) for weights in self.weights(pairs)]
+
+    def weights(self, pairs: Sequence[Pair]) -> list[Float[np.ndarray, "target source"]]:
+        """Where the target words of every pair look; [0, 0] for a pair that has no links."""
+        found = [np.zeros((0, 0), np.float32) for _ in pairs]
         for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.look]):
-            found[number] = extract(weights[0], self.method, self.threshold)
+            found[number] = weights[0]
         return found
 
 
+Join = Literal[Method, "product"]
+
+
 class TwoWayAligner(NamedTuple):
-    """Models of both directions, and how their alignments become one; the second one's source is our target."""
+    """Models of both directions, and how their alignments become one; the second one's source is our target.
+
+    The join "product" makes one of their weights, before there are links: those of `joined`. The others are ways to
+    `symmetrise` the links of each.
+    """
 
     forward: Aligner
     backward: Aligner
-    method: Method = "grow-diag"
+    method: Join = "grow-diag"
+    threshold: float = 0.5
 
     def align(self, pairs: Sequence[Pair]) -> list[set[Link]]:
         """The links of every pair."""
+        pairs_back = [turned(pair) for pair in pairs]
+        if self.method == "product":
+            both = zip(self.forward.weights(pairs), self.backward.weights(pairs_back), strict=True)
+            return [joined(one, other, self.threshold) for one, other in both]
         there = self.forward.align(pairs)
-        back = [flipped(links) for links in self.backward.align([turned(pair) for pair in pairs])]
+        back = [flipped(links) for links in self.backward.align(pairs_back)]
         return [symmetrise(one, other, self.method) for one, other in zip(there, back, strict=True)]
+
+
+def joined(
+    forward: Float[np.ndarray, "target source"], backward: Float[np.ndarray, "_ _"], threshold: float
+) -> set[Link]:
+    """Links where √(product of the weights of both directions) ≥ `threshold`: each as far as both believe in it.
+
+    `backward` is [source, target]; none where one of the models could not take the pair.
+    """
+    if forward.shape != backward.shape[::-1]:
+        return set()
+    return extract(np.sqrt(forward * backward.T), "threshold", threshold)
 
 
 def aligned(aligner: Aligner | TwoWayAligner, pairs: Iterable[Pair], *, chunk: int = 1024) -> Iterator[set[Link]]:

@@ -3,7 +3,8 @@
 A decoder given [BOS, y₁ … yₙ] looks n + 1 times. Row t looks while token t is about to be written; one row further
 down ("shifted", Chen et al. 2020) it looks having just read token t, and so knows which word it looks for. Tokens are
 joined to words: a word is looked at as much as its tokens together and looks where its tokens look on average. What a
-row gave to the end of the source or to spaces is taken away, and the rest made to sum to 1 again.
+row gave to the end of the source or to spaces is taken away, and the rest made to sum to 1 again, unless the model was
+taught that looking at the end means to belong to no word: then what is missing to 1 is how much that is believed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from jumok.data import BatchConfig, Pair, Tokenizer, Tokenizers, pad
 from jumok.data.links import Words, spaced_words
 from jumok.data.plan import cuts
 from jumok.errors import ArgumentError
-from jumok.models.seq2seq import HeadWeights, Seq2Seq
+from jumok.models.seq2seq import Encoding, HeadWeights, Seq2Seq
 
 BATCH_TOKENS = 8192
 LONGEST = 4096
@@ -33,10 +34,15 @@ class Look(NamedTuple):
     """None for the mean of the layer's heads."""
     shift: bool
     """Whether the row that has just read a word is that word's, rather than the one about to write it."""
+    informed: bool = False
+    """Whether every row has seen the whole target, as guided alignment with full context teaches a Transformer."""
+    null: bool = False
+    """Whether looking at the end of the source was taught to mean that a word belongs to none."""
 
     def __str__(self) -> str:
         head = "mean of heads" if self.head is None else f"head {self.head}"
-        return f"layer {self.layer}, {head}, {'shifted' if self.shift else 'not shifted'}"
+        context = ", having seen the whole target" if self.informed else ""
+        return f"layer {self.layer}, {head}, {'shifted' if self.shift else 'not shifted'}{context}"
 
 
 class Tokens(NamedTuple):
@@ -76,8 +82,12 @@ def all_looks(model: Seq2Seq) -> list[Look]:
 @torch.no_grad()
 def attention_of(model: Seq2Seq, source: Tensor, visible: Tensor, target_in: Tensor) -> tuple[HeadWeights, ...]:
     """The attention of every layer over known targets, without the words they would write."""
+    return _attention_over(model, model.encoder(source, visible), target_in)
+
+
+def _attention_over(model: Seq2Seq, encoding: Encoding, target_in: Tensor) -> tuple[HeadWeights, ...]:
     decoder: Any = model.decoder  # of every family, `hidden` is all but the output layer
-    found: tuple[HeadWeights, ...] = decoder.hidden(model.encoder(source, visible), target_in).attention
+    found: tuple[HeadWeights, ...] = decoder.hidden(encoding, target_in).attention
     if not found:
         raise ArgumentError("this model has no attention to align with: its decoder sees only a fixed context")
     return found
@@ -120,20 +130,34 @@ def _batch_weights(
 ) -> Float[np.ndarray, "batch look target source"]:
     device = next(model.parameters()).device
     source, visible = pad([one.ids[1:] for one, _ in rows])
-    target_in, _ = pad([other.ids[:-1] for _, other in rows])
-    attention = attention_of(model, source.to(device), visible.to(device), target_in.to(device))
+    target_in, known = pad([other.ids[:-1] for _, other in rows])
+    encoding = model.encoder(source.to(device), visible.to(device))
+    attention = _looked_at(model, encoding, target_in.to(device), known.to(device), looks)
     columns = _membership([one.numbers[1:] for one, _ in rows], device)
     of_words = _membership([other.numbers[1:-1] for _, other in rows], device)
     of_words = of_words / of_words.sum(1, keepdim=True).clamp(min=1)
     found = []
-    for look in looks:
-        layer = attention[look.layer]
+    for look, layer in zip(looks, attention, strict=True):
         weights = (layer().mean(1) if look.head is None else layer(heads=[look.head]).squeeze(1)).float()
         weights = weights[:, 1:] if look.shift else weights[:, :-1]
-        found.append(of_words.mT @ (weights @ columns))
-    stacked = torch.stack(found, 1)
-    normal = stacked / stacked.sum(-1, keepdim=True).clamp(min=1e-9)
-    return normal.cpu().numpy()
+        joined = of_words.mT @ (weights @ columns)
+        found.append(joined if look.null else joined / joined.sum(-1, keepdim=True).clamp(min=1e-9))
+    return torch.stack(found, 1).cpu().numpy()
+
+
+def _looked_at(
+    model: Seq2Seq, encoding: Encoding, target_in: Tensor, target_visible: Tensor, looks: Sequence[Look]
+) -> list[HeadWeights]:
+    """The layer of each look; one pass serves all that see only the words so far."""
+    decoder: Any = model.decoder
+    uninformed = any(not look.informed for look in looks)
+    layers = _attention_over(model, encoding, target_in) if uninformed else ()
+    return [
+        decoder.informed_attention(encoding, target_in, target_visible, layer=look.layer)
+        if look.informed
+        else layers[look.layer]
+        for look in looks
+    ]
 
 
 def _membership(numbers: Sequence[Int[np.ndarray, "_"]], device: torch.device) -> Float[Tensor, "batch token word"]:

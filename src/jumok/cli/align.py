@@ -13,61 +13,58 @@ if TYPE_CHECKING:
     from jumok.data import Pair
 
 
+Model = Annotated[
+    Path | None, Argument(help="Folder written by `jumok train`; without one, links are learnt from the text.")
+]
+Source = Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')]
+Target = Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")]
+Reverse = Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")]
+JOINS = "grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and, product"
+Symmetrise = Annotated[str | None, Option(help=f"With --reverse: {JOINS}.")]
+Links = Annotated[str | None, Option(help="argmax: one link a target word (unless given); mutual; threshold.")]
+LEAST = "Least weight of a link: --links threshold (0.2), --symmetrise product or no model (0.5)."
+Threshold = Annotated[float | None, Option(min=0, max=1, help=LEAST)]
+CHOSEN = "counted from 0, -1 the last; chosen on the data if not given."
+Layer = Annotated[int | None, Option(help=f"Only this layer, {CHOSEN}")]
+Head = Annotated[int | None, Option(help=f"Only this head, {CHOSEN}")]
+READ = "Look when a word was read, not written; chosen unless given."
+Shift = Annotated[bool | None, Option("--shift/--no-shift", help=READ)]
+GoldLinks = Annotated[str | None, Option(help="Links made by hand: prints AER, precision, recall, and no links.")]
+DevSource = Annotated[str | None, Option(help="Texts to choose layer and head on; with --dev-gold.")]
+DevTarget = Annotated[str | None, Option(help="Their translations.")]
+DevGold = Annotated[str | None, Option(help="Their links, made by hand.")]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Json = Annotated[bool, Option("--json", help="One JSON object a line.")]
+
+
 def align(
-    model: Annotated[
-        Path | None, Argument(help="Folder written by `jumok train`; without one, links are learnt from the text.")
-    ] = None,
-    source: Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')] = "-",
-    target: Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")] = None,
-    reverse: Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")] = None,
-    symmetrise: Annotated[
-        str | None,
-        Option(
-            help="With --reverse: grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and."
-        ),
-    ] = None,
-    links: Annotated[
-        str | None, Option(help="argmax: one link a target word (unless given); mutual; threshold.")
-    ] = None,
-    threshold: Annotated[
-        float | None, Option(min=0, max=1, help="Least weight of a link: --links threshold (0.2), no model (0.5).")
-    ] = None,
-    layer: Annotated[
-        int | None, Option(help="Only this layer, counted from 0, -1 the last; chosen on the data if not given.")
-    ] = None,
-    head: Annotated[
-        int | None, Option(help="Only this head, counted from 0, -1 the last; chosen on the data if not given.")
-    ] = None,
-    shift: Annotated[
-        bool | None, Option("--shift/--no-shift", help="Look when a word was read, not written; chosen unless given.")
-    ] = None,
-    gold: Annotated[str | None, Option(help="Links made by hand: prints AER, precision, recall, and no links.")] = None,
-    dev_source: Annotated[str | None, Option(help="Texts to choose layer and head on; with --dev-gold.")] = None,
-    dev_target: Annotated[str | None, Option(help="Their translations.")] = None,
-    dev_gold: Annotated[str | None, Option(help="Their links, made by hand.")] = None,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[bool, Option("--json", help="One JSON object a line.")] = False,
+    model: Model = None,
+    source: Source = "-",
+    target: Target = None,
+    reverse: Reverse = None,
+    symmetrise: Symmetrise = None,
+    links: Links = None,
+    threshold: Threshold = None,
+    layer: Layer = None,
+    head: Head = None,
+    shift: Shift = None,
+    gold: GoldLinks = None,
+    dev_source: DevSource = None,
+    dev_target: DevTarget = None,
+    dev_gold: DevGold = None,
+    device: Device = "auto",
+    json: Json = False,
 ) -> None:
     """Print word alignments of texts and their translations: 0-0 1-2 links words 0 and 0, 1 and 2, a line a pair."""
-    given = {
-        "--reverse": reverse,
-        "--symmetrise": symmetrise,
-        "--links": links,
-        "--layer": layer,
-        "--head": head,
-        "--shift": shift,
-        "--dev-source": dev_source,
-        "--dev-target": dev_target,
-        "--dev-gold": dev_gold,
-    }
-    _check(model, given, threshold)
+    asked: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
+    dev = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
+    _check(model, {"reverse": reverse, **asked, **dev}, threshold)
     pairs = _pairs(source, target)
     if model is None:
         found = _from_text(pairs, threshold)
     else:
-        how = {"links": links, "symmetrise": symmetrise, "threshold": threshold}
-        where = {"layer": layer, "head": head, "shift": shift}
-        found = _from_models(model, reverse, pairs, {**how, **where}, _dev(dev_source, dev_target, dev_gold), device)
+        how = {**asked, "threshold": threshold}
+        found = _from_models(model, reverse, pairs, how, _dev(*dev.values()), device)
     found = progress(found, "aligning", "pairs", total=len(pairs))
     if gold is not None:
         _print_scores(list(found), _gold(gold, pairs), pairs, json)
@@ -79,11 +76,14 @@ def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -
     """Refuse options that would do nothing."""
     idle = [option for option, value in given.items() if value is not None and model is None]
     if idle:
-        _refuse(f"{idle[0]} is about a model; name its folder first: jumok align MODEL {idle[0]} …")
-    if given["--symmetrise"] is not None and given["--reverse"] is None:
+        _refuse(f"--{idle[0]} is about a model; name its folder first: jumok align MODEL --{idle[0]} …")
+    if given["symmetrise"] is not None and given["reverse"] is None:
         _refuse("--symmetrise makes one of two directions; name a model of the other one, too: --reverse FOLDER")
-    if threshold is not None and model is not None and given["--links"] != "threshold":
-        _refuse("--threshold is for --links threshold; other links have no least weight")
+    by_product = given["symmetrise"] == "product"
+    if given["links"] is not None and by_product:
+        _refuse("--links makes links of one direction, but --symmetrise product joins both before; leave it out")
+    if threshold is not None and model is not None and given["links"] != "threshold" and not by_product:
+        _refuse("--threshold is for --links threshold or --symmetrise product; other links have no least weight")
 
 
 def _refuse(why: str) -> NoReturn:

@@ -5,11 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from jumok.analysis.alignment import Aligner, Extraction, TwoWayAligner, turned
+from jumok.analysis.alignment import Aligner, Extraction, Join, TwoWayAligner, turned
 from jumok.analysis.alignment_choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
 from jumok.analysis.alignment_score import Gold
 from jumok.analysis.attention_map import place_of
-from jumok.analysis.symmetrise import Method
 from jumok.analysis.word_attention import Look, all_looks
 from jumok.cli.output import progress
 from jumok.data import Pair
@@ -25,7 +24,7 @@ class Wanted(NamedTuple):
     """What was asked for on the command line; None is left to choose."""
 
     links: str = "argmax"
-    threshold: float = 0.2
+    threshold: float | None = None
     layer: int | None = None
     head: int | None = None
     shift: bool | None = None
@@ -33,9 +32,14 @@ class Wanted(NamedTuple):
 
     def check(self) -> None:
         """Say what is not known before anything is loaded."""
-        for option, known in (("links", Extraction), ("symmetrise", Method)):
+        for option, known in (("links", Extraction), ("symmetrise", Join)):
             if getattr(self, option) not in get_args(known):
                 raise ArgumentError(f"--{option} {getattr(self, option)!r} is not one of {', '.join(get_args(known))}")
+
+    @property
+    def how(self) -> tuple[Extraction, float]:
+        """How one direction makes links of its weights."""
+        return cast(Extraction, self.links), 0.2 if self.threshold is None else self.threshold
 
 
 def make_aligner(
@@ -61,7 +65,9 @@ def make_aligner(
     for folder, look in zip((model, reverse), looks, strict=True):
         say(f"aligning with {look} of {folder}")
     one, other = (_aligner(trained, look, wanted) for trained, look in zip((there, back), looks, strict=True))
-    return TwoWayAligner(one, other, cast(Method, wanted.symmetrise))
+    return TwoWayAligner(
+        one, other, cast(Join, wanted.symmetrise), 0.5 if wanted.threshold is None else wanted.threshold
+    )
 
 
 def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
@@ -83,14 +89,15 @@ def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
 
 def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> Look:
     sample, gold = (pairs, None) if dev is None else dev
+    method, threshold = wanted.how
     return choose_look(
         trained.model,
         trained.tokenizers,
         sample,
         candidates(trained, wanted),
         gold=gold,
-        method=cast(Extraction, wanted.links),
-        threshold=wanted.threshold,
+        method=method,
+        threshold=threshold,
         watch=_watch(len(sample)),
     )
 
@@ -107,16 +114,14 @@ def _choose_both(
     looks, back_looks = candidates(there, wanted), candidates(back, wanted)
     if len(looks) == len(back_looks) == 1:
         return looks[0], back_looks[0]
-    method = cast(Extraction, wanted.links)
-    how, watch = (method, wanted.threshold), _watch(len(pairs))
-    found = links_of_looks(there.model, there.tokenizers, pairs, looks, *how, watch=watch)
-    other_way = [turned(pair) for pair in pairs]
-    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, *how, watch=watch)
+    watch, other_way = _watch(len(pairs)), [turned(pair) for pair in pairs]
+    found = links_of_looks(there.model, there.tokenizers, pairs, looks, *wanted.how, watch=watch)
+    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, *wanted.how, watch=watch)
     return choose_by_agreement(found, found_back)
 
 
 def _aligner(trained: Trained, look: Look, wanted: Wanted) -> Aligner:
-    return Aligner(trained.model, trained.tokenizers, look, cast(Extraction, wanted.links), wanted.threshold)
+    return Aligner(trained.model, trained.tokenizers, look, *wanted.how)
 
 
 def _sample(pairs: Sequence[Pair]) -> list[Pair]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from jumok.data.files import name, read_lines
@@ -121,15 +121,14 @@ def spaced_links(links: Iterable[Link], source: Words, target: Words) -> list[Li
 
 
 def link_matrix(
-    links: Sequence[Int[np.ndarray, "_"]],
-    source_words: Sequence[Int[np.ndarray, "_"]],
-    target_words: Sequence[Int[np.ndarray, "_"]],
+    links: Sequence[Integer[np.ndarray, "_"]],
+    sources: Int[np.ndarray, "batch source"],
+    targets: Int[np.ndarray, "batch target"],
 ) -> Bool[Tensor, "batch target source"]:
     """True where the word of a target token is linked to the word of a source token; -1 is the word of no token.
 
     `links` holds numbers of source and target words in turn, one array a pair.
     """
-    sources, targets = _padded(source_words), _padded(target_words)
     table = np.zeros((len(links), targets.max(initial=-1) + 2, sources.max(initial=-1) + 2), bool)
     pair = np.repeat(np.arange(len(links)), [len(row) // 2 for row in links])
     one, other = np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64).reshape(-1, 2).T
@@ -137,11 +136,3 @@ def link_matrix(
     table[pair[inside], other[inside], one[inside]] = True
     batch = np.arange(len(links))[:, None, None]
     return torch.from_numpy(table[batch, targets[:, :, None], sources[:, None, :]])
-
-
-def _padded(rows: Sequence[Int[np.ndarray, "_"]]) -> Int[np.ndarray, "batch longest"]:
-    lengths = np.array([len(row) for row in rows])
-    there = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    words = np.full(there.shape, -1, np.int64)
-    words[there] = np.concatenate(rows) if len(rows) else []
-    return words

@@ -58,18 +58,12 @@ class Batches:
             sides = (sample([row[at] for row in stored], keys[at]) for at, sample in enumerate(self._samplers))
             rows = list(zip(*sides, strict=True))
         batch = collate(rows)
-        return batch if self.store.sides == 2 else batch._replace(links=self._links([row[2] for row in stored], rows))
+        return batch if self.store.sides == 2 else batch._replace(links=self._links([row[2] for row in stored], batch))
 
-    def _links(
-        self, links: Sequence[UInt[np.ndarray, "_"]], rows: Sequence[tuple[Ids, Ids]]
-    ) -> Bool[Tensor, "batch target source"]:
+    def _links(self, links: Sequence[UInt[np.ndarray, "_"]], batch: Batch) -> Bool[Tensor, "batch target source"]:
         assert self._tokenizers is not None
         from_, to = self._tokenizers
-        return link_matrix(
-            [row.astype(np.int64) for row in links],
-            [from_.word_numbers(source)[1:] for source, _ in rows],
-            [to.word_numbers(target)[1:] for _, target in rows],
-        )
+        return link_matrix(links, from_.word_numbers(batch.source.numpy()), to.word_numbers(batch.target_out.numpy()))
 
     def _keys(self, epoch: int, numbers: Int[np.ndarray, " batch"]) -> UInt[np.ndarray, "2 batch"]:
         """A number for each sentence of both sides, from (seed, epoch, sentence)."""

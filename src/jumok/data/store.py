@@ -66,7 +66,7 @@ class Store:
             raise IndexError(f"row {row} of a store with {self.rows} rows")
         first = row * self.sides
         self._check(self._offsets_at + 8 * first, self._offsets_at + 8 * (first + self.sides + 1))
-        ends = [int(end) for end in self._offsets[first : first + self.sides + 1]]
+        ends = self._offsets[first : first + self.sides + 1].tolist()
         width = self._tokens.itemsize
         self._check(ends[0] * width, ends[-1] * width)
         return tuple(np.array(self._tokens[start:end]) for start, end in pairwise(ends))

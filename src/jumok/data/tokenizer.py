@@ -222,13 +222,13 @@ class Tokenizer:
             at = last
         return found
 
-    def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "_"]) -> Int[np.ndarray, " ids"]:
+    def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 
         A space belongs to the word after it; BOS, EOS and PAD belong to no word: -1.
         """
         array = np.asarray(ids, np.int64)
-        words = np.maximum(np.cumsum(self._spaces[array]) - 1, 0)
+        words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
         return np.where((array == BOS) | (array == EOS) | (array == PAD), -1, words)
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:

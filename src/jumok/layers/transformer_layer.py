@@ -12,6 +12,7 @@ from jumok.layers.multi_head import MultiHeadAttention
 from jumok.layers.positions import RotaryPositions
 
 Norm = Literal["pre", "post"]
+CAUSAL = causal()
 
 
 class Residual(nn.Module):
@@ -125,9 +126,14 @@ class DecoderLayer(nn.Module):
         x: Float[Tensor, "batch target width"],
         memory: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None = None,
+        *,
+        own_visible: Visible | Bool[Tensor, "..."] | None = CAUSAL,
     ) -> Decoded:
-        """Every position of a whole target at once; `visible` is what of the source may be seen."""
-        change, own = self.own(self.around_own.before(x), visible=causal())
+        """Every position of a whole target at once.
+
+        `visible` is what of the source may be seen, `own_visible` what of the target: unless told, what came before.
+        """
+        change, own = self.own(self.around_own.before(x), visible=own_visible)
         return self._look_at_source(self.around_own.after(x, change), own, memory, visible)
 
     def step(

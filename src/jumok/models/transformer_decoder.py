@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer_layer import DecoderLayer
 from jumok.models.half import Tied, Tying
-from jumok.models.seq2seq import BeamState, Decoder, Encoding, Hidden, Prediction, State
+from jumok.models.seq2seq import BeamState, Decoder, Encoding, HeadWeights, Hidden, Prediction, State
 from jumok.models.transformer import PlacedTokens, TransformerConfig, initialise
 from jumok.models.transformer_encoder import keys_seen
 
@@ -114,6 +114,24 @@ class TransformerDecoder(Decoder):
             own.append(at_target)
             cross.append(at_source)
         return Hidden(self._normed(x), tuple(cross), tuple(own))
+
+    def informed_attention(
+        self,
+        encoding: Encoding,
+        target_in: Int[Tensor, "batch target"],
+        target_visible: Bool[Tensor, "batch target"],
+        *,
+        layer: int,
+    ) -> HeadWeights:
+        """Where each place of a known target looks in the source, in one layer, having seen the whole target.
+
+        For aligning words, not for predicting them (Garg et al. 2019).
+        """
+        x = self.tokens(target_in)
+        visible, own_visible = keys_seen(encoding.visible), keys_seen(target_visible)
+        for one in list(self._layers)[: layer + 1]:
+            x, _, cross = one(x, one.memory(encoding.states), visible, own_visible=own_visible)
+        return cast(HeadWeights, cross)
 
     def logits(self, states: Float[Tensor, "*place width"]) -> Float[Tensor, "*place vocabulary"]:
         """Scores of every token as the next one, from hidden states of any places."""

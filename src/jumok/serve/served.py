@@ -62,7 +62,8 @@ class Served:
         look = self.aligner.look
         if layer is None and head is None:
             return self.aligner
-        return self.aligner._replace(look=look._replace(layer=look.layer if layer is None else layer, head=head))
+        asked = look._replace(layer=look.layer if layer is None else layer, head=head, informed=False, null=False)
+        return self.aligner._replace(look=asked)
 
     def count(self, text: str) -> int:
         """The tokens of a source text."""

@@ -7,6 +7,7 @@ from jumok.errors import ConfigError
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
+Context = Literal["causal", "full"]
 Metric = Literal["bleu", "chrf", "loss", "exact_match", "wer", "accuracy"]
 
 LOWER_IS_BETTER: frozenset[Metric] = frozenset({"loss", "wer"})
@@ -58,11 +59,18 @@ class TrainingConfig:
     guided_alignment: float = 0.0
     """How much the loss counts that teaches one layer's attention the word links of data.alignments; 0 for none."""
     guided_layer: int | None = None
-    """The decoder layer that is taught, counted from 0; the last but one unless given."""
+    """The decoder layer that is taught, counted from 0, -1 the last; the last but one unless given."""
     guided_head: int | None = None
-    """The head of that layer that is taught, counted from 0; the mean of its heads unless given."""
+    """The head of that layer that is taught, counted from 0, -1 the last; the mean of its heads unless given."""
     guided_shift: bool = True
     """Teach where to look when a word has just been read, which aligns best; false: when it is about to be written."""
+    guided_context: Context = "causal"
+    """What of the target is known while that is taught: the words so far ("causal"), or all of them ("full").
+
+    "full" takes a second pass through the decoder, which must be a Transformer's; `jumok align` then takes it, too.
+    """
+    guided_null: bool = False
+    """Teach target words without a link to look at the end of the source; `jumok align` then gives them none."""
     doubly_stochastic: float = 0.0
     """For captions: how much it counts that every region of an image is looked at, once in all (Xu et al. 2015)."""
     log_every: int = 20
@@ -93,7 +101,8 @@ class TrainingConfig:
         return score < than if self.metric in LOWER_IS_BETTER else score > than
 
     def _check_choices(self) -> None:
-        for name, known in (("schedule", Schedule), ("precision", Precision), ("metric", Metric)):
+        known_names = {"schedule": Schedule, "precision": Precision, "metric": Metric, "guided_context": Context}
+        for name, known in known_names.items():
             if getattr(self, name) not in get_args(known):
                 raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(get_args(known))}")
 

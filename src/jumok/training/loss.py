@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from jumok.data import Batch
 from jumok.data.image_store import ImageBatch
-from jumok.models.seq2seq import Copied, Hidden
+from jumok.models.seq2seq import Copied, Encoding, Hidden
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 from jumok.training.guided import Guide
 
@@ -47,10 +47,12 @@ def batch_loss(
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoder: Any = model.encoder
     decoder: Any = model.decoder
-    hidden: Hidden = decoder.hidden(encoder(batch.source, batch.source_visible), batch.target_in)
+    encoding: Encoding = encoder(batch.source, batch.source_visible)
+    hidden: Hidden = decoder.hidden(encoding, batch.target_in)
     loss = hidden_loss(decoder, hidden, places, smoothing=smoothing)
     if guide is not None:
-        loss = loss._replace(total=loss.total + guide.loss(hidden.attention, batch.links))
+        taught = guide.taught(decoder, encoding, hidden, batch)
+        loss = loss._replace(total=loss.total + guide.loss(taught, guide.links(batch)))
     return loss
 
 
