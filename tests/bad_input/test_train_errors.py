@@ -78,7 +78,7 @@ def test_a_vocabulary_larger_than_the_data_allows():
         ("data = 3", "recipe.toml: [data] must be a section of its own, but it is the value 3"),
         ("encoder = 'rnn'\n[data]\ncorpus = 'reverse'", "recipe.toml: [encoder] must be a section of its own"),
         ("[[data]]\ncorpus = 'reverse'", "recipe.toml: [data] must be a section of its own"),
-        ("[data]\ncorpus = 'reversed'", "recipe.toml: data.corpus = 'reversed' must be one of 'cldr', 'dates'"),
+        ("[data]\ncorpus = 'reversed'", "recipe.toml: data.corpus = 'reversed' must be one of 'cldr', 'phrases'"),
         ("[data]\ncorpus = 3", "recipe.toml: data.corpus = 3 must be one of"),
         ("[data]\nsize = 3", "recipe.toml: give one of data.source (with data.target)"),
         ("", "recipe.toml: give one of data.source (with data.target)"),
