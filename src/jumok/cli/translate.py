@@ -1,13 +1,17 @@
 """`jumok translate`: standard input to standard output, one text a line."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, progress, say
+
+if TYPE_CHECKING:
+    from jumok.translator import Translation
 
 
 def translate(
@@ -22,13 +26,14 @@ def translate(
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
     attention: Annotated[Path | None, Option(help="Also draw an attention map for each line into this folder.")] = None,
     format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
-    batch: Annotated[int, Option(min=1, help="Lines read before translating.")] = 1024,
+    batch: Annotated[int, Option(min=1, help="Lines translated at once, at most.")] = 1024,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
 ) -> None:
     """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
     from jumok.data import read_lines
-    from jumok.data.files import check_place
+    from jumok.data.files import STDIN, check_place
+    from jumok.data.live_lines import is_live, live_groups
     from jumok.translator import Translator
 
     if attention is not None:
@@ -38,15 +43,25 @@ def translate(
     lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     given = {"beam": beam, "no_repeat": no_repeat, **lengths}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
-    lines = read_lines(source)
-    found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
-    for number, translation in enumerate(progress(found, "translating", "lines"), start=1):
+    settings |= {"n_best": n_best, "split": split}
+    if source == STDIN and is_live():
+        found = translator.stream_groups(live_groups(batch), **settings)
+    else:
+        found = translator.stream(read_lines(source), chunk=batch, **settings)
+    for number, translation in enumerate(_watched(found, source), start=1):
         if attention is not None and len(translation.pieces) == 1:
             translation.attention().save(attention / f"{number:04}.{format}")
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+
+
+def _watched(found: Iterator["Translation"], source: str) -> Iterator["Translation"]:
+    """With its progress shown, but not where somebody types or reads: a bar would stand in the same line."""
+    typed = source == "-" and sys.stdin is not None and sys.stdin.isatty()
+    if typed:
+        say("type a text and press Enter; Ctrl-D ends")
+    return found if typed or sys.stdout.isatty() else progress(found, "translating", "lines")
 
 
 def _print(translation: Any, n_best: int, json: bool) -> None:

@@ -103,7 +103,7 @@ def _write_part_of_date(kind: str, parts: tuple[int, ...], style: str, locale: L
         case "month" if len(parts) == 1:
             return format_date(date(2001, parts[0], 1), "LLLL" if style == "wide" else "LLL", locale)
         case "month":
-            return format_skeleton(style, date(*parts, 1), locale=locale)
+            return format_skeleton(style, date(parts[0], parts[1], 1), locale=locale)
     if style != "MMMMEEEEd":
         return format_skeleton(style, date(*parts), locale=locale)
     known = locale.datetime_skeletons
