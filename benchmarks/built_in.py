@@ -32,8 +32,8 @@ def measure(folder: Path, only: str | None) -> None:
         rows = [*demo(folder / "demo"), *(recipe(name, folder / name) for name in RECIPES)]
     else:
         kept = [Row(**row) for row in json.loads((FOLDER / "built_in.json").read_text(encoding="utf-8"))["rows"]]
-        again = recipe(only, folder / only)
-        rows = [again if row.id == again.id else row for row in kept]
+        again = demo(folder / "demo") if only == "demo" else [recipe(only, folder / only)]
+        rows = [*again, *(row for row in kept if row.id not in {one.id for one in again})]
     write("built_in", rows, device=f"{cpu()}, {torch.get_num_threads()} threads")
 
 
@@ -65,6 +65,6 @@ def recipe(name: str, folder: Path) -> Row:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", choices=RECIPES)
+    parser.add_argument("--only", choices=("demo", *RECIPES))
     arguments = parser.parse_args()
     measure(arguments.folder, arguments.only)

@@ -43,7 +43,7 @@ def evaluate(
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
-    from jumok.data.files import check_place
+    from jumok.data.files import check_file
     from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
@@ -70,7 +70,7 @@ def evaluate(
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
     for place in (save, report):
         if place is not None:
-            check_place(place.parent)
+            check_file(place)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
@@ -83,9 +83,9 @@ def evaluate(
     facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
     task = Task(sources, references, names, tokenize, lowercase, facts)
     bands = _bands(task, system) if by_length else None
-    if report is not None:
-        _report(report, task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
+    if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
+        _report(report, task, system, compare or [], beam, device)
 
 
 def _refuse_without_reference(model: Path | None) -> NoReturn:
@@ -117,10 +117,10 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
     from jumok.cli.caption_scores import evaluate_captioner
-    from jumok.data.files import check_place
+    from jumok.data.files import check_file
 
     if save is not None:
-        check_place(save.parent)
+        check_file(save)
     found = evaluate_captioner(model, names, **options)
     if save is not None:
         _save(save, found.outputs)
