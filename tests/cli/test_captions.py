@@ -68,6 +68,14 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.parametrize("text", ["a small red circle", 40 * "a long text "])
+def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
+    done = jumok("look", model, text)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"jumok: {model} is a captioner, which looks at images, and there is no file {text}")
+    assert done.err.count("\n") == 1
+
+
 def test_a_folder_of_images_gets_a_line_for_each(model, pictures):
     lines = well("caption", model, pictures).out.splitlines()
     assert [line.split("\t")[0] for line in lines] == [str(pictures / f"{number}.png") for number in range(3)]

@@ -83,9 +83,10 @@ def evaluate(
     facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
     task = Task(sources, references, names, tokenize, lowercase, facts)
     bands = _bands(task, system) if by_length else None
+    systems = [] if report is None else _systems(task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
     if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
-        _report(report, task, system, compare or [], beam, device)
+        _report(report, task, systems)
 
 
 def _refuse_without_reference(model: Path | None) -> NoReturn:
@@ -105,7 +106,10 @@ def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
     from jumok.cli.graph_run import evaluate_graph
+    from jumok.data.files import check_file
 
+    if save is not None:
+        check_file(save)
     found = evaluate_graph(model, device=device, save=save)
     if json:
         print_json(found)
@@ -196,13 +200,21 @@ def _first(model: Path | None, output: str | None, sources: list[str], beam: int
     return of_translations(named(str(model)).name, translations(model, sources, beam, device))
 
 
-def _report(path: Path, task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> None:
-    from jumok.analysis.report_numbers import make_report
-    from jumok.analysis.report_page import report_page
+def _systems(task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> list["System"]:
+    """The first and those it is compared with, found to be of one test set."""
+    from jumok.analysis.report_numbers import check_systems
     from jumok.cli.systems import named, system_of
-    from jumok.data.files import atomic_write
 
     systems = [first, *(system_of(named(other), task.sources, beam, device) for other in others)]
+    check_systems(task, systems)
+    return systems
+
+
+def _report(path: Path, task: "Task", systems: list["System"]) -> None:
+    from jumok.analysis.report_numbers import make_report
+    from jumok.analysis.report_page import report_page
+    from jumok.data.files import atomic_write
+
     found = make_report(task, systems, watch=lambda items, verb, total: progress(items, verb, "sentences", total))
     with atomic_write(path) as file:
         file.write(report_page(found).encode(errors="replace"))

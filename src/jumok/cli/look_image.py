@@ -1,5 +1,6 @@
 """`jumok look CAPTIONER image.jpg`: caption an image and show where every word of the caption looked."""
 
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ def look_image(
 
     if image is None:
         raise ArgumentError(f"{model} is a captioner; say which image to look at: jumok look {model} image.jpg")
+    if not exists(image):
+        raise ArgumentError(
+            f"{model} is a captioner, which looks at images, and there is no file {image}; write: jumok look {model} "
+            "image.jpg, and your own caption behind --target"
+        )
     for name, given in (("--layer", layer), ("--head", heads)):
         if len(given) > 1:
             raise ArgumentError(f"{name} can be given once for a captioner: one is shown, or the average of all")
