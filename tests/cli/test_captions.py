@@ -143,6 +143,11 @@ def test_evaluate_takes_other_images_with_several_captions_each(model, pictures,
 def test_inspect_shows_what_a_captioner_is_made_of(model):
     facts = json.loads(well("inspect", model, "--json").out)
     assert facts["encoder"] == "grid"
+    assert facts["does"] == "captions images"
+    assert "residual network" in facts["in words"]["encoder"]
+    assert sum(facts["parts"].values()) == facts["parameters"]
+    assert {"encoder", "decoder", "target embeddings"} <= set(facts["parts"])
+    assert facts["training"]["steps"] > 0
     assert facts["regions"] == "4 × 4"
     assert facts["parameters"] > 1000
     assert is_captioner(model)
