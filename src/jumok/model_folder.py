@@ -132,6 +132,8 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
     """Those of the models that are whole folders, not files of weights; the first decides all but the weights."""
+    if missing := [model for model in models if not Path(model).exists()]:
+        raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
     folders = [Path(model) for model in models if Path(model).is_dir()]
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")

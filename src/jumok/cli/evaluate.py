@@ -74,7 +74,10 @@ def evaluate(
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
-        raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
+        raise ArgumentError(
+            f"--source has {len(sources)} lines but --reference has {len(references)}: line n of each must be the same "
+            "sentence"
+        )
     system = _first(model, output, sources, beam, device)
     if save is not None:
         _save(save, system.outputs)

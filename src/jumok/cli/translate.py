@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def translate(
     model: Annotated[Path | None, Argument(help=HELP)] = None,
+    file: Annotated[str | None, Argument(hidden=True, metavar="")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
@@ -39,6 +40,7 @@ def translate(
     if attention is not None:
         check_place(attention)
     _check_format(format)
+    _check_named(model, file)
     translator = Translator.load(named_or_bundled(model), device=device)
     lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     given = {"beam": beam, "no_repeat": no_repeat, **lengths}
@@ -73,6 +75,26 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
         print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
     else:
         print(translation.text, flush=True)
+
+
+def _check_named(model: Path | None, file: str | None) -> None:
+    """Say where texts come from to whoever wrote one, or a file of them, behind the command."""
+    from os.path import isdir, isfile
+
+    from jumok.errors import ArgumentError
+
+    if file is not None:
+        raise ArgumentError(
+            f"texts come from standard input or a file: jumok translate {model} --source {file}"
+            if isfile(file)
+            else f"texts come from standard input: echo {file!r} | jumok translate {model}"
+        )
+    if model is not None and isfile(model):
+        raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
+    if model is not None and " " in str(model) and not isdir(model):
+        raise ArgumentError(
+            f"there is no model folder {str(model)!r}; if that is a text: echo {str(model)!r} | jumok translate"
+        )
 
 
 def _check_format(format: str) -> None:
