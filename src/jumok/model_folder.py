@@ -20,7 +20,7 @@ from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
-"""The tiny model that comes with jumok: English dates, times, durations, amounts and lists of names into Korean."""
+"""The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 

@@ -33,10 +33,10 @@ def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(rever
     assert refused("translate", 300 * "3 hours ").startswith("there is no model folder")
     said = "in.txt is a file, not a model folder; to translate it: jumok translate --source in.txt"
     assert refused("translate", "in.txt") == said
-    said = f"texts come from standard input or a file: jumok translate {reverser} --source in.txt"
-    assert refused("translate", reverser, "in.txt") == said
-    said = f"texts come from standard input: echo '12' | jumok translate {reverser}"
+    said = f"there is no file 12; if that is a text: echo '12' | jumok translate {reverser}"
     assert refused("translate", reverser, "12") == said
+    said = "two files to translate are named: in.txt and --source other"
+    assert refused("translate", reverser, "in.txt", "--source", "other") == said
 
 
 def test_maps_of_a_model_without_attention(tmp_path):

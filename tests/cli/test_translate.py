@@ -42,6 +42,7 @@ def test_a_file_is_read_as_standard_input_is(reverser, tmp_path):
         file.write(TEXT.encode())
     assert well("translate", reverser, "--source", write(tmp_path / "lines", TEXT)).out == expected
     assert well("translate", reverser, "--source", tmp_path / "lines.gz").out == expected
+    assert well("translate", reverser, tmp_path / "lines").out == expected
 
 
 def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverser):

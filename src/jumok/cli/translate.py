@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def translate(
     model: Annotated[Path | None, Argument(help=HELP)] = None,
-    file: Annotated[str | None, Argument(hidden=True, metavar="")] = None,
+    file: Annotated[str | None, Argument(help="File to translate, as with --source.")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
@@ -40,7 +40,7 @@ def translate(
     if attention is not None:
         check_place(attention)
     _check_format(format)
-    _check_named(model, file)
+    source = _source(model, file, source)
     translator = Translator.load(named_or_bundled(model), device=device)
     lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     given = {"beam": beam, "no_repeat": no_repeat, **lengths}
@@ -77,24 +77,23 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
         print(translation.text, flush=True)
 
 
-def _check_named(model: Path | None, file: str | None) -> None:
-    """Say where texts come from to whoever wrote one, or a file of them, behind the command."""
-    from os.path import isdir, isfile
+def _source(model: Path | None, file: str | None, source: str) -> str:
+    """The file to translate; whoever wrote a text behind the command is told where texts come from."""
+    from os.path import exists, isdir, isfile
 
     from jumok.errors import ArgumentError
 
-    if file is not None:
-        raise ArgumentError(
-            f"texts come from standard input or a file: jumok translate {model} --source {file}"
-            if isfile(file)
-            else f"texts come from standard input: echo {file!r} | jumok translate {model}"
-        )
+    if file is not None and source != "-":
+        raise ArgumentError(f"two files to translate are named: {file} and --source {source}")
+    if file not in (None, "-") and not exists(str(file)):
+        raise ArgumentError(f"there is no file {file}; if that is a text: echo {file!r} | jumok translate {model}")
     if model is not None and isfile(model):
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
     if model is not None and " " in str(model) and not isdir(model):
         raise ArgumentError(
             f"there is no model folder {str(model)!r}; if that is a text: echo {str(model)!r} | jumok translate"
         )
+    return file or source
 
 
 def _check_format(format: str) -> None:
