@@ -82,7 +82,7 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     assert sum(band["sentences"] for band in found["by_length"]) == 20
     assert (tmp_path / "attention.svg").read_text(encoding="utf-8").startswith("<svg")
     assert (tmp_path / "attention" / "model.safetensors").exists()
-    assert " of 1,200 steps in 0.03 minutes: the machine is slow or busy" in result.stderr
+    assert " of 1,800 steps in 0.03 minutes: the machine is slow or busy" in result.stderr
     assert "too few to learn much" in result.stderr
 
 

@@ -11,7 +11,7 @@ from jumok.errors import ArgumentError, MissingExtraError
 
 def demo(
     out: Annotated[Path, Option(help="Folder for the models and pictures; made if it is not there.")] = Path("demo"),
-    steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1200,
+    steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
     minutes: Annotated[float, Option(min=0.01, help="Most minutes of training of each, on a slow machine.")] = 12,
     quick: Annotated[bool, Option("--quick", help="Only the part that trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
