@@ -82,8 +82,8 @@ def bundle(run: Path) -> None:
     share = exact_match(translator, list(corpus_pairs("phrases", UNSEEN, split="test")))
     short = exact_match(translator, [Pair(*one) for one in SHORT.items()])
     scores = {
-        f"exact match of {UNSEEN:,} unseen values": f"{share:.1f}%",
-        f"exact match of {len(SHORT)} short texts": f"{short:.1f}%",
+        f"exact match of {UNSEEN:,} unseen values": f"{round(share, 2):g}%",
+        f"exact match of {len(SHORT)} short texts": f"{round(short, 2):g}%",
     }
     save_model(BUNDLED, trained, half=True, scores=scores)
     size = sum(path.stat().st_size for path in BUNDLED.iterdir())
