@@ -72,7 +72,7 @@ def pictures(tmp_path):
 def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
     done = jumok("look", model, text)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"jumok: {model} is a captioner, which looks at images, and there is no file {text}")
+    assert done.err.startswith(f"jumok: there is no image {text}; {model} is a captioner and looks at images")
     assert done.err.count("\n") == 1
 
 
