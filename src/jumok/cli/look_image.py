@@ -31,8 +31,8 @@ def look_image(
         raise ArgumentError(f"{model} is a captioner; say which image to look at: jumok look {model} image.jpg")
     if not exists(image):
         raise ArgumentError(
-            f"there is no image {image}; {model} is a captioner and looks at images: jumok look {model} image.jpg, and a "
-            "caption of your own goes behind --target"
+            f"there is no image {image}; {model} is a captioner and looks at images: jumok look {model} image.jpg, and "
+            "a caption of your own goes behind --target"
         )
     for name, given in (("--layer", layer), ("--head", heads)):
         if len(given) > 1:
