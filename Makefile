@@ -5,6 +5,8 @@ READY := .venv/.ready
 # Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
 SHAPES := --jaxtyping-packages=jumok,shapes.checked
 WORKERS ?= auto
+# Somebody who watches sees what pip downloads, a log file does not.
+QUIET := $(shell test -t 2 || echo --quiet)
 
 .PHONY: test test-fast check demo format clean
 
@@ -31,8 +33,10 @@ format: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "jumok needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1); name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	@echo "setting up .venv: downloading and installing packages, a few minutes the first time ..." >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint constraints.txt --editable ".[test]"
+	@echo ".venv is ready; for the command jumok: source .venv/bin/activate" >&2
 	@touch $(READY)
 
 clean:

@@ -32,9 +32,9 @@ def measure(folder: Path, only: str | None) -> None:
         rows = [*demo(folder / "demo"), *(recipe(name, folder / name) for name in RECIPES)]
     else:
         kept = [Row(**row) for row in json.loads((FOLDER / "built_in.json").read_text(encoding="utf-8"))["rows"]]
-        again = recipe(only, folder / only)
-        rows = [again if row.id == again.id else row for row in kept]
-    write("built_in", rows, device=f"{cpu()}, {torch.get_num_threads()} threads")
+        again = demo(folder / "demo") if only == "demo" else [recipe(only, folder / only)]
+        rows = [*again, *(row for row in kept if row.id not in {one.id for one in again})]
+    write("built_in", rows, device=cpu())
 
 
 def demo(folder: Path) -> list[Row]:
@@ -57,7 +57,8 @@ def recipe(name: str, folder: Path) -> Row:
     pairs = list(corpus_pairs(name, UNSEEN, split="test", longest=wanted.data.longest))
     found = translator.translate([pair.source for pair in pairs])
     right = sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True))
-    took = f"{wanted.training.steps:,} steps in {seconds:.0f} s with its text prepared and validated"
+    took = f"{wanted.training.steps:,} steps in {seconds:.0f} s, {torch.get_num_threads()} threads"
+    took += ", with its text prepared and validated"
     conditions = f"{UNSEEN:,} unseen values; recipes/{name}.toml, {took}"
     return Row(f"recipe/{name}", "jumok", round(100 * right / UNSEEN, 1), "% exact", conditions)
 
@@ -65,6 +66,6 @@ def recipe(name: str, folder: Path) -> Row:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", choices=RECIPES)
+    parser.add_argument("--only", choices=("demo", *RECIPES))
     arguments = parser.parse_args()
     measure(arguments.folder, arguments.only)

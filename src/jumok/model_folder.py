@@ -20,7 +20,7 @@ from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
-"""The tiny model that comes with jumok: English dates, times, durations, amounts and lists of names into Korean."""
+"""The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 
@@ -132,6 +132,8 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
     """Those of the models that are whole folders, not files of weights; the first decides all but the weights."""
+    if missing := [model for model in models if not Path(model).exists()]:
+        raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
     folders = [Path(model) for model in models if Path(model).is_dir()]
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")

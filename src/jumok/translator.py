@@ -116,11 +116,15 @@ class Translator:
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
         """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
+        return self.stream_groups(_groups(texts, chunk), **settings)
+
+    def stream_groups(self, groups: Iterable[Sequence[str]], **settings: Any) -> Iterator[Translation]:
+        """The same for texts that come in groups, each translated before the next is asked for."""
         self._config(**{"n_best": 1, **settings})  # what is wrong is said before the first text is waited for
-        texts, first = iter(texts), 1
-        while waiting := list(islice(texts, chunk)):
-            yield from self.translate(waiting, first=first, **settings)
-            first += len(waiting)
+        first = 1
+        for group in groups:
+            yield from self.translate(group, first=first, **settings)
+            first += len(group)
 
     def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
         """Where the model looks in `source` while it says `target`, a translation that is given."""
@@ -201,6 +205,12 @@ class Translator:
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
         return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    texts = iter(texts)
+    while group := list(islice(texts, size)):
+        yield group
 
 
 def _observer(jobs: Sequence[Job], watch: Watch) -> Observer:

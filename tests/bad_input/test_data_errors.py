@@ -262,7 +262,9 @@ def test_a_corpus_filtered_to_nothing_says_by_what(tmp_path):
 
 
 def test_unknown_corpora_and_locales_are_refused():
-    assert "there are cldr, dates, reverse" in message_of(ArgumentError, lambda: list(corpus_pairs("cldrr", 1)))
+    assert "there are cldr, phrases, dates, reverse" in message_of(
+        ArgumentError, lambda: list(corpus_pairs("cldrr", 1))
+    )
     for locale in ("xx", "", "english please", "../en"):
         said = message_of(ArgumentError, lambda locale=locale: list(corpus_pairs("cldr", 1, target=locale)))
         assert said == f"CLDR has no locale {locale!r}; write it like en, ko, de or pt_BR"
@@ -307,7 +309,7 @@ def test_batches_need_sentences_steps_and_ranks_that_exist():
         ),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),
         (lambda: DataConfig(source="-", target="-"), 'only one file can be "-"'),
-        (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, dates, reverse"),
+        (lambda: DataConfig(corpus="cldrr"), "data.corpus = 'cldrr' is not one of cldr, phrases, dates, reverse"),
         (lambda: DataConfig(corpus="cldr", size=0), "data.size = 0 must be at least 1"),
         (lambda: DataConfig(corpus="cldr", joined=()), "data.joined = [] must be different numbers of at least 1"),
         (lambda: DataConfig(corpus="cldr", joined=(2, 0)), "data.joined = [2, 0] must be different numbers"),

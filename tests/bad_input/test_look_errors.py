@@ -78,6 +78,23 @@ def test_what_cannot_be_shown_is_one_line(reverser, arguments, said):
     assert done.out == ""
 
 
+def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(reverser, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "12.png").write_bytes(b"")
+    done = jumok("look", reverser, "12.png")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"jumok: {reverser} reads text, and 12.png is a file; give it the text itself")
+    assert done.err.count("\n") == 1
+    assert jumok("look", reverser, "12").code == 0
+    assert jumok("look", reverser, "12.svg").code == 0  # there is no such file: a text like any other
+
+
+def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
+    done = jumok("look", 100 * "Friday and ")
+    assert (done.code, done.out) == (1, "")
+    assert "more than the" in done.err.splitlines()[-1]
+
+
 def test_a_model_without_attention_says_so_in_one_line(forgetful):
     done = jumok("look", forgetful, "12")
     assert (done.code, done.out) == (1, "")

@@ -25,7 +25,7 @@ def test_a_model_folder_that_is_none(tmp_path):
     assert refused("inspect", "none") == "there is no model folder none; `jumok train` writes one"
     (tmp_path / "empty").mkdir()
     assert refused("inspect", "empty") == "empty is not a complete model: recipe.toml is missing"
-    assert refused("translate", write_recipe("")).startswith("there is no model folder recipe.toml")
+    assert refused("translate", write_recipe("")).startswith("recipe.toml is a file, not a model folder")
 
 
 @pytest.mark.parametrize("found", ["[]", "3", '{"model.safetensors": 3}', "{}", '{"../model": "00"}', "\udcff"])

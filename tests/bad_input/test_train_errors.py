@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, well, write
+from commands import BRIEFLY, RECIPE, jumok, well, write
 from refusals import refused, train, two_files, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -78,7 +78,7 @@ def test_a_vocabulary_larger_than_the_data_allows():
         ("data = 3", "recipe.toml: [data] must be a section of its own, but it is the value 3"),
         ("encoder = 'rnn'\n[data]\ncorpus = 'reverse'", "recipe.toml: [encoder] must be a section of its own"),
         ("[[data]]\ncorpus = 'reverse'", "recipe.toml: [data] must be a section of its own"),
-        ("[data]\ncorpus = 'reversed'", "recipe.toml: data.corpus = 'reversed' must be one of 'cldr', 'dates'"),
+        ("[data]\ncorpus = 'reversed'", "recipe.toml: data.corpus = 'reversed' must be one of 'cldr', 'phrases'"),
         ("[data]\ncorpus = 3", "recipe.toml: data.corpus = 3 must be one of"),
         ("[data]\nsize = 3", "recipe.toml: give one of data.source (with data.target)"),
         ("", "recipe.toml: give one of data.source (with data.target)"),
@@ -163,3 +163,36 @@ def test_a_setting_of_another_kind_is_said_to_be_one():
 def test_a_model_that_no_memory_holds():
     said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=encoder.width=80000000")
     assert said.startswith("there is not enough memory; make the model smaller")
+
+
+@pytest.mark.parametrize(
+    ("files", "changes", "said"),
+    [
+        ({"train.b": b"x\ny\n"}, {}, "train.a has 3 lines but train.b has 2"),
+        ({"train.b": None}, {}, "there is no file train.b"),
+        ({"train.b": b"x\n\xff\nz\n"}, {}, "train.b, line 2: byte 1 of the line (0xff) is not UTF-8"),
+        ({}, {"valid_source": "dev.a", "valid_target": "dev.b"}, "there is no file dev.a"),
+        (
+            {"dev.a": b"1\n2\n", "dev.b": b"1\n"},
+            {"valid_source": "dev.a", "valid_target": "dev.b"},
+            "dev.a has 2 lines",
+        ),
+        (
+            {"dev.a": b"1\n"},
+            {"valid_source": "dev.a", "valid_target": "nowhere/dev.b"},
+            "there is no file nowhere/dev.b",
+        ),
+        ({"dev.tsv": b"1\n"}, {"valid_pairs": "dev.tsv"}, "dev.tsv, line 1 has 1 of the 2 columns needed"),
+        ({"links": b"0-0\n0-x\n"}, {"alignments": "links", "training.guided_alignment": 0.1}, "links, line 2"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_before_a_vocabulary_is_learnt(files, changes, said):
+    recipe = write_recipe(two_files(b"a b\nb a\nb b\n", b"x y\ny x\ny y\n"))
+    for name, content in files.items():
+        Path(name).unlink(missing_ok=True)
+        if content is not None:
+            Path(name).write_bytes(content)
+    changed = [f"--set={key if '.' in key else 'data.' + key}={value}" for key, value in changes.items()]
+    done = jumok("train", recipe, "--out", "run", *changed)
+    assert done.code == 1
+    assert done.err.startswith(f"jumok: {said}")

@@ -26,6 +26,19 @@ def test_a_file_to_translate_that_is_not_there(reverser):
     assert refused("translate", reverser, "--source", "none.txt") == "there is no file none.txt"
 
 
+def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(reverser, tmp_path):
+    write(tmp_path / "in.txt", "12\n")
+    said = "there is no model folder '3 hours'; if that is a text: echo '3 hours' | jumok translate"
+    assert refused("translate", "3 hours") == said
+    assert refused("translate", 300 * "3 hours ").startswith("there is no model folder")
+    said = "in.txt is a file, not a model folder; to translate it: jumok translate --source in.txt"
+    assert refused("translate", "in.txt") == said
+    said = f"there is no file 12; if that is a text: echo '12' | jumok translate {reverser}"
+    assert refused("translate", reverser, "12") == said
+    said = "two files to translate are named: in.txt and --source other"
+    assert refused("translate", reverser, "in.txt", "--source", "other") == said
+
+
 def test_maps_of_a_model_without_attention(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     well("train", recipe, "--out", "fixed", *BRIEFLY, "--set=decoder.attention=none")

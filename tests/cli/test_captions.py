@@ -69,6 +69,14 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.parametrize("text", ["a small red circle", 40 * "a long text "])
+def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
+    done = jumok("look", model, text)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"jumok: there is no image {text}; {model} is a captioner and looks at images")
+    assert done.err.count("\n") == 1
+
+
 def test_a_folder_of_images_gets_a_line_for_each(model, pictures):
     lines = well("caption", model, pictures).out.splitlines()
     assert [line.split("\t")[0] for line in lines] == [str(pictures / f"{number}.png") for number in range(3)]
@@ -136,6 +144,11 @@ def test_evaluate_takes_other_images_with_several_captions_each(model, pictures,
 def test_inspect_shows_what_a_captioner_is_made_of(model):
     facts = json.loads(well("inspect", model, "--json").out)
     assert facts["encoder"] == "grid"
+    assert facts["does"] == "captions images"
+    assert "residual network" in facts["in words"]["encoder"]
+    assert sum(facts["parts"].values()) == facts["parameters"]
+    assert {"encoder", "decoder", "target embeddings"} <= set(facts["parts"])
+    assert facts["training"]["steps"] > 0
     assert facts["regions"] == "4 × 4"
     assert facts["parameters"] > 1000
     assert is_captioner(model)

@@ -82,7 +82,38 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     assert sum(band["sentences"] for band in found["by_length"]) == 20
     assert (tmp_path / "attention.svg").read_text(encoding="utf-8").startswith("<svg")
     assert (tmp_path / "attention" / "model.safetensors").exists()
+    assert " of 1,800 steps in 0.03 minutes: the machine is slow or busy" in result.stderr
     assert "too few to learn much" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (1200, []),
+        (700, ["only 700 of 1,200 steps in 12 minutes", "`jumok demo --minutes 48` gives it more time"]),
+        (30, ["only 30 of 1,200 steps in 12 minutes", "--minutes 48", "30 steps are too few to learn much"]),
+    ],
+)
+def test_a_slow_machine_is_told_what_its_demo_is_worth(done, said):
+    from jumok.cli.translation_demo import _say_if_short
+
+    lines = []
+    _say_if_short(done, 1200, 12.0, lines.append)
+    assert len(lines) == len(said)
+    assert all(part in line for part, line in zip(said, lines, strict=True))
+
+
+def test_the_demo_goes_by_steps_and_its_minutes_are_only_a_limit():
+    from inspect import signature
+
+    from jumok.cli.demo import demo
+    from jumok.cli.translation_demo import ENOUGH, demo_recipe
+
+    settings = {name: signature(demo).parameters[name].default for name in ("steps", "minutes")}
+    training = demo_recipe("additive", **settings).training
+    assert (training.steps, training.minutes) == (settings["steps"], settings["minutes"])
+    assert training.steps > 2 * ENOUGH
+    assert training.patience == 0
 
 
 def test_help_comes_without_importing_torch():

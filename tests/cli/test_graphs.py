@@ -150,6 +150,10 @@ def test_inspect_shows_what_a_graph_model_is_made_of(model):
     weights = load_file(model / "model.safetensors")
     assert facts["weights"] == {name: list(weight.shape) for name, weight in weights.items()}
     assert facts["parameters"] == sum(weight.numel() for weight in weights.values())
+    assert facts["does"] == "classifies the nodes of a graph"
+    assert facts["in words"]["network"].startswith("graph attention (GAT), 2 layers, ")
+    assert list(facts["parts"]) == ["layer 0", "layer 1"]
+    assert facts["training"]["steps"] > 0
 
 
 def test_the_average_of_graph_models_is_their_mean(model, reverser, tmp_path):

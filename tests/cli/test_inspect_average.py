@@ -1,11 +1,13 @@
 """`jumok inspect` and `jumok average`."""
 
 import json
+import shutil
 
 import torch
 from safetensors.torch import load_file
 
 from commands import jumok, well
+from jumok.training import read_metrics
 
 
 def test_inspect_says_what_a_model_is_made_of(reverser):
@@ -28,7 +30,36 @@ def test_inspect_lists_every_weight_with_its_shape(transformer):
 def test_inspect_prints_a_table(reverser):
     lines = well("inspect", reverser).out.splitlines()
     assert lines[0].strip() == str(reverser)
-    assert ["shared", "vocabulary", "True"] in [line.split() for line in lines]
+    assert ["shared", "vocabulary", "yes"] in [line.split() for line in lines]
+
+
+def test_inspect_tells_the_model_in_words_and_its_parameters_by_part(reverser, transformer):
+    found = json.loads(well("inspect", reverser, "--json").out)
+    assert found["does"] == "translates text"
+    assert found["in words"]["encoder"] == "bidirectional GRU, 1 layer, 64 wide, embeddings 32 wide"
+    assert "additive (Bahdanau's) attention" in found["in words"]["decoder"]
+    assert found["tokenizer"].startswith("letters, ")
+    weights = load_file(reverser / "model.safetensors")
+    assert sum(found["parts"].values()) == found["parameters"]
+    assert found["parts"]["source embeddings"] == weights["encoder.embedding.table"].numel()
+    table = well("inspect", transformer).out
+    for words in ("Transformer, ", " heads, feed-forward ", "sinusoidal positions added", "embeddings", "pre-norm"):
+        assert words in table
+
+
+def test_inspect_tells_how_the_model_was_trained_and_what_is_in_its_folder(reverser, tmp_path):
+    found = json.loads(well("inspect", reverser, "--json").out)
+    best = max((r for r in read_metrics(reverser / "metrics.jsonl") if r.get("best")), key=lambda r: r["step"])
+    assert found["training"]["steps"] == 120
+    assert found["training"]["best"] == best["validation"]["exact_match"]
+    assert found["training"]["best step"] == best["step"]
+    assert found["files"]["model.safetensors"] == (reverser / "model.safetensors").stat().st_size
+    assert found["files"]["checkpoints/"] > found["files"]["model.safetensors"]
+    shown = well("inspect", reverser).out
+    assert f"% at step {best['step']}" in shown
+    assert "120 steps, " in shown
+    shared = shutil.copytree(reverser, tmp_path / "shared", ignore=shutil.ignore_patterns("metrics.jsonl"))
+    assert "not known: metrics.jsonl is not in the folder" in well("inspect", shared).out
 
 
 def test_the_average_of_checkpoints_is_their_mean_and_translates(reverser, tmp_path):

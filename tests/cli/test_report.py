@@ -122,6 +122,18 @@ def test_dark_and_light_pages_differ(nasty_report):
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.pdf"],
             "--report r.pdf should end in .html",
         ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "folder.html"],
+            "folder.html is a folder; name a file in it",
+        ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--report", "src/r.html"],
+            "src is a file, not a folder",
+        ),
+        (
+            ["--output", "out", "--source", "src", "--reference", "ref", "--save", "folder.html"],
+            "folder.html is a folder; name a file in it",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_and_no_page_is_written(test_set, monkeypatch, tmp_path, given, said):
@@ -129,9 +141,23 @@ def test_what_is_wrong_is_said_and_no_page_is_written(test_set, monkeypatch, tmp
         write(tmp_path / name, (test_set / name).read_text())
     write(tmp_path / "short", "a\n")
     write(tmp_path / "none", "")
+    (tmp_path / "folder.html").mkdir()
     monkeypatch.chdir(tmp_path)
     done = jumok("evaluate", *given)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("jumok: ")
     assert said in done.err
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_that_cannot_be_written_in_the_end_leaves_the_scores(command, tmp_path, monkeypatch):
+    expected = well(*command).out
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    done = jumok(*command, "--report", tmp_path / "page.html")
+    assert done.code == 1
+    assert done.out == expected
+    assert done.err.splitlines()[-1] == f"jumok: cannot write {tmp_path / 'page.html'}: No space left on device"

@@ -53,7 +53,7 @@ def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):
     lines = [json.loads(line) for line in (reverser / "metrics.jsonl").read_text().splitlines()]
     assert {"step", "loss"} <= lines[0].keys()
     assert any("exact_match" in line.get("validation", {}) for line in lines)
-    assert "- exact_match: " in (reverser / "README.md").read_text()
+    assert "- exact match: 100% (validation)" in (reverser / "README.md").read_text()
 
 
 def test_json_is_the_only_thing_on_standard_output(tmp_path):

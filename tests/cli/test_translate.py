@@ -2,7 +2,10 @@
 
 import gzip
 import json
+import os
 import re
+import sys
+from io import StringIO
 
 import pytest
 
@@ -39,6 +42,7 @@ def test_a_file_is_read_as_standard_input_is(reverser, tmp_path):
         file.write(TEXT.encode())
     assert well("translate", reverser, "--source", write(tmp_path / "lines", TEXT)).out == expected
     assert well("translate", reverser, "--source", tmp_path / "lines.gz").out == expected
+    assert well("translate", reverser, tmp_path / "lines").out == expected
 
 
 def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverser):
@@ -116,3 +120,51 @@ def test_options_of_the_search_are_heard(reverser):
     assert len(well("translate", reverser, "--max-length", 2, stdin="123456\n").out.strip()) <= 2
     assert len(well("translate", reverser, "--min-length", 6, stdin="12\n").out.strip()) >= 5  # a space is a token, too
     assert well("translate", reverser, "--beam", 1, stdin="12\n").code == 0
+
+
+class Answers(StringIO):
+    """Standard output, which writes the next line into the pipe once the one before it is answered."""
+
+    def __init__(self, handle, lines):
+        super().__init__()
+        self.handle, self.lines = handle, list(lines)
+
+    def flush(self):
+        for line in self.lines[:1]:
+            os.write(self.handle, line.encode())
+            if not line.endswith(("\n", "\x04")):
+                os.close(self.handle)
+        del self.lines[:1]
+
+
+def converse(monkeypatch, reverser, read, write, answers):
+    from jumok.cli import main
+
+    os.write(write, b"12\n")
+    with os.fdopen(read) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stdout", answers)
+        monkeypatch.setattr(sys, "argv", ["jumok", "translate", str(reverser)])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert end.value.code == 0
+
+
+def test_whoever_waits_for_an_answer_before_the_next_line_gets_one(reverser, monkeypatch):
+    read, write = os.pipe()
+    answers = Answers(write, ["345\n", "\n", "6"])
+    converse(monkeypatch, reverser, read, write, answers)
+    together = well("translate", reverser, stdin="12\n345\n\n6\n").out
+    assert answers.getvalue() == together
+
+
+def test_at_a_terminal_lines_are_answered_as_they_are_typed_and_no_bar_is_drawn(reverser, monkeypatch, capsys):
+    pty = pytest.importorskip("pty")
+    expected = well("translate", reverser, stdin="12\n345\n").out
+    write, read = pty.openpty()
+    module = sys.modules["jumok.cli.translate"]
+    monkeypatch.setattr(module, "progress", lambda *_: pytest.fail("a bar stands where somebody types"))
+    answers = Answers(write, ["345\n", "\x04"])  # Ctrl-D
+    converse(monkeypatch, reverser, read, write, answers)
+    assert answers.getvalue() == expected
+    assert capsys.readouterr().err == "type a text and press Enter; Ctrl-D ends\n"

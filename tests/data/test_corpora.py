@@ -4,8 +4,11 @@ from itertools import islice
 import pytest
 
 from jumok.data import corpora, corpus_pairs
-from jumok.data.corpora import Value, render, split_of
+from jumok.data.cldr import Value, find_locale, render
+from jumok.data.corpora import corpus_values, split_of
+from jumok.data.phrases import CLOSED, forms_of
 
+EN_KO = {"source": "en", "target": "ko", "longest": 12}
 LOCALES = [("en", "ko"), ("ko", "en"), ("zh", "en"), ("fa", "de"), ("ja", "fr"), ("ar", "ru"), ("pt_BR", "th")]
 
 
@@ -21,11 +24,11 @@ def test_pairs_are_real_sentences_of_both_languages():
         Value("countries", ("FR", "KR", "IT")): ("France, South Korea, and Italy", "프랑스, 대한민국 및 이탈리아"),
     }
     for value, (english, korean) in known.items():
-        assert render(value, corpora._locale("en")) == english
-        assert render(value, corpora._locale("ko")) == korean
+        assert render(value, find_locale("en")) == english
+        assert render(value, find_locale("ko")) == korean
 
 
-@pytest.mark.parametrize("corpus", ["cldr", "dates", "reverse"])
+@pytest.mark.parametrize("corpus", ["cldr", "phrases", "dates", "reverse"])
 def test_pair_n_depends_on_seed_split_and_n_alone(corpus):
     first = list(corpus_pairs(corpus, 50))
     assert list(islice(corpus_pairs(corpus, 500), 50)) == first
@@ -33,7 +36,7 @@ def test_pair_n_depends_on_seed_split_and_n_alone(corpus):
     assert list(corpus_pairs(corpus, 50, split="valid")) != first
 
 
-@pytest.mark.parametrize("corpus", ["cldr", "dates", "reverse"])
+@pytest.mark.parametrize("corpus", ["cldr", "phrases", "dates", "reverse"])
 def test_splits_share_no_source(corpus):
     train, valid, test = (
         {pair.source for pair in corpus_pairs(corpus, 1500, split=split)} for split in corpora.get_args(corpora.Split)
@@ -49,7 +52,7 @@ def test_a_date_stays_in_its_split_whatever_its_style():
 
 @pytest.mark.parametrize(("source", "target"), LOCALES)
 def test_one_source_has_one_target(source, target):
-    here, there = corpora._locale(source), corpora._locale(target)
+    here, there = find_locale(source), find_locale(target)
     targets = {}
     for style in corpora._choices(here, there)["date"]:
         for day in range(0, 730):
@@ -66,6 +69,57 @@ def test_a_date_of_any_locale_and_style_has_one_iso_form(locale):
     for pair in corpus_pairs("dates", 4000, source=locale):
         assert date.fromisoformat(pair.target)
         assert targets.setdefault(pair.source, pair.target) == pair.target
+
+
+@pytest.mark.parametrize(("source", "target"), LOCALES)
+def test_one_short_source_has_one_target_and_is_never_empty(source, target):
+    targets = {}
+    for pair in corpus_pairs("phrases", 3000, source=source, target=target):
+        assert pair.source
+        assert pair.target
+        assert targets.setdefault(pair.source, pair.target) == pair.target
+
+
+def test_phrases_hold_what_people_type_first():
+    known = {
+        Value("weekday", (1,), "wide"): ("Monday", "월요일"),
+        Value("month", (5,), "short"): ("May", "5월"),
+        Value("month", (1988, 12), "yMMMM"): ("December 1988", "1988년 12월"),
+        Value("day", (2001, 5, 5), "MMMMd"): ("May 5", "5월 5일"),
+        Value("day", (2002, 12, 20), "MMMMEEEEd"): ("Friday, December 20", "12월 20일 금요일"),
+        Value("time", (10, 30), "hm"): ("10:30 AM", "오전 10:30"),
+        Value("time", (15, 0), "h"): ("3 PM", "오후 3시"),
+        Value("unit", (3, "duration-hour")): ("3 hours", "3시간"),
+        Value("unit", (3, "duration-hour"), "words"): ("three hours", "3시간"),
+        Value("unit", (2.5, "mass-kilogram"), "short"): ("2.5 kg", "2.5kg"),
+        Value("relative", (-2, "day"), "words"): ("two days ago", "2일 전"),
+        Value("amount", (350, 2, "USD"), "symbol"): ("$3.50", "US$3.50"),
+        Value("amount", (300, 2, "USD"), "whole"): ("3 US dollars", "3 미국 달러"),
+        Value("countries", ("KR",), "other"): ("Korea", "대한민국"),
+        Value("languages", ("ko",)): ("Korean", "한국어"),
+        Value("near", (1,)): ("yesterday", "어제"),
+    }
+    english, korean = find_locale("en"), find_locale("ko")
+    assert {value: (render(value, english), render(value, korean)) for value in known} == known
+    forms = {form for of_kind in forms_of(english, korean).values() for form in of_kind}
+    assert {(value.kind, value.style) for value in known if len(value.parts) == 1} <= {
+        (form.kind, form.style) for form in forms
+    }
+
+
+def test_days_months_and_single_names_are_all_learnt_and_none_is_held_out():
+    train = {pair.source for pair in corpus_pairs("phrases", 8000)}
+    assert {"Monday", "Sunday", "May", "December", "yesterday", "Korea", "Korean"} <= train
+    held_out = [value for value, _ in corpus_values("phrases", 1000, split="test", **EN_KO)]
+    assert not [value for value in held_out if value.kind in CLOSED and len(value.parts) == 1]
+    assert {"day", "time", "unit", "relative", "amount", "month"} <= {value.kind for value in held_out}
+
+
+def test_a_weekday_without_a_year_names_one_value_only():
+    values = {}
+    for value, pair in corpus_values("phrases", 8000, split="train", **EN_KO):
+        if value.kind == "day":
+            assert values.setdefault(pair.source, value.parts) == value.parts
 
 
 def test_reverse_reverses():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,24 @@ def test_the_readme_shows_a_demo_that_was_run():
         assert float(attention) == measured[f"demo/{band}", "jumok"]
     assert measured["demo/all", "jumok"] >= 95
     assert measured["recipe/dates", "jumok"] >= 99
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.ko.md"])
+def test_both_readmes_say_what_a_small_recipe_takes_on_a_cpu_and_how_large_a_vocabulary_to_begin_with(name):
+    rows = {row["id"]: row["value"] for row in json.loads((FOLDER / "small_cpu.json").read_text())["rows"]}
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert "recipes/small-cpu.toml" in text
+    assert re.search(rf"{rows['small-cpu-minutes']:.0f} ?(minutes|분)", text)
+    assert f"BLEU {rows['small-cpu-bleu']:.1f}" in text
+    (recipe,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert tomllib.loads(recipe)["tokenizer"] == {"size": 4000}
+    assert set(tomllib.loads(recipe)) == {"data", "tokenizer"}
+
+
+def test_the_bundled_model_is_as_good_as_it_says():
+    rows = {row["id"]: row["value"] for row in json.loads((FOLDER / "bundled.json").read_text())["rows"]}
+    described = (ROOT / "src/jumok/bundled/en-ko/README.md").read_text(encoding="utf-8")
+    assert f"exact match of 2,000 unseen values: {rows['bundled-exact-match']:g}%" in described
+    assert rows["bundled-exact-match"] >= 99
+    assert rows["bundled-short"] >= 98
+    assert rows["bundled-size"] <= 1.5

@@ -10,6 +10,8 @@ import pytest
 from jumok.training import BarReport, LineReport, TrainingConfig, read_metrics, report_to_stderr, train
 from jumok.training.metrics import Metrics
 from jumok.training.progress import TimeLeft, clock, pace
+from jumok.training.progress import scores as shown_scores
+from jumok.training.units import score_text
 from tiny import TinyBatches, TinyModel, validate
 
 CONFIG = TrainingConfig(steps=6, validate_every=3, log_every=2, metric="loss", warmup=2)
@@ -43,6 +45,24 @@ def test_a_terminal_gets_a_bar_with_loss_pace_time_left_and_the_last_validation(
     assert re.search(r"step 6/6 .* loss \d\.\d{3}  [\d.]+k? tok/s 0:00 left loss \S+", last)
     assert "step 3: loss" in shown
     assert "training.steps = 6 reached" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("exact_match", 97.3, "exact match 97.3%"),
+        ("wer", 12.0, "WER 12%"),
+        ("accuracy", 81.25, "accuracy 81.25%"),
+        ("bleu", 31.416, "BLEU 31.42"),
+        ("chrf", 55.0, "chrF 55"),
+        ("loss", 1.25, "loss 1.25"),
+        ("validation accuracy", 80.0, "validation accuracy 80%"),
+    ],
+)
+def test_a_score_has_its_name_and_its_unit(name, value, text):
+    assert score_text(name, value) == text
+    if name == "exact_match":
+        assert shown_scores({"validation": {"loss": 0.1, name: value}, "best": True}) == f"loss 0.1  {text} *"
 
 
 def test_no_terminal_means_lines(monkeypatch):

@@ -84,7 +84,7 @@ Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
 
 def make_report(task: Task, systems: Sequence[System], *, watch: Watch = lambda items, _verb, _total: items) -> Report:
     """Measure every system; the first is compared with each of the others."""
-    _check(task, systems)
+    check_systems(task, systems)
     measured = [_measure(task, system, watch) for system in systems]
     paired = paired_bootstrap(
         [(system.name, system.outputs) for system in systems],
@@ -138,7 +138,8 @@ def _looks(system: System, sentences: int, watch: Watch) -> Looks | None:
     return looks(shown for shown in maps if shown is not None)
 
 
-def _check(task: Task, systems: Sequence[System]) -> None:
+def check_systems(task: Task, systems: Sequence[System]) -> None:
+    """Refuse what no report can be made of."""
     if not task.sources:
         raise ArgumentError("there is nothing to report on: no sentences")
     names = [system.name for system in systems]

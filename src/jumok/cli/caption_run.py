@@ -21,6 +21,7 @@ from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
+from jumok.training.units import score_name, score_value
 from jumok.translator import find_device
 
 
@@ -65,7 +66,7 @@ def run_caption_recipe(
         task=CaptionTask(),
     )
     scores = dict(result.state.best_scores or {})
-    shown = {name: f"{value:.4g} (validation)" for name, value in scores.items()}
+    shown = {score_name(name): f"{score_value(name, value)} (validation)" for name, value in scores.items()}
     describe_captioner(folder, trained, scores=shown)
     return CaptionRun(Captioner(trained), result.stopped, scores)
 

@@ -11,7 +11,8 @@ from jumok.errors import ArgumentError, MissingExtraError
 
 def demo(
     out: Annotated[Path, Option(help="Folder for the models and pictures; made if it is not there.")] = Path("demo"),
-    minutes: Annotated[float, Option(min=0.01, help="Training time of each of the two models.")] = 1.35,
+    steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
+    minutes: Annotated[float, Option(min=0.01, help="Most minutes of training of each, on a slow machine.")] = 12,
     quick: Annotated[bool, Option("--quick", help="Only the part that trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -19,7 +20,7 @@ def demo(
     _make_folder(out)
     found = _beginnings(out, json)
     if not quick:
-        found |= _translators(out, minutes, json)
+        found |= _translators(out, steps, minutes, json)
     if json:
         print_json(found)
 
@@ -40,11 +41,12 @@ def _beginnings(out: Path, json: bool) -> dict[str, Any]:
     return beginnings.as_plain(found)
 
 
-def _translators(out: Path, minutes: float, json: bool) -> dict[str, Any]:
+def _translators(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
     from jumok.cli import translation_demo
 
-    say(f"\n2. two translators from English to Korean, {minutes:g} minutes of training each:")
-    found = translation_demo.compare(out, minutes=minutes, say=say)
+    say(f"\n2. two translators from English to Korean, {steps:,} steps of training each: some three minutes on two")
+    say(f"quiet cores; a slow or busy machine takes longer, but at most {minutes:g} minutes for each:")
+    found = translation_demo.compare(out, steps=steps, minutes=minutes, say=say)
     if not json:
         translation_demo.show(found, _console())
     say(f"wrote {found.picture}; the models are in {out / 'fixed'} and {out / 'attention'}")

@@ -43,7 +43,7 @@ def evaluate(
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
-    from jumok.data.files import check_place
+    from jumok.data.files import check_file
     from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
@@ -70,11 +70,14 @@ def evaluate(
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
     for place in (save, report):
         if place is not None:
-            check_place(place.parent)
+            check_file(place)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
-        raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
+        raise ArgumentError(
+            f"--source has {len(sources)} lines but --reference has {len(references)}: line n of each must be the same "
+            "sentence"
+        )
     system = _first(model, output, sources, beam, device)
     if save is not None:
         _save(save, system.outputs)
@@ -83,9 +86,10 @@ def evaluate(
     facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
     task = Task(sources, references, names, tokenize, lowercase, facts)
     bands = _bands(task, system) if by_length else None
-    if report is not None:
-        _report(report, task, system, compare or [], beam, device)
+    systems = [] if report is None else _systems(task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
+    if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
+        _report(report, task, systems)
 
 
 def _refuse_without_reference(model: Path | None) -> NoReturn:
@@ -105,7 +109,10 @@ def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
     from jumok.cli.graph_run import evaluate_graph
+    from jumok.data.files import check_file
 
+    if save is not None:
+        check_file(save)
     found = evaluate_graph(model, device=device, save=save)
     if json:
         print_json(found)
@@ -117,10 +124,10 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
     from jumok.cli.caption_scores import evaluate_captioner
-    from jumok.data.files import check_place
+    from jumok.data.files import check_file
 
     if save is not None:
-        check_place(save.parent)
+        check_file(save)
     found = evaluate_captioner(model, names, **options)
     if save is not None:
         _save(save, found.outputs)
@@ -196,13 +203,21 @@ def _first(model: Path | None, output: str | None, sources: list[str], beam: int
     return of_translations(named(str(model)).name, translations(model, sources, beam, device))
 
 
-def _report(path: Path, task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> None:
-    from jumok.analysis.report_numbers import make_report
-    from jumok.analysis.report_page import report_page
+def _systems(task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> list["System"]:
+    """The first and those it is compared with, found to be of one test set."""
+    from jumok.analysis.report_numbers import check_systems
     from jumok.cli.systems import named, system_of
-    from jumok.data.files import atomic_write
 
     systems = [first, *(system_of(named(other), task.sources, beam, device) for other in others)]
+    check_systems(task, systems)
+    return systems
+
+
+def _report(path: Path, task: "Task", systems: list["System"]) -> None:
+    from jumok.analysis.report_numbers import make_report
+    from jumok.analysis.report_page import report_page
+    from jumok.data.files import atomic_write
+
     found = make_report(task, systems, watch=lambda items, verb, total: progress(items, verb, "sentences", total))
     with atomic_write(path) as file:
         file.write(report_page(found).encode(errors="replace"))

@@ -18,6 +18,7 @@ from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, 
 from jumok.training.loop import train
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
+from jumok.training.units import score_value
 from jumok.translator import find_device
 
 
@@ -71,7 +72,8 @@ def run_graph_recipe(
     scores = {f"validation {name}": value for name, value in (result.state.best_scores or {}).items()}
     if len(graph.test):
         scores["test accuracy"] = accuracy_on_test(trained, graph).value
-    describe_graph_model(folder, trained, graph, scores={name: f"{value:.4g}" for name, value in scores.items()})
+    shown = {name: score_value(name, value) for name, value in scores.items()}
+    describe_graph_model(folder, trained, graph, scores=shown)
     return GraphRun(trained, graph, result.stopped, scores)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from os.path import isdir, isfile  # a text too long to be a name is none of them
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,12 +101,18 @@ def _looked_in_text(
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
     """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
-    if model is not None and text is None and not (model and Path(model).is_dir()):
-        if Path(model).is_file() or (model and Path(model).parent != Path() and Path(model).parent.is_dir()):
+    if model is not None and text is None and not isdir(model):
+        if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
             raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
         model, text = None, model
-    if model is not None and text is not None and Path(text).is_dir() and not Path(model).is_dir():
+    if model is not None and text is not None and isdir(text) and not isdir(model):
         raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")
+    if text not in (None, "-") and isfile(str(text)):
+        named = model or "[MODEL]"
+        raise ArgumentError(
+            f"{model or 'the model'} reads text, and {text} is a file; give it the text itself: jumok look {named} "
+            f'"text", or a line of the file: jumok look {named} - < {text}'
+        )
     folder = named_or_bundled(Path(model) if model is not None else None)
     return folder, _first_line() if text in (None, "-") else str(text)
 

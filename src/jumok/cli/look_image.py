@@ -1,5 +1,6 @@
 """`jumok look CAPTIONER image.jpg`: caption an image and show where every word of the caption looked."""
 
+from os.path import exists
 from typing import TYPE_CHECKING, Any
 
 from jumok.errors import ArgumentError
@@ -16,6 +17,11 @@ def looked_in_image(
 
     if image is None:
         raise ArgumentError(f"{model} is a captioner; say which image to look at: jumok look {model} image.jpg")
+    if not exists(image):
+        raise ArgumentError(
+            f"there is no image {image}; {model} is a captioner and looks at images: jumok look {model} image.jpg, and "
+            "a caption of your own goes behind --target"
+        )
     captioner = Captioner.load(model, device=device)
     found: dict[str, Any] = {"image": image}
     if caption is not None:

@@ -20,6 +20,7 @@ from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
+from jumok.training.units import score_name, score_value
 from jumok.translator import Translator, find_device
 
 VALIDATED = 1000
@@ -78,7 +79,8 @@ def run_recipe(
     )
     best = result.state.best
     scores: dict[str, float] = {} if best is None else {recipe.training.metric: best}
-    describe_model(folder, trained, scores={name: f"{value:.4g} (validation)" for name, value in scores.items()})
+    shown = {score_name(name): f"{score_value(name, value)} (validation)" for name, value in scores.items()}
+    describe_model(folder, trained, scores=shown)
     return Run(Translator(trained), result, result.stopped, scores)
 
 

@@ -1,17 +1,22 @@
 """`jumok translate`: standard input to standard output, one text a line."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
 from jumok.cli.output import print_json, progress, say
 
+if TYPE_CHECKING:
+    from jumok.translator import Translation
+
 
 def translate(
     model: Annotated[Path | None, Argument(help=HELP)] = None,
+    file: Annotated[str | None, Argument(help="File to translate, as with --source.")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
@@ -22,31 +27,43 @@ def translate(
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
     attention: Annotated[Path | None, Option(help="Also draw an attention map for each line into this folder.")] = None,
     format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
-    batch: Annotated[int, Option(min=1, help="Lines read before translating.")] = 1024,
+    batch: Annotated[int, Option(min=1, help="Lines translated at once, at most.")] = 1024,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
 ) -> None:
     """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
     from jumok.data import read_lines
-    from jumok.data.files import check_place
+    from jumok.data.files import STDIN, check_place
+    from jumok.data.live_lines import is_live, live_groups
     from jumok.translator import Translator
 
     if attention is not None:
         check_place(attention)
     _check_format(format)
+    source = _source(model, file, source)
     translator = Translator.load(named_or_bundled(model), device=device)
     lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     given = {"beam": beam, "no_repeat": no_repeat, **lengths}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    interactive = source == "-" and sys.stdin is not None and sys.stdin.isatty()
-    lines = read_lines(source)
-    found = translator.stream(lines, chunk=1 if interactive else batch, n_best=n_best, split=split, **settings)
-    for number, translation in enumerate(progress(found, "translating", "lines"), start=1):
+    settings |= {"n_best": n_best, "split": split}
+    if source == STDIN and is_live():
+        found = translator.stream_groups(live_groups(batch), **settings)
+    else:
+        found = translator.stream(read_lines(source), chunk=batch, **settings)
+    for number, translation in enumerate(_watched(found, source), start=1):
         if attention is not None and len(translation.pieces) == 1:
             translation.attention().save(attention / f"{number:04}.{format}")
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+
+
+def _watched(found: Iterator["Translation"], source: str) -> Iterator["Translation"]:
+    """With its progress shown, but not where somebody types or reads: a bar would stand in the same line."""
+    typed = source == "-" and sys.stdin is not None and sys.stdin.isatty()
+    if typed:
+        say("type a text and press Enter; Ctrl-D ends")
+    return found if typed or sys.stdout.isatty() else progress(found, "translating", "lines")
 
 
 def _print(translation: Any, n_best: int, json: bool) -> None:
@@ -58,6 +75,25 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
         print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
     else:
         print(translation.text, flush=True)
+
+
+def _source(model: Path | None, file: str | None, source: str) -> str:
+    """The file to translate; whoever wrote a text behind the command is told where texts come from."""
+    from os.path import exists, isdir, isfile
+
+    from jumok.errors import ArgumentError
+
+    if file is not None and source != "-":
+        raise ArgumentError(f"two files to translate are named: {file} and --source {source}")
+    if file not in (None, "-") and not exists(str(file)):
+        raise ArgumentError(f"there is no file {file}; if that is a text: echo {file!r} | jumok translate {model}")
+    if model is not None and isfile(model):
+        raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
+    if model is not None and " " in str(model) and not isdir(model):
+        raise ArgumentError(
+            f"there is no model folder {str(model)!r}; if that is a text: echo {str(model)!r} | jumok translate"
+        )
+    return file or source
 
 
 def _check_format(format: str) -> None:

@@ -28,7 +28,7 @@ SHOWN = (EXAMPLE, "3 hours, 25 minutes", "18 weeks ago", "Italy, Kenya, Peru, Ja
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models trained for the same time on the same pairs, tried on the same unseen values."""
+    """Two models trained for as many steps on the same pairs, tried on the same unseen values."""
 
     exact: dict[str, float]
     """Percent of outputs right to the letter, of the "fixed" and the "attention" model."""
@@ -40,7 +40,7 @@ class Comparison:
     picture: Path
 
 
-def demo_recipe(attention: str, minutes: float) -> Recipe:
+def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
     """A small recurrent model; the two of the demo differ in their attention only."""
     half = {"kind": "rnn", "cell": "gru", "width": 192, "embedding": 128, "dropout": 0.1}
     return make_recipe(
@@ -52,7 +52,7 @@ def demo_recipe(attention: str, minutes: float) -> Recipe:
             "batch": {"tokens": 768},
             "training": {
                 "minutes": minutes,
-                "steps": 100_000,
+                "steps": steps,
                 "learning_rate": 0.006,
                 "schedule": "inverse_sqrt",
                 "warmup": 150,
@@ -68,20 +68,13 @@ def demo_recipe(attention: str, minutes: float) -> Recipe:
     )
 
 
-def compare(out: Path, *, minutes: float, say: Callable[[str], None]) -> Comparison:
+def compare(out: Path, *, steps: int, minutes: float, say: Callable[[str], None]) -> Comparison:
     """Train both models into `out`, and see how they do."""
-    translators = {}
-    for name, attention in (("fixed", "none"), ("attention", "additive")):
-        say(f"training the {'model with attention' if name == 'attention' else 'fixed-context model'} ...")
-        shutil.rmtree(out / name, ignore_errors=True)  # a demo begins anew each time
-        run = run_recipe(demo_recipe(attention, minutes), out / name, report=report_to_stderr(), draw=False)
-        translators[name] = run.translator
-        if run.stopped == "interrupted":
-            say("the demo was stopped; it begins anew each time")
-            raise KeyboardInterrupt
-        if (steps := run.result.state.step) < ENOUGH:
-            say(f"only {steps} steps in {minutes:g} minutes, too few to learn much: the machine is slow or busy;")
-            say(f"what follows means little; `jumok demo --minutes {max(5.0, 4 * minutes):g}` gives it more time")
+    say("training the fixed-context model ...")
+    fixed = _trained(demo_recipe("none", steps, minutes), out / "fixed", say)
+    say("training the model with attention ...")
+    attention = _trained(demo_recipe("additive", steps, minutes), out / "attention", say)
+    translators = {"fixed": fixed, "attention": attention}
     say(f"translating {TESTED} unseen values with both ...")
     pairs = list(corpus_pairs("cldr", TESTED, split="test"))
     right = {name: _right(translator, pairs) for name, translator in translators.items()}
@@ -131,6 +124,25 @@ def as_plain(found: Comparison) -> dict[str, Any]:
         "examples": [{"source": a, "fixed": b, "attention": c} for a, b, c in found.examples],
         "map": str(found.picture),
     }
+
+
+def _trained(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Translator:
+    shutil.rmtree(folder, ignore_errors=True)  # a demo begins anew each time
+    run = run_recipe(recipe, folder, report=report_to_stderr(), draw=False)
+    if run.stopped == "interrupted":
+        say("the demo was stopped; it begins anew each time")
+        raise KeyboardInterrupt
+    _say_if_short(run.result.state.step, recipe.training.steps, recipe.training.minutes, say)
+    return run.translator
+
+
+def _say_if_short(done: int, steps: int, minutes: float, say: Callable[[str], None]) -> None:
+    """What a machine too slow for the steps wanted means for what follows."""
+    if done < steps:
+        say(f"only {done:,} of {steps:,} steps in {minutes:g} minutes: the machine is slow or busy; what it has learnt")
+        say(f"by now is used, and `jumok demo --minutes {max(5.0, 4 * minutes):g}` gives it more time")
+    if done < ENOUGH:
+        say(f"{done:,} steps are too few to learn much: what follows means little")
 
 
 def _right(translator: Translator, pairs: Sequence[Pair]) -> list[float]:

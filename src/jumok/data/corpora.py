@@ -5,26 +5,18 @@ determined by what the source shows. A value belongs to train, valid or test by 
 """
 
 from collections.abc import Callable, Iterator
-from datetime import date, time, timedelta
+from datetime import date, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from random import Random
-from typing import Any, Literal, NamedTuple, get_args
+from typing import get_args
 
-from babel import Locale, UnknownLocaleError
-from babel.dates import (
-    format_date,
-    format_skeleton,
-    format_time,
-    format_timedelta,
-    get_datetime_format,
-    get_time_format,
-)
-from babel.lists import format_list
-from babel.numbers import format_currency, get_currency_precision
-from babel.units import format_unit
+from babel import Locale
+from babel.numbers import get_currency_precision
 
+from jumok.data.cldr import SECONDS, Value, find_locale, render, write_date, write_unit
 from jumok.data.pairs import Corpus, Pair, Split
+from jumok.data.phrases import CLOSED, draw_phrase
 from jumok.errors import ArgumentError
 
 KINDS = ("date", "datetime", "duration", "relative", "unit", "amount", "countries", "languages")
@@ -36,16 +28,9 @@ NAMES = {
     "mass-gram temperature-celsius speed-kilometer-per-hour power-watt digital-gigabyte",
     "date": "full long yMMMEd yMd medium",
 }
+SHORT = 0.6
+"""Share of short values in the corpus `phrases`."""
 DURATIONS = (("day", "hour"), ("hour", "minute"), ("minute", "second"))
-SECONDS = {"minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
-
-
-class Value(NamedTuple):
-    """What a pair is about, whatever the language; `style` (such as a long or short date) is not part of it."""
-
-    kind: str
-    parts: tuple[Any, ...]
-    style: str = ""
 
 
 def corpus_pairs(
@@ -60,8 +45,8 @@ def corpus_pairs(
 ) -> Iterator[Pair]:
     """The first `count` pairs of a built-in corpus; `source` and `target` are locales such as "en" or "pt_BR".
 
-    cldr renders a value in both locales; dates turns a date of the source locale into ISO 8601; reverse reverses up
-    to `longest` digits.
+    cldr renders a value in both locales; phrases does so too, with many short ones such as "Monday" or "5 kg"; dates
+    turns a date of the source locale into ISO 8601; reverse reverses up to `longest` digits.
     """
     values = corpus_values(corpus, count, split=split, seed=seed, source=source, target=target, longest=longest)
     return (pair for _, pair in values)
@@ -80,7 +65,12 @@ def corpus_values(
 
 
 def split_of(value: Value) -> Split:
-    """Where a value belongs: one in twenty is for validation, one in twenty for the test."""
+    """Where a value belongs: one in twenty is for validation, one in twenty for the test.
+
+    Days of the week, months and single names are too few to hold any out: nobody could guess them.
+    """
+    if value.kind in CLOSED and len(value.parts) == 1:
+        return "train"
     digest = blake2b(repr((value.kind, value.parts)).encode(), digest_size=8).digest()
     return {0: "test", 1: "valid"}.get(int.from_bytes(digest) % 20, "train")  # type: ignore[return-value]
 
@@ -99,15 +89,20 @@ def _maker(
     """How the corpus draws a value, and how it writes one as a pair."""
     if corpus == "reverse":
         return (lambda draws: _number(draws, longest)), (lambda value: Pair(value.parts[0], value.parts[0][::-1]))
-    here = _locale(source)
+    here = find_locale(source)
     if corpus == "dates":
         styles = _date_styles(here)
         return (lambda draws: _date(draws, styles)), (
             lambda value: Pair(render(value, here), date(*value.parts).isoformat())
         )
-    there = _locale(target)
+    there = find_locale(target)
     choices = _choices(here, there)
-    return (lambda draws: _anything(draws, choices)), (lambda value: Pair(render(value, here), render(value, there)))
+
+    def draw(draws: Random) -> Value:
+        short = corpus == "phrases" and draws.random() < SHORT
+        return draw_phrase(draws, here, there) if short else _anything(draws, choices)
+
+    return draw, lambda value: Pair(render(value, here), render(value, there))
 
 
 def _number(draws: Random, longest: int) -> Value:
@@ -140,51 +135,6 @@ def _anything(draws: Random, choices: dict[str, list[str]]) -> Value:
             return Value(kind, tuple(draws.sample(choices[kind], min(len(choices[kind]), draws.randint(2, 8)))))
 
 
-def render(value: Value, locale: Locale) -> str:
-    """Write a value the way `locale` writes it, with plain spaces."""
-    parts = value.parts
-    match value.kind:
-        case "date":
-            text = _write_date(date(*parts), value.style, locale)
-        case "datetime":
-            text = _write_datetime(date(*parts[:3]), time(*parts[3:]), locale)
-        case "duration":
-            units = [_write_unit(parts[at], f"duration-{parts[at + 2]}", locale) or "" for at in (0, 1)]
-            text = format_list(units, style="unit", locale=locale)
-        case "relative":
-            away = timedelta(seconds=parts[0] * SECONDS[parts[1]])
-            text = format_timedelta(away, granularity=parts[1], threshold=1e9, add_direction=True, locale=locale)
-        case "unit":
-            text = _write_unit(parts[0], parts[1], locale) or ""
-        case "amount":
-            text = format_currency(parts[0] / 10 ** parts[1], parts[2], format_type="name", locale=locale)
-        case kind:
-            names = locale.territories if kind == "countries" else locale.languages
-            text = format_list([names[code] for code in parts], locale=locale)
-    return _plain(text)
-
-
-def _write_date(day: date, style: str, locale: Locale) -> str:
-    if style in ("full", "long", "medium", "short"):
-        return format_date(day, style, locale=locale)
-    return format_skeleton(style, day, locale=locale)
-
-
-def _write_datetime(day: date, hour: time, locale: Locale) -> str:
-    clock = str(get_time_format("short", locale=locale).pattern).replace("a", "aaaa")  # 오후, not PM
-    frame = str(get_datetime_format("long", locale=locale)).replace("'", "")
-    return frame.replace("{1}", format_date(day, "long", locale)).replace(
-        "{0}", format_time(hour, clock, locale=locale)
-    )
-
-
-def _write_unit(number: int, unit: str, locale: Locale) -> str | None:
-    """None where CLDR has no words for the unit; where it has only short ones, those serve as long."""
-    lengths: tuple[Literal["long", "short"], ...] = ("long", "short")
-    written = (format_unit(number, unit, length, locale=locale) for length in lengths)
-    return next((text for text in written if unit not in text), None)
-
-
 def _date_styles(locale: Locale) -> list[str]:
     return ["full", "long", "medium", "short", *(s for s in ("yMMMEd", "yMMMd") if s in locale.datetime_skeletons)]
 
@@ -213,26 +163,14 @@ def _probes(kind: str, code: str, source: Locale, target: Locale) -> Iterator[tu
         case "amount":
             names = [locale.currencies.get(code) for locale in both]
         case "unit":
-            names = [_write_unit(7, code, locale) for locale in both]
+            names = [write_unit(7, code, locale) for locale in both]
         case _:
             if code[0] != "y" or all(code in locale.datetime_skeletons for locale in both):
                 for month in range(1, 13):  # in English, "May" is long and short at once
                     yield (
-                        _write_date(date(1988, month, 28), code, source),
-                        _write_date(date(1988, month, 28), code, target),
+                        write_date(date(1988, month, 28), code, source),
+                        write_date(date(1988, month, 28), code, target),
                     )
             return
     if all(names):
         yield str(names[0]), str(names[1])
-
-
-def _locale(name: str) -> Locale:
-    try:
-        return Locale.parse(name.replace("-", "_"))
-    except (UnknownLocaleError, ValueError):
-        raise ArgumentError(f"CLDR has no locale {name!r}; write it like en, ko, de or pt_BR") from None
-
-
-def _plain(text: str) -> str:
-    """One kind of space, and no invisible marks of direction."""
-    return " ".join("".join(letter for letter in text if letter not in "\u200e\u200f\u061c").split())

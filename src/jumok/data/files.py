@@ -98,6 +98,14 @@ def check_place(folder: str | Path) -> None:
         raise DataError(f"the folder {above} may not be written to; name another one, or change its permissions")
 
 
+def check_file(path: str | Path) -> None:
+    """Raise a DataError if no file can be written at `path`; nothing is made."""
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file in it to write to")
+    check_place(path.parent)
+
+
 def name(path: str | Path) -> str:
     """How messages call a path."""
     return "standard input" if str(path) == STDIN else str(path)

@@ -13,7 +13,7 @@ from jumok.errors import ArgumentError, DataError, MissingExtraError
 Columns = tuple[int, int] | tuple[str, str]
 
 
-Corpus = Literal["cldr", "dates", "reverse"]
+Corpus = Literal["cldr", "phrases", "dates", "reverse"]
 """The built-in corpora, in corpora.py; they are named here because that file needs Babel and half a second."""
 Split = Literal["train", "valid", "test"]
 

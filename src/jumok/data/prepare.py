@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jumok.data.files import STDIN, atomic_write
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.first_look import check_files
 from jumok.data.links import Link, spaced_links, spaced_words
 from jumok.data.pairs import Pair
 from jumok.data.sides import Tokenizers
@@ -141,6 +142,7 @@ def _tokenizers(
     found = _saved_tokenizers(folder)
     if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
         return found
+    check_files(data)
     say("learning the vocabulary")
     trained = Tokenizers.train(_Again(data.training), config, fingerprint=fingerprint)
     trained.save(folder)

@@ -43,7 +43,7 @@ class DataConfig:
     valid_split: str = "validation"
     """The dataset's split to validate on; "" holds out pairs of the other."""
     corpus: Corpus | Literal[""] = ""
-    """Instead of any data, a built-in corpus: cldr, dates or reverse."""
+    """Instead of any data, a built-in corpus: cldr, phrases, dates or reverse."""
     locales: tuple[str, str] = ("en", "ko")
     """Languages of the built-in corpus, source and target."""
     size: int = 50_000

@@ -48,7 +48,8 @@ class Served:
         data = self.translator.trained.recipe.data
         if data.corpus:
             source, target = data.locales
-            return {"cldr": (source, target), "dates": (source, None)}.get(data.corpus, (None, None))
+            both = dict.fromkeys(("cldr", "phrases"), (source, target))
+            return {**both, "dates": (source, None)}.get(data.corpus, (None, None))
         return _language(data.source), _language(data.target)
 
     @cached_property

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jumok.screen import to_screen
 from jumok.training.metrics import Record
+from jumok.training.units import score_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -153,14 +154,14 @@ def numbers(record: Record, unit: str = "tok") -> str:
 
 def scores(record: Record) -> str:
     """The scores of a validation, a star where they are the best so far."""
-    text = "  ".join(f"{name} {value:.4g}" for name, value in record["validation"].items())
+    text = "  ".join(score_text(name, value) for name, value in record["validation"].items())
     return text + (" *" if record["best"] else "")
 
 
 def last_score(record: Record) -> str:
     """One score of a validation, where there is no room for all: the last, as perplexity says what loss says."""
     name, value = [item for item in record["validation"].items() if item[0] != "perplexity"][-1]
-    return f"{name} {value:.4g}" + (" *" if record["best"] else "")
+    return score_text(name, value) + (" *" if record["best"] else "")
 
 
 def pace(rate: float) -> str:

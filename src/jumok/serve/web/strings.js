@@ -24,6 +24,7 @@ const EN = {
   failed: (what) => `That did not work: ${what}`,
   domain: {
     cldr: "This small model can translate dates and times, durations, measures, amounts of money, and lists of countries or languages. It knows nothing else.",
+    phrases: "This small model can translate dates and times, days and months, durations, measures, amounts of money, and names of countries and languages. It knows nothing else.",
     dates: "This small model writes dates the way ISO 8601 does. It knows nothing else.",
     reverse: "This small model writes digits backwards. It knows nothing else.",
   },
@@ -54,6 +55,7 @@ const KO = {
   failed: (what) => `잘되지 않았습니다: ${what}`,
   domain: {
     cldr: "이 작은 모델은 날짜와 시각, 기간, 길이나 무게 같은 단위, 금액, 나라와 언어의 이름을 늘어놓은 글만 번역할 줄 압니다.",
+    phrases: "이 작은 모델은 날짜와 시각, 요일과 달, 기간, 길이나 무게 같은 단위, 금액, 나라와 언어의 이름만 번역할 줄 압니다.",
     dates: "이 작은 모델은 날짜를 ISO 8601 형식으로 쓸 줄만 압니다.",
     reverse: "이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.",
   },

@@ -1,0 +1,57 @@
+"""recipes/small-cpu.toml on a few pairs of Multi30k: how long a small model takes on one core, and what it learns.
+
+    JUMOK_DATA=folder/of/multi30k's/parent python -m benchmarks.small_cpu runs/small
+
+The time is that of the processor, one thread: other programs that run on the machine do not count.
+"""
+
+import argparse
+import gzip
+import os
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from benchmarks.results import Row, cpu, write
+from jumok.analysis.scores import score_outputs
+from jumok.cli.training_run import run_recipe
+from jumok.config import read_recipe
+from jumok.data import read_lines
+
+PAIRS = 10_000
+TEST = "test_2016_flickr"
+
+
+def measure(folder: Path) -> None:
+    torch.set_num_threads(1)
+    data = Path(os.environ["JUMOK_DATA"], "multi30k")
+    files = [few(data / f"train.{side}.gz", folder / f"train.{side}") for side in ("en", "de")]
+    changes = [f"data.{name}={path}" for name, path in zip(("source", "target"), files, strict=True)]
+    recipe = read_recipe("recipes/small-cpu.toml", changes)
+    before = time.process_time()
+    translator = run_recipe(recipe, folder / "model", device="cpu", draw=False).translator
+    minutes = (time.process_time() - before) / 60
+    sources, references = (list(read_lines(data / f"{TEST}.{side}.gz")) for side in ("en", "de"))
+    outputs = [found.text for found in translator.translate(sources)]
+    (score,) = score_outputs(outputs, references, ["bleu"], resamples=1)
+    what = f"the first {PAIRS:,} pairs of Multi30k en-de, {recipe.training.steps:,} steps"
+    rows = [
+        Row("small-cpu-minutes", "jumok", round(minutes, 1), "min", f"{what}; of one core, prepared and validated"),
+        Row("small-cpu-bleu", "jumok", round(score.value, 1), "BLEU", f"{what}; 2016 test set, {score.signature}"),
+    ]
+    write("small_cpu", rows, device=f"{cpu()}, 1 thread")
+
+
+def few(path: Path, out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        out.write_text("".join(islice(lines, PAIRS)), encoding="utf-8")
+    return out
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    measure(parser.parse_args().folder)
