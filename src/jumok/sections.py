@@ -12,6 +12,9 @@ from jumok.errors import ConfigError
 
 Section = TypeVar("Section")
 
+LARGEST = 2**63 - 1
+"""What PyTorch, and TOML itself, can hold; beyond it a typing mistake would end deep inside a library, or never."""
+
 
 def read_section(cls: type[Section], table: Mapping[str, Any], where: str) -> Section:
     """An instance of a config dataclass from a TOML table called `where`."""
@@ -63,6 +66,8 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where} = {value!r} must be {_name(hint)}")
+    if hint is int and abs(value) > LARGEST:
+        raise ConfigError(f"{where} = {value} is too large; the largest whole number is {LARGEST}")
     return value
 
 

@@ -196,3 +196,18 @@ def test_what_is_wrong_with_a_file_is_said_before_a_vocabulary_is_learnt(files, 
     done = jumok("train", recipe, "--out", "run", *changed)
     assert done.code == 1
     assert done.err.startswith(f"jumok: {said}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "largest"),
+    [
+        ("tokenizer.size", 2**31 - 1),
+        ("encoder.width", 2**63 - 1),
+        ("decoder.layers", 2**63 - 1),
+        ("training.accumulate", 2**63 - 1),
+    ],
+)
+def test_a_number_that_no_library_can_hold(setting, largest):
+    said = train(RECIPE, f"--set={setting}={largest + 1}")
+    assert f"{setting} = {largest + 1} is too large; the" in said
+    assert said.endswith(f" is {largest}")

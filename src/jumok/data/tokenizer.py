@@ -33,6 +33,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 
 Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
+MOST_PIECES = 2**31 - 1  # sentencepiece counts them in 32 bits
 LEAST_COVERAGE = 0.98  # with less, sentencepiece refuses to learn
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
@@ -73,6 +74,8 @@ class TokenizerConfig:
         least = SPECIALS + 1 + 256 * self.byte_fallback
         if self.size < least:
             raise ConfigError(f"tokenizer.size = {self.size} is too small; the least is {least}")
+        if self.size > MOST_PIECES:
+            raise ConfigError(f"tokenizer.size = {self.size} is too large; the most is {MOST_PIECES}")
         if not LEAST_COVERAGE <= self.coverage <= 1:
             raise ConfigError(f"tokenizer.coverage = {self.coverage} must lie between {LEAST_COVERAGE} and 1")
         if self.byte_fallback and self.kind == "word":
