@@ -60,6 +60,14 @@ def test_invalid_utf8_is_located(tmp_path):
     assert "iconv -f UTF-16" in message_of(DataError, lambda: list(read_lines(wide)))
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding"), [("좋은 고양이, 긴 돌", "CP949"), ("café Müller, naïve Übung", "ISO-8859-1")]
+)
+def test_the_encoding_to_convert_from_is_the_likely_one(tmp_path, text, encoding):
+    path = write(tmp_path / "a.txt", f"{text}\n".encode(encoding))
+    assert f"iconv -f {encoding} -t UTF-8" in message_of(DataError, lambda: list(read_lines(path)))
+
+
 def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):
     write(tmp_path / "train.en", "x\n")
     assert message_of(DataError, lambda: list(read_lines(tmp_path / "trian.en"))) == (

@@ -33,15 +33,24 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        wide = number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff")
-        found = "UTF-16" if wide else "ISO-8859-1"
         raise DataError(
             f"{name(path)}, line {number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
-            f"convert the file first, for example: iconv -f {found} -t UTF-8"
+            f"convert the file first, for example: iconv -f {_likely_encoding(raw, number)} -t UTF-8"
         ) from None
     if number == 1:
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _likely_encoding(raw: bytes, number: int) -> str:
+    """What a line that is not UTF-8 is most likely in; old Korean files are in CP949."""
+    if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16"
+    with suppress(UnicodeDecodeError):
+        beyond = [letter for letter in raw.decode("cp949") if letter > "\x7f"]
+        if 2 * sum("가" <= letter <= "힣" for letter in beyond) > len(beyond):
+            return "CP949"
+    return "ISO-8859-1"
 
 
 @contextmanager
