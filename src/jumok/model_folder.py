@@ -185,7 +185,9 @@ def write_file(path: Path, content: bytes) -> None:
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing")
+        inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
+        hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
+        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
     return path
 
 

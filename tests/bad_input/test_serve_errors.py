@@ -214,3 +214,10 @@ def test_mistakes_before_serving(reverser, tmp_path):
 def test_a_missing_extra_is_named(reverser, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'jumok[serve]'" in fails(reverser)
+
+
+def test_an_address_that_this_machine_does_not_have(reverser):
+    done = jumok("serve", reverser, "--host", "192.0.2.1", "--port", "0")  # reserved for documents, nobody's
+    assert done.code == 1
+    assert "this machine has no such address: --host 127.0.0.1" in done.err
+    assert "--port" not in done.err

@@ -1,5 +1,6 @@
 """A server on a port, until it is told to end; then it finishes what it has accepted."""
 
+import errno
 import logging
 import math
 import os
@@ -27,10 +28,11 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(1024)
     except OSError as error:
         listening.close()
-        raise ArgumentError(
-            f"cannot listen at {host}, port {port}: {(error.strerror or str(error)).lower()}; "
-            "choose another with --port, or end the program that has it"
-        ) from None
+        cure = "choose another with --port, or end the program that has it"
+        if error.errno == errno.EADDRNOTAVAIL:
+            cure = "this machine has no such address: --host 127.0.0.1 is this machine alone, 0.0.0.0 all it has"
+        said = (error.strerror or str(error)).lower()
+        raise ArgumentError(f"cannot listen at {host}, port {port}: {said}; {cure}") from None
     return listening
 
 
