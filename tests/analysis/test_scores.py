@@ -63,6 +63,14 @@ def test_one_sentence_alone_has_a_score_and_no_spread():
     assert bleu.low == bleu.high
 
 
+def test_the_interval_of_a_score_near_zero_does_not_reach_below():
+    outputs, references = ["ab", "cd", "ef", "gh", "xy"], ["qrs", "tuv", "wqr", "stu", "xqr"]
+    by_hand = sacrebleu.CHRF().corpus_score(outputs, [references])
+    (score,) = score_outputs(outputs, references, ["chrf"])
+    assert score.value == pytest.approx(by_hand.score)
+    assert score.low == 0 < score.value < score.high
+
+
 def test_bands_of_length_hold_what_belongs_to_them():
     assert by_length([1, 2, 3, 9], [1, 0, 1, 1], [2, 4]) == [("1-2", 2, 0.5), ("3-4", 1, 1.0), ("over 4", 1, 1.0)]
 

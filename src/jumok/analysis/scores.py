@@ -138,7 +138,8 @@ def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list
             one.score = float(one.score)
         found.estimate_ci(drawn)
         middle, spread = found._mean, found._ci
-    return Score(name, value, middle - spread, middle + spread, metric.get_signature().format())
+    low = max(0.0, middle - spread)  # the interval is symmetric, and that of a score near 0 would reach below
+    return Score(name, value, low, middle + spread, metric.get_signature().format())
 
 
 def _streams(references: list[list[str]]) -> list[list[str | None]]:
