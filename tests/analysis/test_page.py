@@ -173,6 +173,15 @@ def test_a_telephone_shows_it_without_scrolling_the_page_sideways(shown):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_the_matrix_fades_where_it_goes_on_beyond_its_window(shown):
+    words = tuple(f"w{at}" for at in range(30))
+    page = shown(AttentionMap(words, words[:5], torch.eye(30)[None, None, :5]), viewport={"width": 360, "height": 740})
+    beyond = "getComputedStyle(document.querySelector('.jumok-matrix')).getPropertyValue('--jumok-{}') !== '0px'".format
+    assert (page.evaluate(beyond("right")), page.evaluate(beyond("below"))) == (True, False)
+    page.evaluate("document.querySelector('.jumok-scroll').scrollTo(10000, 0)")
+    page.wait_for_function("!(" + beyond("right") + ")")
+
+
 def test_arabic_runs_from_right_to_left(shown):
     page = shown(AttentionMap(("a", "b"), ("كتاب", "جديد", "</s>"), torch.full((1, 1, 3, 2), 0.5)))
     first, second = (word(page, "target", at).bounding_box()["x"] for at in (0, 1))

@@ -316,7 +316,7 @@
     list(side, weight) {
       const ranked = this.map[side].map((_, at) => at).sort((one, other) => weight(other) - weight(one)).slice(0, 3);
       ranked.filter((at, place) => !place || weight(at) >= 0.01).forEach((at, place) => {
-        this.read.append(place ? ", " : "", make("bdi", {}, shown(this.map[side][at])), ` ${percent(weight(at))}`);
+        this.read.append(place ? ", " : "", make("bdi", { class: "jumok-named" }, shown(this.map[side][at])), ` ${percent(weight(at))}`);
       });
       this.read.append(" ");
     }

@@ -6,6 +6,7 @@
   const GUTTER = 30; // where the entropy of a row is drawn
   const LEAST = 22, MOST = 44; // sizes of a cell
   const LONGEST_LABEL = 170;
+  const FADE = "32px"; // at an edge of the window beyond which there is more
   const WHOLE = 120; // a copied picture shows everything up to so many words a side, then what is in the window
 
   class MatrixWidget extends root.Jumok.MapWidget {
@@ -116,6 +117,8 @@
       this.svgNode.setAttribute("width", width);
       this.svgNode.setAttribute("height", height);
       this.svgNode.replaceChildren();
+      this.svgNode.style.setProperty("--jumok-right", scrollLeft + width < this.layout.width - 1 ? FADE : "0px");
+      this.svgNode.style.setProperty("--jumok-below", scrollTop + height < this.layout.height - 1 ? FADE : "0px");
       this.cells = this.window(this.svgNode, { x: scrollLeft, y: scrollTop, width, height });
       this.outline = this.svgNode.lastChild.appendChild(draw("rect", { class: "jumok-outline", rx: 6 }));
       this.place();

@@ -13,6 +13,7 @@ import { make } from "./words.js";
 const PAUSE = 220; // milliseconds without a key before a translation is asked for
 const BEST = 5;
 const KEPT = 500;
+const LONG = 18; // words of a source beyond which its map has the whole width
 const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
@@ -126,7 +127,6 @@ async function inspect(signal) {
   announce();
   showBest($("best"), translation.n_best, state.chosen, (number) => {
     state.chosen = number;
-    $("best").children[number].firstChild.focus();
     again();
   });
   output.show(source.lines.map((text) => lineOf(text, "")), state.line);
@@ -134,6 +134,7 @@ async function inspect(signal) {
   $("split").textContent = translation.parts > 1 ? say("parts", translation.parts) : "";
   const why = !state.model.layers ? say("noAttention") : translation.parts > 1 ? say("noMap") : "";
   none("map", why);
+  $("below").classList.remove("long");
   if (why) looking.clear();
   else await look(hypothesis, signal);
   await search(signal);
@@ -145,6 +146,7 @@ async function look(hypothesis, signal) {
   state.shown = { text: currentText(), ids: hypothesis.ids };
   output.element.children[state.line].textContent = hypothesis.text;
   source.show(state.line, map.source);
+  $("below").classList.toggle("long", map.source.length > LONG);
   output.words(state.line, hypothesis.text, map.target);
   looking.show(map);
 }
