@@ -260,6 +260,8 @@ def test_it_says_what_little_a_small_model_knows(visit):
 @pytest.mark.parametrize("size", [(1200, 900), (390, 844)])
 def test_a_long_text_leaves_what_is_said_of_it_in_sight(visit, size):
     page = visit(*size)
+    page.fill("#text", 3000 * "👍")  # of two halves each
+    expect(page.locator("#count")).to_have_text("3,000 / 5,000")
     page.fill("#text", 700 * "1234567 ")
     message = page.locator("#split")
     expect(message).to_have_text("A line may have 5,000 characters at most.")

@@ -30,7 +30,7 @@
     lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
     entropy: (nats, words) => `entropy ${nats}, as if at ${words} words`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
-    letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as Noto Sans.`,
+    letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as one of the Noto fonts.`,
   };
 
   // ---- what all maps share -------------------------------------------------------------------------------------

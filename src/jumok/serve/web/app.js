@@ -40,7 +40,8 @@ const tree = new Tree($("tree"), $("tree-said"));
 
 const keyOf = (text) => `${state.model.name}\n${state.beam}\n${text}`;
 const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam) });
-const tooLong = (text) => text.length > state.limits.characters;
+const size = (text) => Array.from(text).length; // in characters as the server counts them, not in halves of emoji
+const tooLong = (text) => size(text) > state.limits.characters;
 
 /** Ask when there has been no key for a while. */
 function later(pause) {
@@ -101,7 +102,7 @@ function render() {
   state.line = Math.min(state.line, lines.length - 1);
   const old = [...$("output").children].map((node) => node.textContent);
   output.show(lines.map((text, at) => lineOf(text, old[at])), state.line);
-  const longest = Math.max(...lines.map((line) => line.length));
+  const longest = lines.reduce((most, line) => Math.max(most, size(line)), 0);
   $("count").textContent = longest ? say("count", longest, state.limits.characters) : "";
   $("count").classList.toggle("over", longest > state.limits.characters);
   $("split").textContent = longest > state.limits.characters ? say("long", state.limits.characters) : "";
