@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
+from jumok.attention.fused import View
 from jumok.attention.kernels import additive_backward, additive_fused, additive_ops, launch
 from jumok.layers import AdditiveAttention
 
@@ -112,6 +113,23 @@ def test_it_sees_what_the_mask_shows(name, queries):
     inputs = draw(2, queries, 9)
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lead", [(2, 1), (1, 3), (2, 3), (3,), (1,), ()])
+@pytest.mark.parametrize("queries", [1, 6])
+def test_heads_may_share_a_mask_or_have_their_own(lead, queries):
+    query, key, value, v = draw(6, queries, 9)
+    inputs = [*(tensor.unflatten(0, (2, 3)) for tensor in (query, key, value)), v]
+    visible = (torch.rand(*lead, queries, 9, generator=torch.Generator().manual_seed(2)) > 0.5).to(DEVICE)
+    wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
+    assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+def test_a_mask_that_heads_share_is_not_copied():
+    mask = torch.ones(2, 1, 5, 7, dtype=torch.bool)
+    first, beyond, flat = View(mask=mask).flat((2, 3))
+    assert (first, beyond, flat.shape) == (None, None, (2, 5, 7))
+    assert flat.data_ptr() == mask.data_ptr()
 
 
 @pytest.mark.parametrize("queries", [2, 6])

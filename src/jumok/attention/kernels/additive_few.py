@@ -16,7 +16,8 @@ from jumok.attention.kernels.launch import kernel
 @kernel
 def few_gradients_kernel(
     d_out, query, key, value, v, V_BATCH, out, lse,
-    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     d_query, d_key, d_value, d_v, batches, queries, keys, dim, value_dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
@@ -33,7 +34,7 @@ def few_gradients_kernel(
         scores = one_row_of_scores(query + line * dim, key, cols, cols < keys, v, dim, BLOCK_DIM, COLS, ASSEMBLY)
         visible = seen(
             rows, cols, queries, keys, first + batch * FIRST_BATCH, FIRST_ROW,
-            beyond + batch * BEYOND_BATCH, BEYOND_ROW, mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY,
+            beyond + batch * BEYOND_BATCH, BEYOND_ROW, mask + batch // MASK_SHARED * MASK_BATCH, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
         )  # fmt: skip
         visible = tl.reshape(visible, [COLS])

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
-from jumok.attention.kernels.additive_fused import Reach
+from jumok.attention.kernels.additive_fused import Reach, in_type
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
@@ -122,7 +122,8 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
             d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
         )
     assert found.value is not None
-    return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
+    d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
+    return d_query, d_key, in_type(found.value, value.dtype), d_v
 
 
 def _like(tensor: Tensor) -> Tensor:
