@@ -48,8 +48,8 @@ def few_gradients_kernel(
         level = tl.load(lse + line)
         level = tl.where(level == float("-inf"), 0.0, level)
         weights = tl.exp2((scores - level) * LOG2E) / tl.load(lse + batches * queries + line)
-        # A query whose answer is NaN passes nothing on.
-        sound = broken == 0
+        # Under a mask a query whose answer is NaN passes nothing on.
+        sound = (broken == 0) if FIRST or BEYOND or MASK else (broken >= 0)
         weights = tl.where(sound, tl.where(visible, weights, 0.0), 0.0)
         d_score = weights * (tl.where(keep, d_weight, 0.0) / (1.0 - DROPOUT) - delta)
         d_score = tl.where(sound, tl.where(visible, d_score, 0.0), 0.0)

@@ -5,8 +5,9 @@ tensor, all with any strides. Blocks of keys that no query sees are left out. Th
 the largest score and the sum of the weights relative to it: one number would lose digits that weights need, and so
 would a GPU's quick logarithm.
 
-NaN or infinity in a key or value reaches those who see it and nobody else. Keys meet queries one by one, so only values
-need care: a product of matrices would give 0 · NaN to those who do not look.
+NaN in a key or value reaches those who see it and nobody else, and so does infinity in a value; where there is a mask,
+either makes the whole answer NaN. Keys meet queries one by one, so only values need care: a product of matrices would
+give 0 · NaN to those who do not look. An infinite key or query is one like any other: its tanh is ±1.
 """
 
 import triton
@@ -118,7 +119,7 @@ def mix_kernel(
     )
     if tl.program_id(1) == 0:
         tl.store(lse + line, largest, mask=wanted)
-        tl.store(lse + line + batches * queries, tl.where(total > 0, total, 1.0), mask=wanted)
+        tl.store(lse + line + batches * queries, tl.where(total == 0, 1.0, total), mask=wanted)
 
 
 @kernel
@@ -136,7 +137,7 @@ def few_queries_kernel(
     first += batch * FIRST_BATCH
     beyond += batch * BEYOND_BATCH
     mask += batch // MASK_SHARED * MASK_BATCH
-    largest, total = float("-inf"), 0.0
+    largest, total, spoilt = float("-inf"), 0.0, 0
     acc = tl.zeros([VALUES], tl.float32)
     start, end = seen_by(rows, rows < queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST, BEYOND)
     start = start // COLS * COLS
@@ -162,14 +163,17 @@ def few_queries_kernel(
             keep = tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
             weights = tl.where(keep, weights, 0.0)
         place = value + (batch * keys + cols[:, None]) * value_dim + dims[None, :]
-        values = tl.load(place, mask=visible[:, None] & (dims < value_dim)[None, :], other=0.0)
-        acc = acc * shrink + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+        values = tl.load(place, mask=visible[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
+        if FIRST or BEYOND or MASK:
+            spoilt = tl.maximum(spoilt, tl.max(tl.max((~(tl.abs(values) < float("inf"))).to(tl.int32), 1), 0))
+        acc = acc * shrink + tl.sum(weights[:, None] * values, 0)
         largest = higher
     scale = tl.where(total > 0, 1.0 / (1.0 - DROPOUT) / tl.where(total > 0, total, 1.0), total)
     line = (part * batches + batch) * queries + row
-    tl.store(out + line * value_dim + dims, (acc * scale).to(out.dtype.element_ty), mask=dims < value_dim)
+    found = tl.where(spoilt > 0, float("nan"), acc * scale)
+    tl.store(out + line * value_dim + dims, found.to(out.dtype.element_ty), mask=dims < value_dim)
     tl.store(lse + line, largest)
-    tl.store(lse + line + parts * batches * queries, tl.where(total > 0, total, 1.0))
+    tl.store(lse + line + parts * batches * queries, tl.where(total == 0, 1.0, total))
 
 
 @triton.jit
