@@ -40,12 +40,31 @@ def pieces() -> list[Row]:
             torch.autograd.grad(compute(*tensors), tensors, upstream)
         torch.cuda.synchronize()
     rows = []
-    for event in sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)[:12]:
-        spent, times = event.self_device_time_total / 5000, event.count // 5
-        print(f"  {spent:8.4f} ms  {times:3} x  {event.key[:90]}", flush=True)
-        name = f"additive-kernel/{event.key[:40]}, {times} times"
-        rows.append(Row(name, "jumok", spent, "ms", f"{MAIN}, values {MAIN.values}; fp32"))
+    for event in sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total):
+        if spent := event.self_device_time_total / 5000:
+            print(f"  {spent:8.4f} ms  {event.count // 5:3} x  {event.key[:90]}", flush=True)
+            name = f"additive-kernel/{described(event.key, event.count // 5)}"
+            rows.append(Row(name, "jumok", spent, "ms", f"{MAIN}, values {MAIN.values}; fp32"))
     return rows
+
+
+WORDS = {
+    "sides_kernel": "gradients of queries, keys and v",
+    "scores_kernel": "scores, forward and again backward",
+    "mix_kernel": "softmax and values",
+    "prepare_kernel": "exponentials, forward and again backward",
+    "upstream_kernel": "gradient of the scores",
+    "_tn_": "gradient of the weights, a product of matrices",
+    "_nt_": "gradient of the values, a product of matrices",
+    "reduce_kernel": "sum of v's gradient",
+}
+"""What a kernel does, by a part of its name."""
+
+
+def described(kernel: str, times: int) -> str:
+    """For people."""
+    found = next((words for part, words in WORDS.items() if part in kernel), kernel[:40])
+    return f"{found}, {times} launches" if times > 1 else found
 
 
 def systems() -> dict[str, Callable[..., Tensor]]:

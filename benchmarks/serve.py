@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    texts = [pair.source for pair in corpus_pairs("cldr", given.texts, split="test")]
+    texts = [pair.source for pair in corpus_pairs("phrases", given.texts, split="test")]
     rounds: dict[str, list[tuple[float, list[float]]]] = {system: [] for system in SYSTEMS}
     for _ in range(given.rounds):
         for system, options in SYSTEMS.items():
@@ -67,7 +67,7 @@ def main() -> None:
     for system, found in rounds.items():
         speeds, taken = [speed for speed, _ in found], [one for _, waits in found for one in waits]
         how = (
-            f"{Path(given.model).name}, {given.rounds} rounds of {given.texts} dates, times and lists, "
+            f"{Path(given.model).name}, {given.rounds} rounds of {given.texts} unseen values, long and short, "
             f"{os.cpu_count()} cores shared with other work: {min(speeds):.0f} to {max(speeds):.0f} texts/s"
         )
         rows.append(Row(f"serve-throughput/{given.clients} clients", system, round(median(speeds), 1), "texts/s", how))

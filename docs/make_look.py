@@ -18,19 +18,19 @@ def read_map(name: str) -> AttentionMap:
     return AttentionMap.from_json((DEMO / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, whole: bool = True) -> None:
-    """The page of a map, or the top of it, while the pointer is on something."""
+def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, height: int = 760) -> None:
+    """The page of a map, at least so high, while the pointer is on something."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         path = attention.save(Path(folder, "map.html"))
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 820, "height": 760}, device_scale_factor=1.5)
+        page = browser.new_page(viewport={"width": 820, "height": height}, device_scale_factor=1.5)
         page.goto(path.as_uri())
         page.wait_for_timeout(500)
         page.locator(pointed_at).first.hover()
         page.wait_for_timeout(300)
-        page.screenshot(path=out, full_page=whole)
+        page.screenshot(path=out, full_page=True)
         browser.close()
 
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     shown = read_map("look")
     shown.save(DEMO / "look-grid.svg", grid=True)
     word = len(shown.target) - 2
-    photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', whole=False)
+    photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', height=570)
     read_map("node").save(DEMO / "node.svg")
     photograph(read_map("node"), DEMO / "node-page.png", '.jumok-node[data-target="0"][data-source="2"]')
     photograph(read_map("caption"), DEMO / "caption-page.png", ".jumok-word:nth-of-type(4)")

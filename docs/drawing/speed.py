@@ -32,10 +32,14 @@ def _lines(axes: Axes, rows: list[dict[str, Any]], prefix: str, scale: Callable[
         lengths = [int(row["id"].split(" T")[1].split()[0]) for row in found]
         axes.loglog(lengths, [scale(row["value"]) for row in found], "o-", ms=3, color=colour, label=system)
     lengths = sorted({int(row["id"].split(" T")[1].split()[0]) for row in rows if row["id"].startswith(prefix)})
-    axes.set(xlabel="queries and keys", ylabel=unit, xticks=lengths, xticklabels=[f"{length:,}" for length in lengths])
+    axes.set(xlabel="queries and keys", ylabel=unit, xticks=lengths, xticklabels=[_short(n) for n in lengths])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _short(length: int) -> str:
+    return f"{length // 1024}k" if length >= 1024 else f"{length}"
 
 
 PICTURES = {"additive_gpu": additive_gpu}

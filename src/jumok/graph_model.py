@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import torch
@@ -143,7 +144,7 @@ def _readme(trained: TrainedGraph, graph: Graph, scores: Mapping[str, Any]) -> s
             f"{parameters:,} parameters",
             *(f"- {name}: {value}" for name, value in scores.items()),
             "",
-            "Use it: `jumok evaluate THIS_FOLDER`, `jumok look THIS_FOLDER --node 0`",
+            f"Use it: `jumok evaluate THIS_FOLDER`, `jumok look THIS_FOLDER --node {quote(graph.name(0))}`",
             "",
         ]
     )

@@ -72,3 +72,9 @@ def test_a_map_too_wide_for_the_terminal_numbers_its_columns():
     text = terminal_map(example(source=source), width=90, plain=True).plain
     assert "word19" in text.split("\n")[-1]
     assert all(cells(line) <= 90 for line in text.split("\n")[:-1])
+
+
+def test_a_terminal_shows_joined_letters_joined_and_controls_as_a_sign():
+    words = ("می\u200cخواهم", "👩\u200d👧", "a\x1bb")
+    shown = AttentionMap(words, ("x",), torch.full((1, 1, 1, 3), 1 / 3))
+    assert terminal_map(shown, plain=True).plain.split("\n")[0].split() == [*words[:2], "a�b"]

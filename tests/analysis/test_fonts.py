@@ -44,6 +44,7 @@ def test_one_font_for_everything_is_preferred_to_several():
     [
         ("금요일", r"no installed font can draw 금 요 일 \(Hangul\); install .* apt install fonts-nanum;"),
         ("漢字かな", r"\(Chinese characters, Japanese kana\); .* apt install fonts-noto-cjk;"),
+        ("🍕👩\u200d👧", r"draw 🍕 👧 👩 \(symbols\); .* apt install fonts-symbola;"),
         ("가나다라마바사", r"draw 가 나 다 라 마 \.\.\. \(Hangul\)"),
         (
             "𒀀",

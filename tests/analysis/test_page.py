@@ -173,6 +173,26 @@ def test_a_telephone_shows_it_without_scrolling_the_page_sideways(shown):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+def test_the_matrix_fades_where_it_goes_on_beyond_its_window(shown):
+    words = tuple(f"w{at}" for at in range(30))
+    page = shown(AttentionMap(words, words[:5], torch.eye(30)[None, None, :5]), viewport={"width": 360, "height": 740})
+    beyond = "getComputedStyle(document.querySelector('.jumok-matrix')).getPropertyValue('--jumok-{}') !== '0px'".format
+    assert (page.evaluate(beyond("right")), page.evaluate(beyond("below"))) == (True, False)
+    page.evaluate("document.querySelector('.jumok-scroll').scrollTo(10000, 0)")
+    page.wait_for_function("!(" + beyond("right") + ")")
+
+
+def test_a_word_that_another_page_lights_up_comes_into_the_window(shown):
+    words = tuple(f"w{at}" for at in range(30))
+    page = shown(AttentionMap(words, words, torch.eye(30)[None, None]), viewport={"width": 360, "height": 740})
+    page.evaluate("map.highlight({target: 29})")
+    page.locator('.jumok-cell[data-target="29"][data-source="29"].jumok-on').wait_for()
+    page.evaluate("map.highlight({source: 0})")
+    page.locator('.jumok-cell[data-target="0"][data-source="0"].jumok-on').wait_for()
+    page.evaluate("map.highlight(null)")
+    assert lit(page) == set()
+
+
 def test_arabic_runs_from_right_to_left(shown):
     page = shown(AttentionMap(("a", "b"), ("كتاب", "جديد", "</s>"), torch.full((1, 1, 3, 2), 0.5)))
     first, second = (word(page, "target", at).bounding_box()["x"] for at in (0, 1))

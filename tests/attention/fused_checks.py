@@ -10,7 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
+from jumok.attention.fused import View
 from jumok.attention.kernels import additive_backward, additive_fused, additive_ops, launch
+from jumok.errors import BackendError
 from jumok.layers import AdditiveAttention
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -112,6 +114,68 @@ def test_it_sees_what_the_mask_shows(name, queries):
     inputs = draw(2, queries, 9)
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lead", [(2, 1), (1, 3), (2, 3), (3,), (1,), ()])
+@pytest.mark.parametrize("queries", [1, 6])
+def test_heads_may_share_a_mask_or_have_their_own(lead, queries):
+    query, key, value, v = draw(6, queries, 9)
+    inputs = [*(tensor.unflatten(0, (2, 3)) for tensor in (query, key, value)), v]
+    visible = (torch.rand(*lead, queries, 9, generator=torch.Generator().manual_seed(2)) > 0.5).to(DEVICE)
+    wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
+    assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize("visible", [None, from_lengths(torch.tensor([4, 0], device=DEVICE)) & causal(5)])
+def test_the_gradient_has_a_gradient(queries, visible):
+    inputs, found = draw(2, queries, 9), []
+    for backend in ("direct", "fused"):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        (slope,) = torch.autograd.grad(
+            with_backend(backend, visible=visible)(*leaves).sum(), leaves[0], create_graph=True
+        )
+        found.append([slope, *torch.autograd.grad(slope.square().sum(), leaves)])
+    assert_all_close(*found, atol=1e-5, rtol=1e-4)
+
+
+def test_a_second_gradient_through_dropout_is_refused():
+    query, *others = draw()
+    values = with_backend("fused", dropout=0.5)(query.requires_grad_(), *others)
+    with pytest.raises(BackendError, match="no second gradient"):
+        torch.autograd.grad(values.sum(), query, create_graph=True)
+
+
+@pytest.mark.parametrize("queries", [3, 7])
+@pytest.mark.parametrize("broken", [1, 2])
+def test_what_is_not_a_number_shows_in_values_weights_and_gradients_as_in_the_direct_form(queries, broken):
+    inputs = draw(1, queries, 9)
+    inputs[broken][0, 4] = torch.nan
+    found = []
+    for backend in ("direct", "fused"):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        out = attend(*leaves[:3], score=additive(leaves[3]), backend=backend)
+        gradients = torch.autograd.grad(out.values.sum(), leaves)
+        found.append([out.values, *([out.weights()] if broken == 1 else []), *gradients[:2]])
+    for direct, fused in zip(*found, strict=True):
+        assert torch.equal(direct.isnan(), fused.isnan())
+
+
+@pytest.mark.parametrize("queries", [2, 6])
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_under_a_mask_a_value_that_is_not_finite_spoils_the_whole_answer_of_those_who_see_it(queries, wrong):
+    inputs = draw(2, queries, 9)
+    inputs[2][0, 3, 1] = wrong
+    values = with_backend("fused", visible=from_lengths(torch.tensor([9, 5], device=DEVICE)))(*inputs)
+    assert values[0].isnan().all()
+    assert values[1].isfinite().all()
+
+
+def test_a_mask_that_heads_share_is_not_copied():
+    mask = torch.ones(2, 1, 5, 7, dtype=torch.bool)
+    first, beyond, flat = View(mask=mask).flat((2, 3))
+    assert (first, beyond, flat.shape) == (None, None, (2, 5, 7))
+    assert flat.data_ptr() == mask.data_ptr()
 
 
 @pytest.mark.parametrize("queries", [2, 6])

@@ -63,10 +63,10 @@ def test_sums_are_as_accurate_as_plain_torch(kernel, points, queries, dim, value
 
 
 @pytest.mark.parametrize("points", [1, 20, 64, 100])
-@pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
-def test_a_smoother_of_few_points_sees_them_all(kernel, points):
+@pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.2), ("gaussian", 2.0), ("boxcar", 0.2)])
+def test_a_smoother_of_few_points_sees_them_all(kernel, bandwidth, points):
     x, y, query = draw(points, 9, 1)
-    bandwidth = torch.tensor(0.2, device=DEVICE)
+    bandwidth = torch.tensor(bandwidth, device=DEVICE)
     dense = Smoother.of(kernel, bandwidth, x, y)
     torch.testing.assert_close(SortedSmoother.of(kernel, bandwidth, x, dense.y_and_one)(query), dense(query))
 

@@ -56,6 +56,28 @@ def test_evaluate_gives_the_accuracy_that_training_said(model, tmp_path):
     assert set(classes) <= {"0", "1", "2"}
 
 
+def test_training_says_what_was_classified_and_names_a_node_to_look_at(tmp_path):
+    write(
+        tmp_path / "nodes.csv", "id,label,a\n" + "".join(f"n {number},{number % 2},{number}\n" for number in range(20))
+    )
+    write(tmp_path / "edges.csv", "n 0,n 1\n")
+    few = "[training]\nsteps = 1\nvalidate_every = 1\n"
+    tables = f'[graph]\nnodes = "{tmp_path}/nodes.csv"\nedges = "{tmp_path}/edges.csv"\n{few}'
+    said = well("train", write(tmp_path / "tables.toml", tables), "--out", tmp_path / "tables").err
+    assert "accuracy on the test nodes: " in said
+    assert said.rstrip().endswith("--node 'n 0'")
+    assert "--node 'n 0'" in (tmp_path / "tables/README.md").read_text()
+    raw = raw_graph(nodes=40, edges=10)
+    np.savez(
+        tmp_path / "graphs.npz",
+        edges=raw.edges, features=raw.features, labels=np.arange(10) % 2, graph=np.arange(40) // 4,
+    )  # fmt: skip
+    whole = f'[graph]\npath = "{tmp_path}/graphs.npz"\n[network]\npooling = "mean"\n{few}'
+    assert (
+        "accuracy on the test graphs: " in well("train", write(tmp_path / "w.toml", whole), "--out", tmp_path / "w").err
+    )
+
+
 def test_look_shows_whom_a_node_looked_at_in_the_terminal_and_in_files(model, tmp_path):
     kinds = ["svg", "png", "html", "json"]
     done = well("look", model, "--node", 5, *(f"--out={tmp_path / f'five.{kind}'}" for kind in kinds))

@@ -147,6 +147,11 @@ def test_the_keyboard_does_all_of_it(visit):
     page.focus(".tree .node")
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.place").startswith("1.")
+    second = page.locator("#best button").nth(1)
+    second.focus()
+    page.keyboard.press("Enter")
+    expect(second).to_have_attribute("aria-pressed", "true")
+    expect(second).to_be_focused()
 
 
 def test_heads_and_layers_can_be_chosen(visit, live):
@@ -255,6 +260,8 @@ def test_it_says_what_little_a_small_model_knows(visit):
 @pytest.mark.parametrize("size", [(1200, 900), (390, 844)])
 def test_a_long_text_leaves_what_is_said_of_it_in_sight(visit, size):
     page = visit(*size)
+    page.fill("#text", 3000 * "👍")  # of two halves each
+    expect(page.locator("#count")).to_have_text("3,000 / 5,000")
     page.fill("#text", 700 * "1234567 ")
     message = page.locator("#split")
     expect(message).to_have_text("A line may have 5,000 characters at most.")
@@ -268,6 +275,19 @@ def test_a_long_text_leaves_what_is_said_of_it_in_sight(visit, size):
     assert page.evaluate("""() => {
         const inside = document.querySelector(".line.active").getBoundingClientRect();
         return inside.bottom <= document.querySelector("#output").getBoundingClientRect().bottom + 1 }""")
+
+
+def test_the_map_of_a_long_sentence_has_the_whole_width(visit):
+    page = visit(model="words")
+    cards = "cards => cards.map(card => card.offsetWidth)"
+    typed(page, HOUSE)
+    narrow, _, wide = page.eval_on_selector_all("#below .card", cards)
+    assert narrow < wide
+    long = {"source": [f"word{at}" for at in range(30)], "target": ["x"], "weights": [[[[1 / 30] * 30]]]}
+    page.route("**/api/attention", lambda route: route.fulfill(json=long))
+    page.fill("#text", "the red boat")
+    expect(page.locator(".jumok-label")).to_have_count(31)
+    assert set(page.eval_on_selector_all("#below .card", cards)) == {wide}
 
 
 def test_on_a_phone_every_card_has_the_whole_width(visit):

@@ -39,6 +39,8 @@ PACKAGES = {
     "KATAKANA": ("Japanese kana", "fonts-noto-cjk"),
     "ARABIC": ("Arabic", "fonts-noto-core"),
 }
+SYMBOLS = ("symbols", "fonts-symbola")
+"""Emoji among them: fonts with coloured ones are of no use here."""
 
 
 def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
@@ -112,10 +114,17 @@ def _drawn(letter: str) -> bool:
     return unicodedata.category(letter) not in ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn")
 
 
+def _script(letter: str) -> tuple[str, str]:
+    """What a letter is one of, and a package of Debian that has it."""
+    if unicodedata.category(letter).startswith("S"):
+        return SYMBOLS
+    script = unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0]
+    return PACKAGES.get(script, (script.capitalize(), "fonts-noto-core"))
+
+
 def _what_to_install(letters: set[str]) -> str:
     some = " ".join(sorted(letters)[:5]) + (" ..." if len(letters) > 5 else "")
-    scripts = {unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0] for letter in letters}
-    known = {PACKAGES.get(script, (script.capitalize(), "fonts-noto-core")) for script in scripts}
+    known = {_script(letter) for letter in letters}
     names = ", ".join(sorted({name for name, _ in known}))
     packages = " ".join(sorted({package for _, package in known}))
     return (

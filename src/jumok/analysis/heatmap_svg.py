@@ -14,7 +14,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, LIGHT, QUIET, colour, darkest, png_bytes, shades
 from jumok.analysis.width import cells
 
-CELL, SMALL_CELL = 28, 15
+CELL, GRID_CELL, SMALL_CELL = 28, 20, 15
 TEXT, SMALL_TEXT = 14, 11
 KOREAN = "Pretendard, 'Noto Sans KR', 'Noto Sans CJK KR', 'Apple SD Gothic Neo', 'Malgun Gothic'"
 FONT = f"{KOREAN}, 'Noto Sans Arabic', sans-serif"
@@ -51,10 +51,10 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     weights = attention.weights.detach().float().cpu().numpy()
     layers, heads, targets, sources = weights.shape
     most, labelled = darkest(weights), max(targets, sources) <= LONG
-    cell = SMALL_CELL if labelled else max(1.0, 240 / max(targets, sources))
+    cell = GRID_CELL if labelled else max(1.0, 240 / max(targets, sources))
     left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
     leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
-    top = 34 + leaning + (30 if title else 0)
+    top = 28 + leaning + (30 if title else 0)
     across, down = max(cell * sources + 22, 98), cell * targets + 36
     parts = []
     for layer, of_layer in enumerate(weights):
@@ -62,9 +62,11 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
         parts += _names(attention.target, left - 8, y, cell, columns=False) if labelled else []
         for head, one in enumerate(of_layer):
             x = left + head * across
-            parts += _names(attention.source, x, top - 8, cell, columns=True) if labelled and layer == 0 else []
+            words = labelled and layer == 0
+            parts += _names(attention.source, x, y - 6, cell, columns=True) if words else []
             name = f"layer {attention.layer_names[layer]} · head {attention.head_names[head]}"
-            parts.append(f'<text x="{x:.1f}" y="{y - 5:.1f}" fill="{QUIET}" font-size="10">{safe(name)}</text>')
+            above = y - (leaning + 18 if words else 6)
+            parts.append(f'<text x="{x:.1f}" y="{above:.1f}" fill="{QUIET}" font-size="10">{safe(name)}</text>')
             parts.append(_matrix(one, most, x, y, cell, attention if weights.size <= MANY else None))
     width = max(left + heads * across + leaning, 32 + _longest((title,), TEXT) * 1.08, left + 130)
     height = top + layers * down + 30

@@ -11,6 +11,8 @@ from jumok.analysis.width import cells, fitted
 SHADES = " ░▒▓█"
 LEAST, LONGEST = 3, 24
 """Columns of a terminal that a column of the map and a word at its side take."""
+JOINERS = "\u200c\u200d"
+"""Take no room, and letters of Persian, Hindi or emoji mean something else without them."""
 SAID = 3
 """Source words named for each target word where there is no room for the matrix."""
 
@@ -21,23 +23,24 @@ def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = Fal
     Columns are as wide as their words where that fits, else numbered, and where even numbers do not fit, each target
     word is followed by the words it looked at most.
     """
-    label = min(LONGEST, max((cells(word) for word in attention.target), default=0))
+    sources = [one_line(word) for word in attention.source]
+    label = min(LONGEST, max((cells(one_line(word)) for word in attention.target), default=0))
     room = width - label - 2
-    columns = [max(LEAST, cells(word)) for word in attention.source]
+    columns = [max(LEAST, cells(word)) for word in sources]
     if sum(columns) + len(columns) <= room + 1:
-        return _matrix(attention, list(attention.source), columns, label, plain)
+        return _matrix(attention, sources, columns, label, plain)
     numbers = [str(number) for number in range(1, len(columns) + 1)]
     columns = [max(LEAST, len(number)) for number in numbers]
     if sum(columns) + len(columns) > room + 1:
         return _list(attention, label)
-    legend = "  ".join(f"{number} {one_line(word)}" for number, word in zip(numbers, attention.source, strict=True))
+    legend = "  ".join(f"{number} {word}" for number, word in zip(numbers, sources, strict=True))
     return _matrix(attention, numbers, columns, label, plain) + Text(f"\n{legend}", style="dim")
 
 
 def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label: int, plain: bool) -> Text:
     weights = attention.mean().detach().float()
     most = float(weights.max()) if weights.numel() else 1.0
-    lines = [Text(" " * (label + 2) + " ".join(map(fitted, map(one_line, heads), columns)))]
+    lines = [Text(" " * (label + 2) + " ".join(map(fitted, heads, columns)))]
     for word, row in zip(attention.target, weights.tolist(), strict=True):
         shaded = [_cell(weight, most, size, plain) for weight, size in zip(row, columns, strict=True)]
         lines.append(Text(_label(word, label) + "  ") + Text(" ").join(shaded))
@@ -84,4 +87,6 @@ def _label(word: str, width: int) -> str:
 
 def one_line(word: str) -> str:
     """What would move the cursor or ring the bell is shown as �."""
-    return "".join(letter if letter.isprintable() else " " if letter.isspace() else "�" for letter in word)
+    return "".join(
+        letter if letter.isprintable() or letter in JOINERS else " " if letter.isspace() else "�" for letter in word
+    )

@@ -113,10 +113,18 @@ class View:
             None if limit is None else limit.expand(*lead, limit.shape[-1]).reshape(-1, limit.shape[-1])
             for limit in (self.first, self.beyond)
         )
-        if self.mask is None:
-            return first, beyond, None
-        plane = self.mask.shape[-2:]
-        return first, beyond, self.mask.expand(*lead, *plane).reshape(-1, *plane)
+        return first, beyond, None if self.mask is None else _flat_mask(self.mask, lead)
+
+
+def _flat_mask(mask: Bool[Tensor, "*#lead #rows #keys"], lead: tuple[int, ...]) -> Bool[Tensor, "shared #rows #keys"]:
+    """One leading axis; those that heads share at the end are left out, so that nothing is copied for them."""
+    own = list(mask.shape[:-2])
+    while own and own[-1] == 1:
+        own.pop()
+    if not own:
+        return mask.reshape(1, *mask.shape[-2:])
+    axes = lead[: len(lead) - (mask.dim() - 2 - len(own))]
+    return mask.reshape(*own, *mask.shape[-2:]).expand(*axes, *mask.shape[-2:]).reshape(-1, *mask.shape[-2:])
 
 
 def limits(visible: Visible, tile: Tile) -> View:

@@ -110,7 +110,9 @@ def evaluate_graph(folder: str | Path, *, device: str = "auto", save: Path | Non
 
     trained, graph = load_graph_model(folder, find_device(device))
     if not len(graph.test):
-        raise DataError(f"the graph of {folder} has no test nodes; set graph.shares, or a test mask in the data")
+        raise DataError(
+            f"the graph of {folder} has no test {graph.classified}; set graph.shares, or a test mask in the data"
+        )
     found = accuracy_on_test(trained, graph)
     if save is not None:
         classes = classes_of(trained.model, trained.recipe, graph, np.arange(len(graph.labels)))

@@ -44,9 +44,9 @@ def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
         return
     if "test accuracy" in found.scores:
-        say(f"accuracy on the test nodes: {found.scores['test accuracy']:.1f}%")
-    named = quote(str(folder))
-    say(f"the model is in {folder}; use it: jumok evaluate {named}, jumok look {named} --node 0")
+        say(f"accuracy on the test {found.graph.classified}: {found.scores['test accuracy']:.1f}%")
+    named, node = quote(str(folder)), quote(found.graph.name(0))
+    say(f"the model is in {folder}; use it: jumok evaluate {named}, jumok look {named} --node {node}")
 
 
 def _train_captioner(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:

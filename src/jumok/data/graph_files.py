@@ -150,13 +150,14 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
     for number, row in enumerate(_rows(path), start=1):
         if len(row) < 2:
             raise DataError(f"{path}, line {number}: wanted two columns, source and target")
-        try:
-            source, target = (names[cell] if names else int(cell) for cell in row[:2])
-        except (KeyError, ValueError) as error:
-            if number == 1:  # a header
-                continue
-            known = f"which is no id of a node, such as {next(iter(names))!r}" if names else "wanted numbers of nodes"
-            raise DataError(f"{path}, line {number}: an edge with {_said(error, row)}; {known}") from None
+        ends = [names.get(cell) if names else _whole(cell) for cell in row[:2]]
+        if number == 1 and ends == [None, None]:  # a header
+            continue
+        source, target = ends
+        if source is None or target is None:
+            unknown = row[ends.index(None)]
+            wanted = f"which is no id of a node; ids are such as {next(iter(names))!r}" if names else "wanted a number"
+            raise DataError(f"{path}, line {number}: an edge with {unknown!r}, {wanted}")
         if not (0 <= source < nodes and 0 <= target < nodes):
             raise DataError(
                 f"{path}, line {number}: edge from {source} to {target}, but nodes are 0 to {nodes - 1}, counted from 0"
@@ -165,8 +166,11 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
     return np.array(found, np.int64).reshape(-1, 2).T
 
 
-def _said(error: Exception, row: list[str]) -> str:
-    return repr(error.args[0]) if isinstance(error, KeyError) else " and ".join(map(repr, row[:2]))
+def _whole(cell: str) -> int | None:
+    try:
+        return int(cell)
+    except ValueError:
+        return None
 
 
 def _npz(path: Path) -> dict[str, Any]:
@@ -175,8 +179,9 @@ def _npz(path: Path) -> dict[str, Any]:
             return {name: arrays[name] for name in arrays.files}
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is not a whole .npz file of plain arrays ({error})") from None
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
+        # What NumPy says of it would tell people to load it unsafely.
+        raise DataError(f"{path} is not a whole .npz file of plain arrays; write it again by numpy.savez") from None
 
 
 def _folder(path: Path) -> dict[str, Any]:
@@ -184,8 +189,8 @@ def _folder(path: Path) -> dict[str, Any]:
     for file in sorted(path.glob("*.npy")):
         try:
             arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise DataError(f"{file} is not a whole .npy file of a plain array ({error})") from None
+        except (OSError, ValueError):
+            raise DataError(f"{file} is not a whole .npy file of a plain array; write it again by numpy.save") from None
     return arrays
 
 
@@ -198,10 +203,9 @@ def _torch_file(path: Path) -> dict[str, Any]:
             found = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
-    except Exception as error:  # whatever a damaged or unsafe pickle raises
-        first = str(error).splitlines()[0][:150] if str(error) else type(error).__name__
+    except Exception:  # whatever a damaged or unsafe pickle raises
         raise DataError(
-            f"{path} cannot be read safely ({first}); save it by torch.save(data.to_dict(), path)"
+            f"{path} is damaged, or holds more than tensors; save it by torch.save(data.to_dict(), path)"
         ) from None
     found = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else {}
     return {name: _numpy(value, name) for name, value in found.items() if hasattr(value, "numpy")}

@@ -146,6 +146,11 @@ class Graph:
         """The features of some nodes, only theirs being read."""
         return self.features.rows(nodes) if isinstance(self.features, SparseTable) else np.asarray(self.features[nodes])
 
+    @property
+    def classified(self) -> str:
+        """What the labels are of: "nodes", or whole "graphs"."""
+        return "nodes" if self.graph is None else "graphs"
+
     def name(self, node: int) -> str:
         """What a node is called."""
         return self.names[node] if self.names else str(node)

@@ -30,7 +30,7 @@
     lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
     entropy: (nats, words) => `entropy ${nats}, as if at ${words} words`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
-    letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as Noto Sans.`,
+    letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as one of the Noto fonts.`,
   };
 
   // ---- what all maps share -------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@
     list(side, weight) {
       const ranked = this.map[side].map((_, at) => at).sort((one, other) => weight(other) - weight(one)).slice(0, 3);
       ranked.filter((at, place) => !place || weight(at) >= 0.01).forEach((at, place) => {
-        this.read.append(place ? ", " : "", make("bdi", {}, shown(this.map[side][at])), ` ${percent(weight(at))}`);
+        this.read.append(place ? ", " : "", make("bdi", { class: "jumok-named" }, shown(this.map[side][at])), ` ${percent(weight(at))}`);
       });
       this.read.append(" ");
     }

@@ -6,6 +6,7 @@
   const GUTTER = 30; // where the entropy of a row is drawn
   const LEAST = 22, MOST = 44; // sizes of a cell
   const LONGEST_LABEL = 170;
+  const FADE = "32px"; // at an edge of the window beyond which there is more
   const WHOLE = 120; // a copied picture shows everything up to so many words a side, then what is in the window
 
   class MatrixWidget extends root.Jumok.MapWidget {
@@ -116,6 +117,8 @@
       this.svgNode.setAttribute("width", width);
       this.svgNode.setAttribute("height", height);
       this.svgNode.replaceChildren();
+      this.svgNode.style.setProperty("--jumok-right", scrollLeft + width < this.layout.width - 1 ? FADE : "0px");
+      this.svgNode.style.setProperty("--jumok-below", scrollTop + height < this.layout.height - 1 ? FADE : "0px");
       this.cells = this.window(this.svgNode, { x: scrollLeft, y: scrollTop, width, height });
       this.outline = this.svgNode.lastChild.appendChild(draw("rect", { class: "jumok-outline", rx: 6 }));
       this.place();
@@ -196,20 +199,32 @@
 
     // ---- looking -----------------------------------------------------------------------------------------------
 
-    /** Light up a word of a sentence, and bring what it has to do with into the window. */
     visit(side, at) {
       super.visit(side, at);
-      const lookedAt = this.strongest();
-      if (lookedAt === null) return;
-      if (side === "target") this.reveal(at, lookedAt, 3);
-      else this.reveal(lookedAt, at, 3);
-      const word = this.words[side === "target" ? "source" : "target"][lookedAt], line = word.parentNode;
+      this.follow();
+    }
+
+    highlight(place) {
+      super.highlight(place);
+      this.follow();
+    }
+
+    /** Bring what the word that is lit has to do with into the window. */
+    follow() {
+      const { target, source } = this.hover, lookedAt = this.strongest();
+      if ((target === null) === (source === null) || lookedAt === null) return; // a cell, or nothing
+      if (target !== null) this.reveal(target, lookedAt, 3);
+      else this.reveal(lookedAt, source, 3);
+      const word = this.words[target !== null ? "source" : "target"][lookedAt];
+      if (!word) return; // the sentences are elsewhere
+      const line = word.parentNode;
       if (line.scrollHeight > line.clientHeight) line.scrollTop = word.offsetTop - line.offsetTop - line.clientHeight / 2;
     }
 
     /** The word of the other side with the largest weight. */
     strongest() {
       const { target, source } = this.hover, { rows, columns } = this.one;
+      if (target === null && source === null) return null;
       let best = null, most = -1;
       for (let at = 0; at < (target !== null ? columns : rows); at++) {
         const weight = target !== null ? this.one.at(target, at) : this.one.at(at, source);

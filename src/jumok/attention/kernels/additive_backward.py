@@ -16,11 +16,16 @@ from jumok.attention.kernels.additive_fused import (
     blocks,
     cuts,
     empty_plane,
+    first_keys,
+    in_type,
     multiprocessors,
     padded,
     power_of_two,
 )
 from jumok.attention.kernels.launch import INTERPRETED
+
+KEYS_AT_ONCE = (32, 4)
+"""So many keys make a program for few queries, shared by so many warps."""
 
 
 class Gradients(NamedTuple):
@@ -43,7 +48,7 @@ def backward(
         return backward_of_few(d_out, inputs, out, lse, reach, seed, dropout)
     sides = Sides(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
-    d_out, wide = d_out.float(), value.float()
+    d_out, wide = in_type(d_out, torch.float32), in_type(value, torch.float32)
     sound = None
     if any(reach.switches.values()):
         # Where the answer is NaN its dO is too, most likely, and 0 · NaN would reach keys that its query does not see.
@@ -54,9 +59,10 @@ def backward(
         weights = sides.scorer.scores(some, rows, reach)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
-        torch.bmm(given, values.mT, out=d_scores[:, :, :keys])
+        torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
         turned = upstream(weights, d_scores, lse, sound, reach, seed, dropout, some, rows, keys)
-        d_value[some].baddbmm_(weights[:, :, :keys].mT, given, beta=int(rows.start > 0))
+        whole = d_value if len(pieces) == 1 else d_value[some]
+        whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
         sides.add(d_scores, turned, some, rows, reach)
     return sides.gradients()._replace(value=d_value)
 
@@ -66,7 +72,7 @@ def backward_of_few(
 ) -> Gradients:
     """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
-    cols = 32 if keys > 16 else 16
+    cols, warps = KEYS_AT_ONCE if keys > 16 else (16, 4)
     parts = blocks(keys, cols)
     # Several queries add to the same key: in single precision.
     kind = query.dtype if queries == 1 else torch.float32
@@ -75,9 +81,9 @@ def backward_of_few(
     d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
     additive_few.few_gradients_kernel(
         (batches, parts), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
-        *reach.arguments(lse), lse if seed is None else seed, d_query, d_key, d_value, d_v,
+        *reach.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
         batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
-        VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=4,
+        VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,
     )  # fmt: skip
     of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
     return Gradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
@@ -99,7 +105,7 @@ def filled(part: Tensor) -> Tensor:
     batches, rows, cols = part.shape
     plane = empty_plane(batches, padded(rows), cols, part.device).zero_()
     plane[:, :rows, :cols] = part
-    return plane[:, :rows]
+    return plane
 
 
 def upstream(
@@ -108,16 +114,17 @@ def upstream(
 ) -> Tensor:  # fmt: skip
     """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
     batches, count = weights.shape[:2]
-    turned = empty_plane(batches, padded(keys), count, weights.device)
+    turned = empty_plane(batches, padded(keys, 64), count, weights.device)
     height = 32 if count > 16 else 16
     additive_gradients.upstream_kernel(
         (batches * blocks(padded(count), height),),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
-        lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse), lse if seed is None else seed,
+        lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse, lse.shape[1]),
+        lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
         **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip
-    return turned[:, :keys]
+    return turned
 
 
 class Sides:

@@ -16,7 +16,8 @@ from jumok.attention.kernels.launch import kernel
 @kernel
 def few_gradients_kernel(
     d_out, query, key, value, v, V_BATCH, out, lse,
-    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     d_query, d_key, d_value, d_v, batches, queries, keys, dim, value_dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
@@ -33,7 +34,7 @@ def few_gradients_kernel(
         scores = one_row_of_scores(query + line * dim, key, cols, cols < keys, v, dim, BLOCK_DIM, COLS, ASSEMBLY)
         visible = seen(
             rows, cols, queries, keys, first + batch * FIRST_BATCH, FIRST_ROW,
-            beyond + batch * BEYOND_BATCH, BEYOND_ROW, mask + batch * MASK_BATCH, MASK_ROW, MASK_KEY,
+            beyond + batch * BEYOND_BATCH, BEYOND_ROW, mask + batch // MASK_SHARED * MASK_BATCH, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
         )  # fmt: skip
         visible = tl.reshape(visible, [COLS])
@@ -47,8 +48,8 @@ def few_gradients_kernel(
         level = tl.load(lse + line)
         level = tl.where(level == float("-inf"), 0.0, level)
         weights = tl.exp2((scores - level) * LOG2E) / tl.load(lse + batches * queries + line)
-        # A query whose answer is NaN passes nothing on.
-        sound = broken == 0
+        # Under a mask a query whose answer is NaN passes nothing on.
+        sound = (broken == 0) if FIRST or BEYOND or MASK else (broken >= 0)
         weights = tl.where(sound, tl.where(visible, weights, 0.0), 0.0)
         d_score = weights * (tl.where(keep, d_weight, 0.0) / (1.0 - DROPOUT) - delta)
         d_score = tl.where(sound, tl.where(visible, d_score, 0.0), 0.0)

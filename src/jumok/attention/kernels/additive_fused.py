@@ -22,6 +22,8 @@ WIDEST = 4096
 """Values of few queries up to this width are mixed in the pass that makes the weights."""
 TILE = 32
 """So many queries and keys make a tile of scores: larger ones were no faster, and leave part of the card idle."""
+WIDE_VALUES = (16, 8)
+"""So many keys are read at a time, by so many warps, for few queries with values wider than 256."""
 BLOCK = 128
 """Planes hold multiples of so many queries: whole tiles."""
 PLANES = 256 * 2**20
@@ -32,7 +34,8 @@ PLANES = 256 * 2**20
 class Reach:
     """What each query sees: keys from `first` to before `beyond`, and those that `mask` shows; None: no limit.
 
-    `first` and `beyond` are [batch, query], `mask` is [batch, query, key]; axes of size 1 are shared by all.
+    `first` and `beyond` are [batch, query], `mask` is [batch, query, key]; axes of size 1 are shared by all, and with a
+    smaller batch each mask is shared by so many neighbours, the heads of a layer.
     """
 
     first: Tensor | None = None
@@ -45,11 +48,12 @@ class Reach:
         beyond = (stand_in, 0, 0) if self.beyond is None else (self.beyond, *broadcast_strides(self.beyond))
         return (*first, *beyond)
 
-    def arguments(self, stand_in: Tensor) -> tuple[Any, ...]:
+    def arguments(self, stand_in: Tensor, batches: int) -> tuple[Any, ...]:
         """All of it as the kernels read it."""
         if self.mask is None:
-            return (*self.limits(stand_in), stand_in, 0, 0, 0)
-        return (*self.limits(stand_in), self.mask.view(torch.uint8), *broadcast_strides(self.mask))
+            return (*self.limits(stand_in), stand_in, 1, 0, 0, 0)
+        shared = batches // self.mask.shape[0]
+        return (*self.limits(stand_in), self.mask.view(torch.uint8), shared, *broadcast_strides(self.mask))
 
     @property
     def bounds(self) -> dict[str, bool]:
@@ -112,7 +116,7 @@ def mix(
     height = 16 if count <= 16 or idle else 32
     additive_passes.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
-        out, lse, *reach.arguments(lse), lse if seed is None else seed,
+        out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
         ROWS=height, COLS=min(64, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=2,
     )  # fmt: skip
@@ -121,14 +125,14 @@ def mix(
 def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
     """The same in one pass over keys and values, a program for each query and part of the keys."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
-    cols, warps = (32 if values <= 256 else 16 if values <= 1024 else 4), (4 if values <= 1024 else 8)
+    cols, warps = (32, 4) if values <= 256 else WIDE_VALUES if values <= 1024 else (4, 8)
     parts = parts_for(batches * queries, blocks(keys, cols), query.device)
     shape = (batches, queries) if parts == 1 else (parts, batches, queries)
     out = torch.empty(*shape, values, device=query.device, dtype=query.dtype if parts == 1 else torch.float32)
     lse = torch.empty(2, *shape, device=query.device, dtype=torch.float32)
     additive_passes.few_queries_kernel(
         (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
-        *reach.arguments(lse), lse if seed is None else seed, out, lse,
+        *reach.arguments(lse, batches), lse if seed is None else seed, out, lse,
         batches, queries, keys, dim, values, parts, **reach.switches, DROPOUT=dropout,
         BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=cols, ASSEMBLY=not INTERPRETED,
         warps=warps,
@@ -149,7 +153,7 @@ class Scorer:
     """Writes out scores of some queries at a time; what all of them share is made once (see `workspace`)."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
-        self.query, self.key = query, key
+        self.query, self.key, self.by_time = query, key, by_time
         batches, queries, dim = query.shape
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
@@ -168,7 +172,7 @@ class Scorer:
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
         grid = number * blocks(count, TILE), blocks(keys, TILE)
-        large = grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
+        large = not self.by_time and grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
         for fast in (True, False) if large else (False,):
             additive_tiles.scores_kernel(
                 grid, self.query, self.key, self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
@@ -183,7 +187,7 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """Every query with every key, [batch, query, key]."""
     (batches, queries, dim), keys = query.shape, key.shape[1]
     if queries > FEW:
-        return Scorer(query, key, v).scores(slice(0, batches), slice(0, queries))[:, :, :keys]
+        return first_keys(Scorer(query, key, v).scores(slice(0, batches), slice(0, queries)), keys)
     plane = torch.empty(batches, queries, keys, device=query.device)
     additive_passes.few_scores_kernel(
         (batches * queries, blocks(keys, 32)), query, key, v, v.stride(0) if v.shape[0] > 1 else 0,
@@ -194,15 +198,31 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 
 def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:
-    """Room for [batch, rows, cols], both padded."""
-    return torch.empty(batches, padded(rows), padded(cols), dtype=torch.float32, device=device)[:, :rows]
+    """Room for [batch, rows, cols], both padded so that kernels may read whole tiles of 32 × 64."""
+    plane = torch.empty(batches, padded(rows, 32), padded(cols, 64), dtype=torch.float32, device=device)
+    return first_rows(plane, rows)
+
+
+def first_rows(plane: Tensor, rows: int) -> Tensor:
+    """plane[:, :rows]; itself where these are all, for a view takes the host as long as an allocation."""
+    return plane if plane.shape[1] == rows else plane[:, :rows]
+
+
+def first_keys(plane: Tensor, keys: int) -> Tensor:
+    """plane[:, :, :keys]."""
+    return plane if plane.shape[2] == keys else plane[:, :, :keys]
+
+
+def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """tensor.to(dtype), which takes time even where there is nothing to do."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[slice, slice]]:
     """The batch and the queries in pieces whose planes stay within PLANES bytes."""
-    row = 4 * planes * padded(keys)
+    row = 4 * planes * padded(keys, 64)
     rows = min(queries, max(BLOCK, PLANES // (batches * row) // BLOCK * BLOCK))
-    some = min(batches, max(1, PLANES // (padded(rows) * row)))
+    some = min(batches, max(1, PLANES // (padded(rows, 32) * row)))
     return [
         (slice(start, min(start + some, batches)), slice(at, min(at + rows, queries)))
         for start in range(0, batches, some)
@@ -224,7 +244,7 @@ def multiprocessors(device: torch.device) -> int:
 
 def precision(value: Tensor) -> str:
     """How the tensor cores multiply: in three passes for single precision, in one for half, which loses nothing."""
-    return "ieee" if INTERPRETED else "tf32x3" if value.dtype == torch.float32 else "tf32"
+    return additive_passes.SPLIT.value if value.dtype == torch.float32 else "tf32"
 
 
 def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:

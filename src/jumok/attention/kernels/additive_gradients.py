@@ -34,7 +34,8 @@ PAIRS = tl.constexpr(21.9)
 @kernel
 def upstream_kernel(
     scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, sound,
-    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     batches, batch_start, row_start, count, COUNT, queries, keys,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
@@ -56,7 +57,7 @@ def upstream_kernel(
     total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
     first += batch * FIRST_BATCH
     beyond += batch * BEYOND_BATCH
-    mask += batch * MASK_BATCH
+    mask += batch // MASK_SHARED * MASK_BATCH
     plane = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
     delta = tl.zeros([ROWS], tl.float32)
     for start in range(0, keys, COLS):

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
-from jumok.attention.kernels.additive_fused import Reach
+from jumok.attention.kernels.additive_fused import Reach, in_type
+from jumok.attention.normalise import distribution
+from jumok.errors import BackendError
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
@@ -105,9 +106,10 @@ class _Attention(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor | None, ...]:
-        return (*_backward(d_out, *ctx.saved_tensors, ctx.dropout), None, None, None, None, None)
+        differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+        found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, ctx.dropout)
+        return (*found, None, None, None, None, None)
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -122,7 +124,27 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
             d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
         )
     assert found.value is not None
-    return found.query.to(query.dtype), found.key.to(key.dtype), found.value.to(value.dtype), found.v.to(v.dtype)
+    d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
+    return d_query, d_key, in_type(found.value, value.dtype), d_v
+
+
+def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    """The same as `_backward` from the equation as it is written, so that it has a gradient itself."""
+    query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
+    if dropout:
+        raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
+    inputs = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in (query, key, value, v)]
+    query, key, value, v = (tensor.float() for tensor in inputs)
+    scores = (torch.tanh(query[:, :, None] + key[:, None]) * v[:, None, None]).sum(-1)
+    seen, at = torch.ones_like(scores, dtype=torch.bool), torch.arange(key.shape[1], device=key.device)
+    if first is not None:
+        seen = seen & (at >= first[..., None])
+    if beyond is not None:
+        seen = seen & (at < beyond[..., None])
+    if mask is not None:
+        seen = seen & mask.repeat_interleave(len(query) // len(mask), 0)
+    mixed = distribution(scores.masked_fill(~seen, -torch.inf)) @ value
+    return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
 
 
 def _like(tensor: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ tensor, all with any strides. Blocks of keys that no query sees are left out. Th
 the largest score and the sum of the weights relative to it: one number would lose digits that weights need, and so
 would a GPU's quick logarithm.
 
-NaN or infinity in a key or value reaches those who see it and nobody else. Keys meet queries one by one, so only values
-need care: a product of matrices would give 0 · NaN to those who do not look.
+NaN in a key or value reaches those who see it and nobody else, and so does infinity in a value; where there is a mask,
+either makes the whole answer NaN. Keys meet queries one by one, so only values need care: a product of matrices would
+give 0 · NaN to those who do not look. An infinite key or query is one like any other: its tanh is ±1.
 """
 
 import triton
@@ -14,6 +15,8 @@ import triton.language as tl
 
 from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, seen_by, squared_exponential
 from jumok.attention.kernels.launch import kernel
+
+SPLIT = tl.constexpr("split")
 
 
 @triton.jit
@@ -40,14 +43,33 @@ def kept(rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
     return number >= DROPOUT
 
 
+@triton.jit
+def product(left, right, acc, PRECISION: tl.constexpr):
+    """left · right + acc. Tensor cores read 11 of 24 bits; SPLIT multiplies the others apart."""
+    if PRECISION == SPLIT:
+        left_high, right_high = high_bits(left), high_bits(right)
+        acc = tl.dot(left - left_high, right_high, acc, input_precision="tf32")
+        acc = tl.dot(left_high, right - right_high, acc, input_precision="tf32")
+        return tl.dot(left_high, right_high, acc, input_precision="tf32")
+    else:
+        return tl.dot(left, right, acc, input_precision=PRECISION)
+
+
+@triton.jit
+def high_bits(x):
+    """A number rounded to the 11 bits that tensor cores read."""
+    return ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+
+
 @kernel
 def mix_kernel(
     plane, PLANE_BATCH, PLANE_ROW, value, out, lse, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
-    mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed, batches, batch_start, row_start, count, queries, keys, value_dim,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    batches, batch_start, row_start, count, queries, keys, value_dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, VALUES: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """softmax(scores) · values for some queries of the plane and some features of the values."""
+    """softmax(scores) · values for some queries of the plane, whose padding may hold anything, and some features."""
     blocks = tl.cdiv(count, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
     batch = here + batch_start
@@ -56,7 +78,7 @@ def mix_kernel(
     dims = tl.program_id(1) * VALUES + tl.arange(0, VALUES)
     first += batch * FIRST_BATCH
     beyond += batch * BEYOND_BATCH
-    mask += batch * MASK_BATCH
+    mask += batch // MASK_SHARED * MASK_BATCH
     plane += here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
     largest, total = tl.full([ROWS], float("-inf"), tl.float32), tl.zeros([ROWS], tl.float32)
     spoilt = tl.zeros([ROWS], tl.int32)
@@ -68,7 +90,7 @@ def mix_kernel(
             rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
             FIRST, BEYOND, MASK,
         ) & (local < count)[:, None]  # fmt: skip
-        scores = tl.where(visible, tl.load(plane + cols[None, :], mask=visible, other=0.0), float("-inf"))
+        scores = tl.where(visible, tl.load(plane + cols[None, :]), float("-inf"))
         higher = tl.maximum(largest, tl.max(scores, 1))
         level = tl.where(higher == float("-inf"), 0.0, higher)
         shrink = tl.exp2((largest - level) * LOG2E)
@@ -76,15 +98,15 @@ def mix_kernel(
         total = total * shrink + tl.sum(weights, 1)
         if DROPOUT > 0:
             weights = tl.where(kept(rows, cols, keys, batch, seed, DROPOUT), weights, 0.0)
-        place = value + (batch * keys + cols[:, None]) * value_dim + dims[None, :]
-        inside = ((cols >= start) & (cols < end))[:, None] & (dims < value_dim)[None, :]
-        values = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        # Past the end the last value stands in, with no weight.
+        place = value + (batch * keys + tl.minimum(cols, keys - 1)[:, None]) * value_dim + dims[None, :]
+        values = tl.load(place, mask=(dims < value_dim)[None, :], other=0.0).to(tl.float32)
         if FIRST or BEYOND or MASK:
             sound = tl.abs(values) < float("inf")
             values = tl.where(sound, values, 0.0)
             broken = tl.max((~sound).to(tl.int32), 1)
             spoilt = tl.maximum(spoilt, tl.max(tl.where(visible, broken[None, :], 0), 1))
-        acc = tl.dot(weights, values, acc * shrink[:, None], input_precision=PRECISION)
+        acc = product(weights, values, acc * shrink[:, None], PRECISION)
         largest = higher
     scale = tl.where(total > 0, 1.0 / (1.0 - DROPOUT) / tl.where(total > 0, total, 1.0), total)
     found = tl.where((spoilt > 0)[:, None], float("nan"), acc * scale[:, None])
@@ -97,13 +119,13 @@ def mix_kernel(
     )
     if tl.program_id(1) == 0:
         tl.store(lse + line, largest, mask=wanted)
-        tl.store(lse + line + batches * queries, tl.where(total > 0, total, 1.0), mask=wanted)
+        tl.store(lse + line + batches * queries, tl.where(total == 0, 1.0, total), mask=wanted)
 
 
 @kernel
 def few_queries_kernel(
     query, key, value, v, V_BATCH, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
-    mask, MASK_BATCH, MASK_ROW, MASK_KEY, seed, out, lse, batches, queries, keys, dim, value_dim, parts,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed, out, lse, batches, queries, keys, dim, value_dim, parts,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
@@ -114,8 +136,8 @@ def few_queries_kernel(
     dims = tl.arange(0, VALUES)
     first += batch * FIRST_BATCH
     beyond += batch * BEYOND_BATCH
-    mask += batch * MASK_BATCH
-    largest, total = float("-inf"), 0.0
+    mask += batch // MASK_SHARED * MASK_BATCH
+    largest, total, spoilt = float("-inf"), 0.0, 0
     acc = tl.zeros([VALUES], tl.float32)
     start, end = seen_by(rows, rows < queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST, BEYOND)
     start = start // COLS * COLS
@@ -141,22 +163,25 @@ def few_queries_kernel(
             keep = tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
             weights = tl.where(keep, weights, 0.0)
         place = value + (batch * keys + cols[:, None]) * value_dim + dims[None, :]
-        values = tl.load(place, mask=visible[:, None] & (dims < value_dim)[None, :], other=0.0)
-        acc = acc * shrink + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+        values = tl.load(place, mask=visible[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
+        if FIRST or BEYOND or MASK:
+            spoilt = tl.maximum(spoilt, tl.max(tl.max((~(tl.abs(values) < float("inf"))).to(tl.int32), 1), 0))
+        acc = acc * shrink + tl.sum(weights[:, None] * values, 0)
         largest = higher
     scale = tl.where(total > 0, 1.0 / (1.0 - DROPOUT) / tl.where(total > 0, total, 1.0), total)
     line = (part * batches + batch) * queries + row
-    tl.store(out + line * value_dim + dims, (acc * scale).to(out.dtype.element_ty), mask=dims < value_dim)
+    found = tl.where(spoilt > 0, float("nan"), acc * scale)
+    tl.store(out + line * value_dim + dims, found.to(out.dtype.element_ty), mask=dims < value_dim)
     tl.store(lse + line, largest)
-    tl.store(lse + line + parts * batches * queries, tl.where(total > 0, total, 1.0))
+    tl.store(lse + line + parts * batches * queries, tl.where(total == 0, 1.0, total))
 
 
 @triton.jit
 def one_row_of_scores(
     query, key, cols, cols_in, v, dim, BLOCK_DIM: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr
 ):
-    """The scores of one query with some keys."""
-    scores = tl.zeros([COLS], tl.float32)
+    """The scores of one query with some keys. Threads add up what they hold and come together once, at the end."""
+    found = tl.zeros([COLS, BLOCK_DIM], tl.float32)
     for d in range(0, dim, BLOCK_DIM):
         dims = d + tl.arange(0, BLOCK_DIM)
         a = tl.load(query + dims, mask=dims < dim, other=0.0).to(tl.float32)
@@ -164,8 +189,8 @@ def one_row_of_scores(
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
         x = 1.0 + squared_exponential(a[None, :] + b)
         u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0
-        scores += tl.sum(u[None, :] * (reciprocal(x, ASSEMBLY) - 0.5), 1)
-    return scores
+        found += u[None, :] * (reciprocal(x, ASSEMBLY) - 0.5)
+    return tl.sum(found, 1)
 
 
 @kernel

@@ -22,7 +22,7 @@ Launch = Callable[[int, tuple[int, ...], list[int]], None]
 
 
 class Kernel:
-    """A Triton kernel whose constants come after all other arguments."""
+    """A Triton kernel whose first argument is a tensor, and whose constants come after all others."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -35,7 +35,8 @@ class Kernel:
         if INTERPRETED:
             self.function[grid](*arguments, **constants)
             return
-        at = next(argument for argument in arguments if isinstance(argument, Tensor)).get_device()
+        assert isinstance(arguments[0], Tensor)
+        at = arguments[0].get_device()
         if at != torch.cuda.current_device():  # Triton launches on the current GPU, wherever the tensors are
             with torch.cuda.device(at):
                 self(grid, *arguments, warps=warps, stages=stages, **constants)

@@ -13,6 +13,7 @@ import { make } from "./words.js";
 const PAUSE = 220; // milliseconds without a key before a translation is asked for
 const BEST = 5;
 const KEPT = 500;
+const LONG = 18; // words of a source beyond which its map has the whole width
 const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
@@ -39,7 +40,8 @@ const tree = new Tree($("tree"), $("tree-said"));
 
 const keyOf = (text) => `${state.model.name}\n${state.beam}\n${text}`;
 const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam) });
-const tooLong = (text) => text.length > state.limits.characters;
+const size = (text) => Array.from(text).length; // in characters as the server counts them, not in halves of emoji
+const tooLong = (text) => size(text) > state.limits.characters;
 
 /** Ask when there has been no key for a while. */
 function later(pause) {
@@ -100,7 +102,7 @@ function render() {
   state.line = Math.min(state.line, lines.length - 1);
   const old = [...$("output").children].map((node) => node.textContent);
   output.show(lines.map((text, at) => lineOf(text, old[at])), state.line);
-  const longest = Math.max(...lines.map((line) => line.length));
+  const longest = lines.reduce((most, line) => Math.max(most, size(line)), 0);
   $("count").textContent = longest ? say("count", longest, state.limits.characters) : "";
   $("count").classList.toggle("over", longest > state.limits.characters);
   $("split").textContent = longest > state.limits.characters ? say("long", state.limits.characters) : "";
@@ -126,7 +128,6 @@ async function inspect(signal) {
   announce();
   showBest($("best"), translation.n_best, state.chosen, (number) => {
     state.chosen = number;
-    $("best").children[number].firstChild.focus();
     again();
   });
   output.show(source.lines.map((text) => lineOf(text, "")), state.line);
@@ -134,6 +135,7 @@ async function inspect(signal) {
   $("split").textContent = translation.parts > 1 ? say("parts", translation.parts) : "";
   const why = !state.model.layers ? say("noAttention") : translation.parts > 1 ? say("noMap") : "";
   none("map", why);
+  $("below").classList.remove("long");
   if (why) looking.clear();
   else await look(hypothesis, signal);
   await search(signal);
@@ -145,6 +147,7 @@ async function look(hypothesis, signal) {
   state.shown = { text: currentText(), ids: hypothesis.ids };
   output.element.children[state.line].textContent = hypothesis.text;
   source.show(state.line, map.source);
+  $("below").classList.toggle("long", map.source.length > LONG);
   output.words(state.line, hypothesis.text, map.target);
   looking.show(map);
 }

@@ -4,7 +4,7 @@ import { make } from "./words.js";
 
 /** `onChoose(number)` when one is chosen. */
 export function showBest(list, found, chosen, onChoose) {
-  const top = found.length ? Math.exp(found[0].score) : 1;
+  const top = found.length ? Math.exp(found[0].score) : 1, focused = list.contains(document.activeElement);
   list.replaceChildren(...found.map((one, number) => {
     const button = make("button", { type: "button", "aria-pressed": String(number === chosen) });
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
@@ -16,6 +16,7 @@ export function showBest(list, found, chosen, onChoose) {
     item.append(button);
     return item;
   }));
+  if (focused && found.length) list.children[chosen].firstChild.focus(); // the button that had it is gone
 }
 
 /** The text with the words marked that the first one does not have. */

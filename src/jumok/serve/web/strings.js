@@ -65,7 +65,7 @@ const KO = {
     matrix: "주목 행렬. 화살표 키로 칸을 옮기고 Esc로 나갑니다.", gallery: "모든 층과 헤드",
     overview: "전체 지도. 누르면 그곳으로 갑니다.",
     legend: "0부터 이 지도에서 가장 큰 값까지. 단어 옆의 선은 눈길이 얼마나 퍼져 있는지 보여 줍니다.",
-    letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto Sans 같은 글꼴을 설치해 주세요.`,
+    letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto 글꼴처럼 그 글자가 있는 글꼴을 설치해 주세요.`,
     thumb: (layer, head) => (head === null ? `층 ${layer}` : `층 ${layer}, 헤드 ${head}`),
   },
 };

@@ -26,6 +26,8 @@ export class Tree {
     element.addEventListener("pointerleave", () => this.visit(null));
     element.addEventListener("focusout", () => this.visit(null));
     element.addEventListener("keydown", (event) => this.walk(event));
+    element.addEventListener("scroll", () => this.fade(), { passive: true });
+    new ResizeObserver(() => this.fade()).observe(element);
   }
 
   clear() {
@@ -52,6 +54,13 @@ export class Tree {
     for (const column of this.nodes) for (const node of column) this.box(node);
     this.element.replaceChildren(this.svg);
     this.visit(null);
+    this.fade();
+  }
+
+  /** Whether more of it is to the right. */
+  fade() {
+    const { scrollLeft, clientWidth, scrollWidth } = this.element;
+    this.element.style.setProperty("--beyond", scrollLeft + clientWidth < scrollWidth - 1 ? "40px" : "0px");
   }
 
   edge(node) {
