@@ -63,11 +63,10 @@ def kernel_sums(
     tiling: Tiling | None = None,
 ) -> Float[Tensor, "query sum"]:
     """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's."""
+    tiling = tiling or tiling_for(query.dtype, len(values))
     low = torch.minimum(query.amin(0), points.low.amin(0))
     high = torch.maximum(query.amax(0), points.high.amax(0))
-    wide = kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth
-    tiling = tiling or tiling_for(query.dtype, len(values), wide)
-    if wide:
+    if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
         return _wide_sums(query, points, values, (low + high) / 2, bandwidth, squares, tiling)
     asked = PointBlocks.of(query, tiling.rows)
     x = asked.x.clone()
@@ -129,11 +128,11 @@ def visits(
         start = stop
 
 
-def tiling_for(dtype: torch.dtype, values: int, wide: bool) -> Tiling:
-    """Sums of a tile must fit in registers; the loop over all points is faster with its loads two turns ahead."""
+def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
+    """Sums of a tile must fit in registers."""
     if dtype == torch.float64:
         return Tiling(32, 32, 4)
-    return Tiling(64, LONGEST, 4, stages=3 if wide else 1) if values == 1 else Tiling(64, 32, 4)
+    return Tiling(64, LONGEST, 4) if values == 1 else Tiling(64, 32, 4)
 
 
 def _some_boxes(asked: PointBlocks, points: PointBlocks) -> Iterator[tuple[Tensor, Tensor]]:
