@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.alignment_text import write_text
-from benchmarks.alignment_train import STAGES, TEXTS, scores, test_rows, write_joined, write_pharaoh
+from benchmarks.alignment_train import STAGES, TEXTS, rows_of_tests, scores, write_joined, write_pharaoh
 
 PEERS = ("eflomal", "fast_align")
 SYSTEMS = {
@@ -79,7 +79,7 @@ def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
     corpus, models = text_alignment.learnt(pairs)
     for threshold in THRESHOLDS:
         found = text_alignment.read_off(corpus, *models, len(pairs), threshold)
-        for text, rows in test_rows(folder, found).items():
+        for text, rows in rows_of_tests(folder, found).items():
             write_pharaoh(out / f"links/constants.{text}.{_constants(null, least, threshold)}", rows)
 
 
@@ -100,7 +100,9 @@ def peers(out: Path) -> None:
                 command = ["fast_align", "-i", work / "both", "-d", "-o", "-v", *options]
                 subprocess.run(command, stdout=found, check=True)
         for system in PEERS:
-            forward, backward = (test_rows(work, list(read_links(work / f"{system}.{number}"))) for number in (0, 1))
+            forward, backward = (
+                rows_of_tests(work, list(read_links(work / f"{system}.{number}"))) for number in (0, 1)
+            )
             for text in ("gold", "dev"):
                 write_joined(out, f"{system}.{text}", forward[text], backward[text])
 

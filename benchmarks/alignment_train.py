@@ -54,11 +54,11 @@ def prepare(work: Path) -> None:
     found = text_alignment.align_text(pairs, tell=lambda done: print(f"round {done} of aligning the text", flush=True))
     write_pharaoh(work / "links/train.en-fr", found)
     write_pharaoh(work / "links/train.fr-en", [flipped(links) for links in found])
-    for text, rows in test_rows(work, found).items():
+    for text, rows in rows_of_tests(work, found).items():
         write_pharaoh(work / f"links/teacher.{text}.agreement", rows)
 
 
-def test_rows(folder: Path, rows: list) -> dict[str, list]:
+def rows_of_tests(folder: Path, rows: list) -> dict[str, list]:
     """The rows of the gold standard and of the development set, with which the training text ends."""
     gold, dev = (len((folder / f"text/{text}.en").read_text(encoding="utf-8").splitlines()) for text in ("gold", "dev"))
     return {"gold": rows[-gold - dev : -dev], "dev": rows[-dev:]}

@@ -43,7 +43,6 @@ def evaluate(
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
     from jumok.data import read_lines
-    from jumok.data.files import check_file
     from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
@@ -60,17 +59,7 @@ def evaluate(
         return
     if reference is None:
         _refuse_without_reference(model)
-    if (model is None) == (output is None):
-        raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
-    if source is None and (model is not None or by_length or report is not None):
-        raise ArgumentError("--source is needed: the test sentences, one a line")
-    if report is not None and report.suffix not in (".html", ".htm"):
-        raise ArgumentError(f"--report {report} should end in .html")
-    if compare and report is None:
-        raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
-    for place in (save, report):
-        if place is not None:
-            check_file(place)
+    _check_texts(model, source, output, by_length=by_length, report=report, compare=compare, save=save)
     references = list(read_lines(reference))
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
@@ -90,6 +79,33 @@ def evaluate(
     (_print_json if json else _print_tables)(len(references), scores, bands)
     if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
         _report(report, task, systems)
+
+
+def _check_texts(
+    model: Path | None,
+    source: str | None,
+    output: str | None,
+    *,
+    by_length: bool,
+    report: Path | None,
+    compare: list[str] | None,
+    save: Path | None,
+) -> None:
+    """That there is something to score and room for what is to be written, before the work."""
+    from jumok.data.files import check_file
+    from jumok.errors import ArgumentError
+
+    if (model is None) == (output is None):
+        raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
+    if source is None and (model is not None or by_length or report is not None):
+        raise ArgumentError("--source is needed: the test sentences, one a line")
+    if report is not None and report.suffix not in (".html", ".htm"):
+        raise ArgumentError(f"--report {report} should end in .html")
+    if compare and report is None:
+        raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
+    for place in (save, report):
+        if place is not None:
+            check_file(place)
 
 
 def _refuse_without_reference(model: Path | None) -> NoReturn:

@@ -172,6 +172,7 @@ class Scorer:
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
         grid = number * blocks(count, TILE), blocks(keys, TILE)
+        # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
         large = not self.by_time and grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
         for fast in (True, False) if large else (False,):
             additive_tiles.scores_kernel(
