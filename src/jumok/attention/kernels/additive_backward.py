@@ -24,7 +24,7 @@ from jumok.attention.kernels.additive_fused import (
 )
 from jumok.attention.kernels.launch import INTERPRETED
 
-KEYS_AT_ONCE = (32, 4)
+KEYS_AT_ONCE = (16, 4)
 """So many keys make a program for few queries, shared by so many warps."""
 
 
@@ -154,7 +154,7 @@ class Sides:
             *reach.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
             count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
             **reach.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
-            ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1,
+            ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1, registers=128,
         )  # fmt: skip
         if parts > 1:
             self.d_query[some, rows] = d_query[:, some, rows].sum(0)

@@ -21,9 +21,11 @@ FEW = 4
 WIDEST = 4096
 """Values of few queries up to this width are mixed in the pass that makes the weights."""
 TILE = 32
-"""So many queries and keys make a tile of scores: larger ones were no faster, and leave part of the card idle."""
-WIDE_VALUES = (16, 8)
+"""So many queries and keys make a tile of scores: neither larger nor smaller ones were faster."""
+WIDE_VALUES = (8, 8)
 """So many keys are read at a time, by so many warps, for few queries with values wider than 256."""
+TOGETHER, SUMS = 64, 4
+"""So many features are summed by themselves, and more if that made more than so many sums."""
 BLOCK = 128
 """Planes hold multiples of so many queries: whole tiles."""
 PLANES = 256 * 2**20
@@ -118,7 +120,7 @@ def mix(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
-        ROWS=height, COLS=min(64, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=2,
+        ROWS=height, COLS=min(32, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
     )  # fmt: skip
 
 
@@ -153,16 +155,19 @@ class Scorer:
     """Writes out scores of some queries at a time; what all of them share is made once (see `workspace`)."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
-        self.query, self.key, self.by_time = query, key, by_time
+        self.query, self.key = query, key
         batches, queries, dim = query.shape
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
+        full = batches * blocks(queries, TILE) * blocks(keys, TILE) >= 3 * multiprocessors(query.device)
+        # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
+        self.at_once = by_time or not full
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         self.room = torch.empty(size, device=query.device)
-        programs = batches * (up_times + down_times) // TILE + self.vectors
         additive_tiles.prepare_kernel(
-            (programs,), query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
-            DIM=self.dims, TILE=TILE, BY_TIME=by_time, BLOCK_DIM=min(64, power_of_two(self.dims)),
+            (batches * (up_times + down_times) // TILE + self.vectors,),
+            query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
+            DIM=self.dims, TILE=TILE, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
             FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
@@ -171,16 +176,27 @@ class Scorer:
         (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
-        grid = number * blocks(count, TILE), blocks(keys, TILE)
-        # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
-        large = not self.by_time and grid[0] * grid[1] >= 4 * multiprocessors(self.query.device)
-        for fast in (True, False) if large else (False,):
-            additive_tiles.scores_kernel(
-                grid, self.query, self.key, self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
-                batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times, dim, **reach.bounds,
-                FAST=fast, DONE=large and not fast, DIM=self.dims, TILE=TILE, ASSEMBLY=not INTERPRETED,
-                warps=2, stages=1,
-            )  # fmt: skip
+        height, width = number * blocks(count, TILE), blocks(keys, TILE)
+        arguments = (
+            self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
+            batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times,
+        )  # fmt: skip
+        constants = dict(
+            **reach.bounds,
+            DIM=self.dims,
+            PART=part_of(self.dims),
+            TILE=TILE,
+            ASSEMBLY=not INTERPRETED,
+            warps=2,
+            stages=1,
+        )
+        if not self.at_once:
+            additive_tiles.scores_kernel((height, width), *arguments, **constants)
+        tiles = 1 if self.at_once else 4
+        additive_tiles.other_scores_kernel(
+            (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
+            ALL=self.at_once, TILES=tiles,
+        )  # fmt: skip
         return plane
 
 
@@ -196,6 +212,18 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
         BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
     )  # fmt: skip
     return plane
+
+
+def exponentials_at_once(dims: int, by_time: bool) -> int:
+    """Of how many features: all, so that loads wait for each other but once, or as many as registers hold."""
+    return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
+
+
+@cache
+def part_of(dims: int) -> int:
+    """How many of the features are summed by themselves: equal parts, in whole groups of four."""
+    fewest = min(SUMS, blocks(dims, TOGETHER))
+    return next(dims // parts for parts in range(fewest, dims) if dims % (4 * parts) == 0)
 
 
 def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:

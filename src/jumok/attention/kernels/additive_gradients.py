@@ -29,6 +29,7 @@ from jumok.attention.kernels.launch import kernel
 
 PAIRS = tl.constexpr(21.9)
 """Up to this |q| + |k| the product of two x is finite."""
+TOGETHER = tl.constexpr(128)
 
 
 @kernel
@@ -59,7 +60,7 @@ def upstream_kernel(
     beyond += batch * BEYOND_BATCH
     mask += batch // MASK_SHARED * MASK_BATCH
     plane = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
-    delta = tl.zeros([ROWS], tl.float32)
+    delta, mass = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
     for start in range(0, keys, COLS):
         cols = start + tl.arange(0, COLS)
         visible = seen(
@@ -70,6 +71,9 @@ def upstream_kernel(
             scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
         )
         delta += tl.sum(tl.where(keep, weights * d_weight, 0.0), 1)
+        mass += tl.sum(tl.where(visible, weights, 0.0), 1)
+    # Weights made again do not quite sum to 1, and the gradients of the scores must to 0: what is left over adds up.
+    delta = delta / tl.where(mass > 0, mass, 1.0)
     for start in range(0, PLANE_ROW, COLS):
         cols = start + tl.arange(0, COLS)
         visible = seen(
@@ -190,31 +194,32 @@ def one_side(
     # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
     if largest + largest_other <= PAIRS:
-        slopes, sums = shared_slopes(
-            by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 0, SUMS, DIM, TIMES, DIMS, ASSEMBLY
-        )
+        shared_side(
+            by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD, 0, SUMS,
+            DIM, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
     elif (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-        slopes, sums = shared_slopes(
-            by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, 1e18, SUMS, DIM, TIMES, DIMS, ASSEMBLY
-        )
+        shared_side(
+            by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD, 1e18, SUMS,
+            DIM, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
     else:
         slopes, sums = own_slopes(
             own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
         )
-    write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS)
+        write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, False, SUMS)
 
 
 @triton.jit
-def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, SUMS: tl.constexpr):
-    """What a tile comes to."""
+def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, ADD_SUMS, SUMS: tl.constexpr):
+    """What a tile comes to, added on demand to what is there."""
     inside = at_in[:, None] & (dims < dim)[None, :]
     slopes *= (4 * tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32))[None, :]
     place = out + at[:, None].to(tl.int64) * dim + dims[None, :]
-    if ADD:
-        slopes += tl.load(place, mask=inside, other=0.0)
-    tl.store(place, slopes, mask=inside)
+    tl.store(place, slopes + tl.load(place, mask=inside & (ADD != 0), other=0.0), mask=inside)
     if SUMS:
-        tl.store(out_sums + dims, -2 * tl.sum(tl.where(inside, sums, 0.0), 0), mask=dims < dim)
+        before = tl.load(out_sums + dims, mask=(dims < dim) & ADD_SUMS, other=0.0)
+        tl.store(out_sums + dims, before - 2 * tl.sum(tl.where(inside, sums, 0.0), 0), mask=dims < dim)
 
 
 @triton.jit
@@ -244,17 +249,36 @@ def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.cons
 
 
 @triton.jit
-def shared_slopes(
-    by_own, by_other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, CAP: tl.constexpr, SUMS: tl.constexpr,
-    DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+def shared_side(
+    by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+    CAP: tl.constexpr, SUMS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The loop over the other side, four at a time; rows of zeros even out the last."""
-    slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
+    """The loop over the other side, four at a time; rows of zeros even out the last.
+
+    Long sums lose digits: those over TOGETHER are added up in memory, where they take no registers.
+    """
     inside = at_in[:, None] & (dims < dim)[None, :]
     a = tl.load(by_own + at[:, None].to(tl.int64) * DIM + dims[None, :], mask=inside, other=0.0)
     a = in_squares(a, TIMES, DIMS)
-    by_other += start.to(tl.int64) * DIM + dims
-    plane += start.to(tl.int64) * PLANE_ROW + at
+    for part in range(0, tl.maximum(tl.cdiv(end - start, TOGETHER), 1)):  # once also where there is nothing to sum
+        first = start + part * TOGETHER
+        slopes, sums = shared_slopes(
+            a, by_other + first.to(tl.int64) * DIM + dims, plane + first.to(tl.int64) * PLANE_ROW + at, PLANE_ROW,
+            first, tl.minimum(end, first + TOGETHER), CAP, SUMS, DIM, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
+        more = first > start
+        write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD | more.to(tl.int32), more, SUMS)
+        tl.debug_barrier()
+
+
+@triton.jit
+def shared_slopes(
+    a, by_other, plane, PLANE_ROW, start, end, CAP: tl.constexpr, SUMS: tl.constexpr, DIM: tl.constexpr,
+    TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """Σ w (¼ − h²) and Σ w h over some of the other side."""
+    slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     for _ in range(start, end, 4):
         b0, b1 = tl.load(by_other), tl.load(by_other + DIM)
         b2, b3 = tl.load(by_other + 2 * DIM), tl.load(by_other + 3 * DIM)

@@ -45,12 +45,15 @@ def kept(rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
 
 @triton.jit
 def product(left, right, acc, PRECISION: tl.constexpr):
-    """left · right + acc. Tensor cores read 11 of 24 bits; SPLIT multiplies the others apart."""
+    """left · right + acc. Tensor cores read 11 of 24 bits; SPLIT multiplies the others apart.
+
+    They also cut off what they add up instead of rounding it, so long sums are not theirs to make.
+    """
     if PRECISION == SPLIT:
         left_high, right_high = high_bits(left), high_bits(right)
-        acc = tl.dot(left - left_high, right_high, acc, input_precision="tf32")
-        acc = tl.dot(left_high, right - right_high, acc, input_precision="tf32")
-        return tl.dot(left_high, right_high, acc, input_precision="tf32")
+        found = tl.dot(left - left_high, right_high, input_precision="tf32")
+        found = tl.dot(left_high, right - right_high, found, input_precision="tf32")
+        return acc + tl.dot(left_high, right_high, found, input_precision="tf32")
     else:
         return tl.dot(left, right, acc, input_precision=PRECISION)
 

@@ -28,8 +28,6 @@ QUADS = tl.constexpr(11.0)
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
-TOGETHER = tl.constexpr(256)
-"""So many features are summed by themselves: a long sum loses digits."""
 
 
 @triton.jit
@@ -81,17 +79,19 @@ def two_features(a0, a1, b0, b1, table, CAP: tl.constexpr):
 
 
 @triton.jit
-def shared_scores(
-    acc, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr,
+def write_scores(
+    at, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr,
     CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of a tile, four features to a reciprocal."""
-    for start in tl.static_range(0, DIM, TOGETHER):
-        acc += some_scores(
-            up + start * TILE, down + start * TILE, table + 2 * start, TILE,
-            DIM - start if DIM - start < TOGETHER else TOGETHER, CAP, ASSEMBLY,
-        )  # fmt: skip
-    return acc
+    """The scores of a tile, four features to a reciprocal.
+
+    A long sum loses digits, so PART features are summed by themselves; what the others gave waits in memory, where it
+    takes no registers from the loop.
+    """
+    for start in range(0, DIM, PART):
+        found = some_scores(up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART, CAP, ASSEMBLY)
+        tl.store(at, found + tl.load(at, mask=start > 0, other=0.0))
+        tl.debug_barrier()
 
 
 @triton.jit
@@ -116,8 +116,9 @@ def some_scores(
 
 
 @triton.jit
-def own_scores(acc, query, key, table, dim, rows_in, keys_in, ASSEMBLY: tl.constexpr):
+def own_scores(query, key, table, dim, rows_in, keys_in, TILE: tl.constexpr, ASSEMBLY: tl.constexpr):
     """The same with an exponential for every pair and feature: right for any numbers, at twice the price of a tanh."""
+    acc = zeros_in_squares(TILE, TILE)
     some = acc
     for d in range(0, dim):
         a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
@@ -147,14 +148,14 @@ def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
 
 @kernel
 def scores_kernel(
-    query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
-    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
-    FIRST: tl.constexpr, BEYOND: tl.constexpr, FAST: tl.constexpr, DONE: tl.constexpr,
-    DIM: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of `count` queries with every key, written out; tiles that no query sees are left as they are.
+    """The scores of `count` queries with every key, written out, a tile to a program.
 
-    FAST takes only the tiles that the fast loop can do; where that is DONE, only the others are left.
+    Tiles that no query sees are left as they are, and those of large numbers to `other_scores_kernel`.
     """
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     blocks = tl.cdiv(count, TILE)
@@ -166,10 +167,7 @@ def scores_kernel(
     cols = col_block + tl.arange(0, TILE)
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
     down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
-    usual = up_peak + down_peak <= QUADS
-    if FAST and not usual:
-        return
-    if DONE and usual:
+    if up_peak + down_peak > QUADS:
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -180,18 +178,54 @@ def scores_kernel(
     up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
     down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (2 * DIM)
-    acc = zeros_in_squares(TILE, TILE)
-    if FAST or usual:
-        acc = shared_scores(acc, up, down, table, TILE, DIM, 0, ASSEMBLY)
-    elif (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-        acc = shared_scores(acc, up, down, table, TILE, DIM, 1e9, ASSEMBLY)
-    else:
-        acc = own_scores(
-            acc, query + (batch * queries + rows) * dim, key + (batch * keys + cols) * dim, table, dim,
-            rows < queries, cols < keys, ASSEMBLY,
-        )  # fmt: skip
     at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    tl.store(at, acc, mask=(local < count)[:, None] & (cols < keys)[None, :])
+    write_scores(at, up, down, table, TILE, DIM, PART, 0, ASSEMBLY)
+
+
+@kernel
+def other_scores_kernel(
+    query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, ALL: tl.constexpr, TILES: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The tiles that `scores_kernel` leaves, usually none, or ALL tiles; so many neighbouring TILES to a program."""
+    table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
+    blocks = tl.cdiv(count, TILE)
+    here = (tl.program_id(0) // blocks).to(tl.int64)
+    batch = here + batch_start
+    local = tl.program_id(0) % blocks * TILE + tl.arange(0, TILE)
+    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * TILE
+    across = tl.program_id(1) * TILES * TILE + tl.arange(0, TILES * TILE)
+    down_peaks += batch * DOWN_TIMES
+    up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
+    largest = tl.max(tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0), 0)
+    if not ALL and up_peak + largest <= QUADS:
+        return
+    start, end = seen_by(
+        rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
+        FIRST, BEYOND,
+    )  # fmt: skip
+    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
+    down += batch * DOWN_TIMES * DIM + tl.arange(0, TILE)
+    table += tl.minimum(batch, vectors - 1) * (2 * DIM)
+    query += (batch * queries + rows) * dim
+    key += batch * keys * dim
+    plane += here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
+    for one in tl.static_range(0, TILES):
+        tile = tl.program_id(1) * TILES + one
+        cols = tile * TILE + tl.arange(0, TILE)
+        down_peak = tl.max(tl.load(down_peaks + cols, mask=cols < DOWN_TIMES, other=0.0), 0)
+        usual, seen = up_peak + down_peak <= QUADS, ((tile + 1) * TILE > start) & (tile * TILE < end)
+        at, opposite = plane + cols[None, :], down + tile * TILE * DIM
+        if seen & usual:
+            if ALL:
+                write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
+        elif seen & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
+            write_scores(at, up, opposite, table, TILE, DIM, PART, 1e9, ASSEMBLY)
+        elif seen:
+            in_reach = key + cols.to(tl.int64) * dim
+            tl.store(at, own_scores(query, in_reach, table, dim, rows < queries, cols < keys, TILE, ASSEMBLY))
 
 
 @triton.jit

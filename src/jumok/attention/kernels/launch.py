@@ -29,9 +29,10 @@ class Kernel:
         self.launches: dict[tuple[Any, ...], Launch] = {}
 
     def __call__(
-        self, grid: tuple[int, ...], *arguments: Tensor | int, warps: int = 4, stages: int = 3, **constants: Any
-    ) -> None:
-        """Run it on a grid of up to three axes."""
+        self, grid: tuple[int, ...], *arguments: Tensor | int, warps: int = 4, stages: int = 3,
+        registers: int | None = None, **constants: Any,
+    ) -> None:  # fmt: skip
+        """Run it on a grid of up to three axes; a thread takes at most so many registers."""
         if INTERPRETED:
             self.function[grid](*arguments, **constants)
             return
@@ -39,7 +40,7 @@ class Kernel:
         at = arguments[0].get_device()
         if at != torch.cuda.current_device():  # Triton launches on the current GPU, wherever the tensors are
             with torch.cuda.device(at):
-                self(grid, *arguments, warps=warps, stages=stages, **constants)
+                self(grid, *arguments, warps=warps, stages=stages, registers=registers, **constants)
             return
         # `type(x) is int`, not isinstance: there are forty of them, and the host is what small problems wait for.
         kinds = [argument if type(argument) is int else argument.dtype for argument in arguments]  # type: ignore[union-attr]
@@ -50,7 +51,7 @@ class Kernel:
         if launch is not None:
             launch(at, (*grid, 1, 1)[:3], values)
             return
-        compiled = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages)
+        compiled = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
         if len(self.launches) >= MOST:
             self.launches.clear()
         self.launches[key] = launcher(compiled, [constants[name] for name in self.function.arg_names[len(arguments) :]])
