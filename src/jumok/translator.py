@@ -89,9 +89,9 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        The beam is as wide as `n_best` at least, unless it is given. An empty text stays empty. A text longer than the
-        model ever saw is translated in parts, or with `split=False` refused; messages count texts from `first`.
-        `watch` sees the search, step by step.
+        What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
+        empty. A text longer than the model ever saw is translated in parts, or with `split=False` refused; messages
+        count texts from `first`. `watch` sees the search, step by step.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")

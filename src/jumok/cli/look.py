@@ -91,8 +91,7 @@ def _looked_in_text(
     if target is not None:
         found["text"], shown = target, translator.attention(text, target, words=words)
     else:
-        settings: dict[str, Any] = {} if beam is None else {"beam": beam}
-        (translation,) = translator.translate([text], split=False, **settings)
+        (translation,) = translator.translate([text], split=False, beam=beam)
         found |= {"text": translation.text, "score": round(translation.score, 4)}
         shown = translation.attention(words=words)
     title = f"{text} → {found['text']}"

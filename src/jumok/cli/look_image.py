@@ -27,8 +27,7 @@ def looked_in_image(
     if caption is not None:
         found["text"], shown = caption, captioner.attention(image, caption, words=words)
     else:
-        settings: dict[str, Any] = {} if beam is None else {"beam": beam}
-        (own,) = captioner.caption([image], **settings)
+        (own,) = captioner.caption([image], beam=beam)
         found |= {"text": own.text, "score": round(own.score, 4)}
         shown = own.attention(words=words)
     return found, shown
