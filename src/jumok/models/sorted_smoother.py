@@ -83,9 +83,8 @@ class SortedSmoother:
         """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
         keep_memory(rows.device)
         total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
-        held = of_device(TILE, rows) // (
-            ladder.count * len(self.points.values)
-        )  # what is summed is no more than a tile
+        # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
+        held = of_device(TILE, rows) // (ladder.count * len(self.points.values))
         size = max(1, min(self._at_once(len(rows)), held))
         for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
             asked = Asked(self.points.blocks.x[places], places)
