@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import BY_KIND, expanded, read_by_kind, read_file, write_recipe
+from jumok.config import BY_KIND, read_by_kind, read_file, with_variables, write_recipe
 from jumok.data.augment import AugmentConfig
 from jumok.data.batches import BatchConfig
 from jumok.data.image_pairs import ImagesConfig
@@ -29,7 +29,7 @@ from jumok.model_folder import (
 from jumok.models.build import DecoderConfig
 from jumok.models.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
-from jumok.sections import nearest, read_section
+from jumok.sections import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
 PLAIN = {
@@ -46,6 +46,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "decoding": {"max_length": 60},
 }
 """Where the usual setting is not that of texts."""
+PATHS = ("path", "captions", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +89,10 @@ def read_caption_recipe(path: str | Path, changes: Sequence[str] = (), *, variab
 def make_caption_recipe(tables: Mapping[str, Any], *, variables: bool = True) -> CaptionRecipe:
     """The recipe of a captioner from the tables of a TOML file."""
     names = [field.name for field in fields(CaptionRecipe)]
-    for name in tables:
-        if name not in names:
-            raise ConfigError(f"there is no section [{name}] in the recipe of a captioner{nearest(name, names)}")
-    given = {name: _filled(tables.get(name, {}), name, variables) for name in names}
+    check_names(tables, names, " in the recipe of a captioner")
+    given = {name: with_defaults(tables.get(name, {}), DEFAULTS.get(name, {})) for name in names}
+    if variables:
+        given = {name: with_variables(table, name, PATHS) for name, table in given.items()}
     sections: dict[str, Any] = {name: read_section(cls, given[name], name) for name, cls in PLAIN.items()}
     sections["encoder"] = read_by_kind(IMAGE_ENCODERS, given["encoder"], "encoder")
     sections["decoder"] = read_by_kind(BY_KIND["decoder"], given["decoder"], "decoder")
@@ -140,17 +141,6 @@ def average_captioners(models: Sequence[str | Path], out: str | Path) -> None:
     load_mean(trained.model, models)
     write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
     describe_captioner(out, trained, scores={"averaged over": f"{len(models)} models"})
-
-
-def _filled(table: Any, name: str, variables: bool) -> Any:
-    """A section with the usual settings of captions, and $NAME in its paths as the environment has it."""
-    if not isinstance(table, Mapping):
-        return table
-    paths = ("path", "captions", "weights") if variables else ()
-    return {
-        key: expanded(value, f"{name}.{key}") if key in paths and isinstance(value, str) else value
-        for key, value in {**DEFAULTS.get(name, {}), **table}.items()
-    }
 
 
 def _readme(trained: TrainedCaptioner, scores: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from jumok.data.images import Pixels, read_image
 from jumok.decoding import Hypothesis, beam_search
 from jumok.decoding.config import with_settings
 from jumok.errors import ArgumentError
-from jumok.translator import SPECIALS, find_device
+from jumok.translator import SPECIALS, best_of, find_device
 
 Picture = str | Path | Pixels
 """A file, or the pixels themselves: uint8 [height, width, 3]."""
@@ -114,9 +114,6 @@ class Captioner:
         if not hypotheses:
             raise ArgumentError("no caption keeps to decoding.min_length and decoding.no_repeat; lower one of them")
         name = str(image) if isinstance(image, str | Path) else ""
-        ranked: dict[str, Caption] = {}
-        for ids, score in hypotheses:
-            text = self.trained.tokenizer.decode(ids)
-            ranked.setdefault(text, Caption(name, text, score, (), tuple(ids), image, self))
-        best = tuple(ranked.values())[:n_best]
-        return replace(best[0], n_best=best) if n_best > 1 else best[0]
+        decode = self.trained.tokenizer.decode
+        found = (Caption(name, decode(ids), score, (), tuple(ids), image, self) for ids, score in hypotheses)
+        return best_of(found, n_best)

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from jumok.data.tokenizer import TokenizerConfig
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError
 from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
-from jumok.sections import nearest, read_section, write_section
+from jumok.sections import check_names, read_section, write_section
 from jumok.training.config import TrainingConfig
 
 PLAIN = {
@@ -128,14 +128,12 @@ def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
         raise ConfigError("this is the recipe of a graph network, which has no texts")
     if not CAPTION_SECTIONS.isdisjoint(tables):
         raise ConfigError("this is the recipe of a captioner, which reads images")
-    names = [field.name for field in fields(Recipe)]
-    for name, table in tables.items():
-        if name not in names and not isinstance(table, Mapping):
-            raise ConfigError(f"{name} stands before the first section; put it below one")
-        if name not in names:
-            raise ConfigError(f"there is no section [{name}]{nearest(name, names)}")
+    check_names(tables, [field.name for field in fields(Recipe)])
     if variables:
-        tables = {name: _with_variables(table, name) for name, table in tables.items()}
+        tables = {
+            name: with_variables(table, name, table if name == "data" else ("vectors",))
+            for name, table in tables.items()
+        }
     sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
     for name, kinds in BY_KIND.items():
         sections[name] = read_by_kind(kinds, tables.get(name, {}), name)
@@ -173,11 +171,10 @@ def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str)
     return read_section(kinds[kind], table, name)
 
 
-def _with_variables(table: Any, name: str) -> Any:
+def with_variables(table: Any, name: str, paths: Container[str]) -> Any:
     """A section with $NAME and ${NAME} in its paths as the environment has them, so that recipes can be shared."""
     if not isinstance(table, Mapping):
         return table
-    paths = table.keys() if name == "data" else {"vectors"}
     return {
         key: expanded(value, f"{name}.{key}") if isinstance(value, str) and key in paths else value
         for key, value in table.items()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import expanded, read_file, write_recipe
+from jumok.config import read_file, with_variables, write_recipe
 from jumok.data.graph_store import open_graph, prepare_graph
 from jumok.data.graphs import Graph, GraphConfig
 from jumok.data.neighbours import SamplingConfig
@@ -25,10 +25,12 @@ from jumok.model_folder import (
 )
 from jumok.models.gat import GatConfig, GraphAttentionNetwork
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
-from jumok.sections import nearest, read_section
+from jumok.sections import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
 SECTIONS = {"graph": GraphConfig, "network": GatConfig, "sampling": SamplingConfig, "training": TrainingConfig}
+DEFAULTS = {"training": {"metric": "loss", "schedule": "constant", "warmup": 0, "label_smoothing": 0.0}}
+"""The usual way to train on a graph: its own metric, and a constant rate."""
 METRICS = ("loss", "accuracy")
 
 
@@ -56,18 +58,10 @@ def read_graph_recipe(path: str | Path, changes: Sequence[str] = (), *, variable
 
 def make_graph_recipe(tables: Mapping[str, Any], *, variables: bool = True) -> GraphRecipe:
     """A graph recipe from the tables of a TOML file."""
-    for name in tables:
-        if name not in SECTIONS:
-            raise ConfigError(f"there is no section [{name}] in the recipe of a graph{nearest(name, SECTIONS)}")
-    # The usual way to train on a graph: its own metric, and a constant rate.
-    defaults = {"training": {"metric": "loss", "schedule": "constant", "warmup": 0, "label_smoothing": 0.0}}
-    sections = {name: {**defaults.get(name, {}), **tables.get(name, {})} for name in SECTIONS}
+    check_names(tables, list(SECTIONS), " in the recipe of a graph")
+    sections = {name: with_defaults(tables.get(name, {}), DEFAULTS.get(name, {})) for name in SECTIONS}
     if variables:
-        paths = ("path", "nodes", "edges")
-        sections["graph"] = {
-            key: expanded(value, f"graph.{key}") if key in paths and isinstance(value, str) else value
-            for key, value in sections["graph"].items()
-        }
+        sections["graph"] = with_variables(sections["graph"], "graph", ("path", "nodes", "edges"))
     recipe = GraphRecipe(**{name: read_section(cls, sections[name], name) for name, cls in SECTIONS.items()})
     if recipe.training.metric not in METRICS:
         raise ConfigError(

@@ -3,7 +3,7 @@
 import difflib
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -31,6 +31,20 @@ def read_section(cls: type[Section], table: Mapping[str, Any], where: str) -> Se
     return cls(**{key: _value(value, hints[key], f"{where}.{key}") for key, value in table.items()})
 
 
+def check_names(tables: Mapping[str, Any], known: list[str], within: str = "") -> None:
+    """Refuse what is no section of a recipe, or stands in none; `within` says of which recipe."""
+    for name, table in tables.items():
+        if name not in known and not isinstance(table, Mapping):
+            raise ConfigError(f"{name} stands before the first section; put it below one")
+        if name not in known:
+            raise ConfigError(f"there is no section [{name}]{within}{nearest(name, known)}")
+
+
+def with_defaults(table: Any, defaults: Mapping[str, Any]) -> Any:
+    """A section with what it leaves out; what is no section stays as it is, for `read_section` to refuse."""
+    return {**defaults, **table} if isinstance(table, Mapping) else table
+
+
 def write_section(section: Any, where: str) -> str:
     """The TOML of a config dataclass: every setting, as it is now."""
     lines = [f"[{where}]"]
@@ -41,7 +55,7 @@ def write_section(section: Any, where: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def nearest(key: str, known: Mapping[str, Any] | list[str]) -> str:
+def nearest(key: str, known: Iterable[str]) -> str:
     """What to say after a wrong name: the closest right one, or all of them if none is close."""
     close = difflib.get_close_matches(key, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 
@@ -18,6 +18,7 @@ from jumok.decoding.tree import nodes_of
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
 
+Output = TypeVar("Output", bound=Any)
 SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
 
 Watch = Callable[[int, int, list[Node]], None]
@@ -89,9 +90,9 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        The beam is as wide as `n_best` at least, unless it is given. An empty text stays empty. A text longer than the
-        model ever saw is translated in parts, or with `split=False` refused; messages count texts from `first`.
-        `watch` sees the search, step by step.
+        What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
+        empty. A text longer than the model ever saw is translated in parts, or with `split=False` refused; messages
+        count texts from `first`. `watch` sees the search, step by step.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -192,12 +193,7 @@ class Translator:
             best = [(part, hypotheses[0]) for part, hypotheses in parts]
             return self._joined(text, best)
         ((part, hypotheses),) = parts
-        ranked: dict[str, Translation] = {}
-        for hypothesis in hypotheses:
-            one = self._joined(text, [(part, hypothesis)])
-            ranked.setdefault(one.text, one)  # the same words can be cut into tokens in several ways
-        best_few = tuple(ranked.values())[:n_best]
-        return replace(best_few[0], n_best=best_few) if n_best > 1 else best_few[0]
+        return best_of((self._joined(text, [(part, hypothesis)]) for hypothesis in hypotheses), n_best)
 
     def _joined(self, text: str, parts: list[tuple[str, Hypothesis]]) -> Translation:
         decode = self.trained.tokenizers.target.decode
@@ -205,6 +201,15 @@ class Translator:
         score = sum(hypothesis.score for _, hypothesis in parts) / len(parts)
         pieces = tuple((part, tuple(hypothesis.ids)) for part, hypothesis in parts)
         return Translation(text, words, score, pieces=pieces, translator=self)
+
+
+def best_of(found: Iterable[Output], n_best: int) -> Output:
+    """The first of some translations or captions, best first; where more are asked for, it holds those that differ."""
+    ranked: dict[str, Output] = {}
+    for one in found:
+        ranked.setdefault(one.text, one)  # the same words can be cut into tokens in several ways
+    best = tuple(ranked.values())[:n_best]
+    return replace(best[0], n_best=best) if n_best > 1 else best[0]
 
 
 def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -163,6 +163,10 @@ def test_recipes_of_graphs_and_of_texts_are_told_apart():
         make_recipe({"data": {"corpus": "reverse"}, "training": {"metric": "accuracy"}})
     with pytest.raises(ConfigError, match=r"network.head is not a setting; did you mean heads"):
         make_graph_recipe({**graph, "network": {"head": 3}})
+    with pytest.raises(ConfigError, match=r"\[graph\] must be a section of its own, but it is the value 3"):
+        make_graph_recipe({"graph": 3})
+    with pytest.raises(ConfigError, match="steps stands before the first section"):
+        make_graph_recipe({**graph, "steps": 3})
     with pytest.raises(ConfigError, match=r"sampling.fanout = \[0\]"):
         SamplingConfig(fanout=(0,))
 

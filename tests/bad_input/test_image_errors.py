@@ -13,6 +13,7 @@ from PIL import Image
 from commands import jumok, write
 from jumok.caption_model import make_caption_recipe
 from jumok.captioner import Caption, Captioner
+from jumok.cli.caption_run import run_caption_recipe
 from jumok.data.augment import AugmentConfig
 from jumok.data.image_folder import ImageFolder
 from jumok.data.image_pairs import ImagesConfig, read_split
@@ -191,6 +192,14 @@ def test_zips_that_are_none_or_hold_bombs(files):
 def test_a_recipe_that_cannot_work_says_why(tables, said):
     with pytest.raises(ConfigError, match=said):
         make_caption_recipe(tables)
+
+
+def test_a_caption_must_find_its_positions(tmp_path):
+    decoder = {"kind": "transformer", "positions": "learned", "longest": 40}
+    recipe = make_caption_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
+    with pytest.raises(ConfigError, match=r"decoder.longest = 40 positions are too few for images.max_length = 40"):
+        run_caption_recipe(recipe, tmp_path / "model", device="cpu")
+    assert not (tmp_path / "model").exists()
 
 
 def test_models_that_cannot_be():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
+from jumok.decoding.config import with_settings
 from jumok.decoding.repeats import repeats_a_run
 from jumok.decoding.tree import nodes_of
 from jumok.layers import KeyValueCache
@@ -193,3 +194,9 @@ def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monk
     )
     assert {len(one.ids) for hypotheses in found for one in hypotheses} == {steps}
     assert len(rooms) == 2 * 3  # in each of two layers one for the first step, and two for the beam
+
+
+def test_a_setting_of_none_stays_as_it_was_saved():
+    saved = DecodingConfig(beam=3)
+    assert with_settings(saved, 1, beam=None, no_repeat=2) == DecodingConfig(beam=3, no_repeat=2)
+    assert with_settings(saved, 4, beam=None).beam == 4  # as many are asked for

@@ -194,6 +194,8 @@ def test_what_takes_long_shows_a_bar_on_standard_error(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "predicting" in err
+    KernelRegressor(bandwidth=1.0, verbose=True).fit(x, y).interval(x)
+    assert "finding the noise" in capsys.readouterr().err
     KernelRegressor(verbose=True).fit(x, y)
     assert "leaving points out" in capsys.readouterr().err
     KernelRegressor(bandwidth="learned", verbose=True).fit(x, y)
@@ -401,18 +403,39 @@ def test_every_point_is_left_out_where_that_takes_seconds_and_some_where_it_woul
 CHOSEN = bandwidths.Chosen(torch.tensor(1.0), 0.0)
 
 
-@pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.25), ("epanechnikov", 0.6), ("boxcar", 0.5)])
-def test_the_interval_holds_the_smoothed_mean_as_often_as_it_says(kernel, bandwidth):
+@pytest.mark.parametrize(
+    ("kernel", "bandwidth", "points"),
+    [("gaussian", 0.25, 200), ("epanechnikov", 0.6, 200), ("boxcar", 0.5, 200), ("gaussian", 0.25, 5000)],
+)
+def test_the_interval_holds_the_smoothed_mean_as_often_as_it_says(kernel, bandwidth, points):
     random = np.random.default_rng(0)
-    x, queries = np.sort(random.uniform(0, 5, 200))[:, None], np.linspace(0.2, 4.8, 30)[:, None]
+    x, queries = np.sort(random.uniform(0, 5, points))[:, None], np.linspace(0.2, 4.8, 30)[:, None]
     truth, noise = 2 * np.sin(x[:, 0]) + x[:, 0], 0.2 + 0.2 * x[:, 0]  # the noise grows along x
-    drawn = truth[:, None] + random.normal(size=(200, 500)) * noise[:, None]  # 500 samples, as outputs of one fit
+    drawn = truth[:, None] + random.normal(size=(points, 500)) * noise[:, None]  # 500 samples, as outputs of one fit
     regressor = KernelRegressor(kernel, bandwidth).fit(x, drawn)
     smoothed = regressor.weights(queries) @ truth[:, None]
     for level in (0.5, 0.95):
         fit, low, high = regressor.interval(queries, level)
         np.testing.assert_allclose(low + high, 2 * fit, atol=1e-9)
         assert np.mean((low <= smoothed) & (smoothed <= high)) == pytest.approx(level, abs=0.02)
+
+
+@pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.1), ("boxcar", 0.3)])
+def test_of_many_points_a_few_near_the_queries_tell_of_the_noise(kernel, bandwidth, monkeypatch):
+    random, asked = np.random.default_rng(0), []
+    x, sums = random.normal(size=(20_000, 1)), SortedSmoother.sums
+    y = np.sin(x[:, 0]) + random.normal(size=20_000) * (0.2 + 0.2 * np.abs(x[:, 0]))
+    queries = np.append(np.linspace(-2, 2, 20), 9.0)[:, None]  # the last is alone
+    counted = lambda self, query, **options: asked.append(len(query)) or sums(self, query, **options)  # noqa: E731
+    monkeypatch.setattr(SortedSmoother, "sums", counted)
+    regressor = KernelRegressor(kernel, bandwidth).fit(x, y)
+    some = regressor.interval(queries)
+    monkeypatch.setattr("jumok.models.regression_interval.FEW", len(x))
+    every = regressor.interval(queries)
+    assert asked[1] < len(x) / 5
+    assert asked[4] == len(x)
+    np.testing.assert_array_equal(some.fit, every.fit)
+    np.testing.assert_allclose(some.high - some.low, every.high - every.low, rtol=0.2)
 
 
 @pytest.mark.parametrize("points", [60, 300])

@@ -70,9 +70,8 @@ def _gaussian(asked: Asked, points: Points, ladder: Ladder) -> Float[Tensor, "ba
     gap = asked.gaps(points)
     nearest = nearest_squared(asked, points, gap)
     slack = gap.new_tensor([negligible(h, points, gap.dtype) for h in ladder.bandwidths])
-    live = within(gap.expand(ladder.count, -1), (nearest.amax() + slack)[:, None]).sum(
-        0
-    )  # the first so many bandwidths reach a block
+    reached = within(gap.expand(ladder.count, -1), (nearest.amax() + slack)[:, None])
+    live = reached.sum(0)  # the first so many bandwidths reach a block
     order = live.argsort(descending=True)
     sums = asked.x.new_zeros(ladder.count, len(asked.x), len(points.values), dtype=torch.float64)
     for tile in asked.tiles(points, order[: int((live > 0).sum())]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -29,9 +29,7 @@ def caption(
     files = list(_files(images))
     captioner = Captioner.load(model, device=device)
     named, files = len(files), _readable(files, captioner) if len(files) > 1 else files
-    given = {"beam": beam, "max_length": max_length, "no_repeat": no_repeat}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    found = captioner.stream(files, n_best=n_best, **settings)
+    found = captioner.stream(files, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
     for one in progress(found, "captioning", "images", len(files)):
         _print(one, json)
     if len(files) < named:

@@ -1,7 +1,6 @@
 """A whole training run on images: from a recipe to a trained captioner, validated by really captioning."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,19 +9,15 @@ from torch import nn
 from jumok.analysis.scores import score_outputs
 from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captioner, new_captioner
 from jumok.captioner import Captioner
+from jumok.cli.any_run import begin_run, check_room, draw_curve, shown
 from jumok.cli.output import progress
-from jumok.cli.training_run import draw_curve
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
-from jumok.errors import ConfigError
 from jumok.models.image_encoder import GridEncoder
 from jumok.models.resnet_weights import begin_with_weights
 from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
-from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import goes_on
-from jumok.training.units import score_name, score_value
-from jumok.translator import find_device
+from jumok.training.progress import Report
 
 
 class CaptionRun(NamedTuple):
@@ -43,40 +38,31 @@ def run_caption_recipe(
     draw: bool = True,
 ) -> CaptionRun:
     """Bring the images to one size, train on them, and write the model folder."""
-    folder, report = Path(folder), report or report_to_stderr()
-    where, settings = find_device(device), decisive(recipe)
-    _check_room(recipe)
-    begun = goes_on(folder, recipe.training, settings, resume=resume)
-    prepared = prepare_images(folder / "data", recipe.images, recipe.tokenizer, say=report.say, watch=_watched)
+    if recipe.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
+        check_room(recipe.decoder, recipe.images.max_length, "images.max_length")
+    begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
+    say = begun.report.say
+    prepared = prepare_images(begun.folder / "data", recipe.images, recipe.tokenizer, say=say, watch=_watched)
     model = new_captioner(recipe, prepared.tokenizer)
-    if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun:
+    if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun.goes_on:
         begin_with_weights(model.encoder.network, model.encoder.config.weights)
-    trained = TrainedCaptioner(model.to(where), recipe, prepared.tokenizer)
+    trained = TrainedCaptioner(model.to(begun.device), recipe, prepared.tokenizer)
     result = train(
         model,
         ImageBatches(prepared.train, recipe.batch, seed=recipe.training.seed, changes=recipe.augment),
         recipe.training,
-        folder=folder,
+        folder=begun.folder,
         validate=make_validator(trained, prepared),
-        report=report,
+        report=begun.report,
         resume=resume,
         data=prepared.identity,
-        settings=settings,
+        settings=begun.settings,
         draw=draw_curve if draw else None,
         task=CaptionTask(),
     )
     scores = dict(result.state.best_scores or {})
-    shown = {score_name(name): f"{score_value(name, value)} (validation)" for name, value in scores.items()}
-    describe_captioner(folder, trained, scores=shown)
+    describe_captioner(begun.folder, trained, scores=shown(scores))
     return CaptionRun(Captioner(trained), result.stopped, scores)
-
-
-def decisive(recipe: CaptionRecipe) -> dict[str, dict[str, Any]]:
-    """The settings that a resumed run must share with the one before, but for what files are called."""
-    names = ("images", "tokenizer", "augment", "batch", "encoder", "decoder")
-    sections = {name: asdict(getattr(recipe, name)) for name in names}
-    files = {"path", "captions", "weights", "vectors"}
-    return {name: {key: value for key, value in of.items() if key not in files} for name, of in sections.items()}
 
 
 def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Callable[[nn.Module], dict[str, float]]:
@@ -100,16 +86,6 @@ def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Calla
         return scores
 
     return validate
-
-
-def _check_room(recipe: CaptionRecipe) -> None:
-    """A caption that is not left out must find its positions."""
-    limit, longest = recipe.decoder.limit, recipe.images.max_length
-    if recipe.decoder.kind == "transformer" and limit is not None and limit <= longest:
-        raise ConfigError(
-            f"decoder.longest = {limit} positions are too few for images.max_length = {longest} tokens and their end; "
-            f"set decoder.longest = {longest + 1} or images.max_length = {limit - 1}"
-        )
 
 
 def _watched(rows: Sequence[Any]) -> Iterable[Any]:

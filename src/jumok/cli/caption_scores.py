@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jumok.analysis.pointing import Pointing, pointing
 from jumok.analysis.scores import Score, score_outputs
@@ -37,8 +37,7 @@ def evaluate_captioner(
     captioner = Captioner.load(folder, device=device)
     config = captioner.trained.recipe.images
     source = _test_images(config, images, captions)
-    settings: dict[str, Any] = {} if beam is None else {"beam": beam}
-    found = captioner.stream((source.read(row.image) for row in source.rows), **settings)
+    found = captioner.stream((source.read(row.image) for row in source.rows), beam=beam)
     outputs = [one.text for one in progress(found, "captioning", "images", len(source.rows))]
     lowercase = lowercase or captioner.trained.recipe.tokenizer.lowercase
     rights = [row.captions for row in source.rows]

@@ -1,6 +1,5 @@
 """A whole training run on a graph: from a recipe to a trained model folder, and its accuracy on the test nodes."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import numpy as np
 import torch
 
 from jumok.analysis.graph_scores import Accuracy, accuracy
+from jumok.cli.any_run import begin_run
 from jumok.cli.output import progress
 from jumok.data.graph_store import prepare_graph
 from jumok.data.graphs import Graph
@@ -16,8 +16,7 @@ from jumok.graph_model import GraphRecipe, TrainedGraph, describe_graph_model, l
 from jumok.models.gat import GraphAttentionNetwork
 from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
 from jumok.training.loop import train
-from jumok.training.progress import Report, report_to_stderr
-from jumok.training.resume import goes_on
+from jumok.training.progress import Report
 from jumok.training.units import score_value
 from jumok.translator import find_device
 
@@ -42,13 +41,11 @@ def run_graph_recipe(
     graph: Graph | None = None,
 ) -> GraphRun:
     """Put the graph in order, unless it is given, train on it, and write the model folder."""
-    folder, report = Path(folder), report or report_to_stderr()
-    where, settings = find_device(device), decisive(recipe)
-    goes_on(folder, recipe.training, settings, resume=resume)
-    graph = graph or prepare_graph(folder / "data", recipe.graph, say=report.say)
-    report.say(str(graph))
-    model = new_network(recipe, graph).to(where)
-    held_out = batches_of(recipe, graph, graph.valid, device=where)
+    begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
+    graph = graph or prepare_graph(begun.folder / "data", recipe.graph, say=begun.report.say)
+    begun.report.say(str(graph))
+    model = new_network(recipe, graph).to(begun.device)
+    held_out = batches_of(recipe, graph, graph.valid, device=begun.device)
     result = train(
         model,
         GraphBatches(
@@ -57,15 +54,15 @@ def run_graph_recipe(
             recipe.sampling,
             layers=recipe.network.layers,
             seed=recipe.training.seed,
-            device=where,
+            device=begun.device,
         ),
         recipe.training,
-        folder=folder,
+        folder=begun.folder,
         validate=(lambda found: held_out_scores(found, held_out)) if len(graph.valid) else None,  # type: ignore[arg-type]
-        report=report,
+        report=begun.report,
         resume=resume,
         data=graph.fingerprint,
-        settings=settings,
+        settings=begun.settings,
         task=GraphTask(),
     )
     trained = TrainedGraph(model, recipe)
@@ -73,14 +70,8 @@ def run_graph_recipe(
     if len(graph.test):
         scores["test accuracy"] = accuracy_on_test(trained, graph).value
     shown = {name: score_value(name, value) for name, value in scores.items()}
-    describe_graph_model(folder, trained, graph, scores=shown)
+    describe_graph_model(begun.folder, trained, graph, scores=shown)
     return GraphRun(trained, graph, result.stopped, scores)
-
-
-def decisive(recipe: GraphRecipe) -> dict[str, dict[str, Any]]:
-    """The settings that a resumed run must share with the one before, but for what files are called."""
-    graph = {name: value for name, value in asdict(recipe.graph).items() if name not in ("path", "nodes", "edges")}
-    return {"graph": graph, "network": asdict(recipe.network), "sampling": asdict(recipe.sampling)}
 
 
 def batches_of(

@@ -1,21 +1,16 @@
 """`jumok look`: translate one text, or caption one image, and show where every word looked."""
 
-import sys
-from dataclasses import replace
-from os.path import isdir, isfile  # a text too long to be a name is none of them
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.bundled import HELP, named_or_bundled
+from jumok.cli.bundled import HELP
 from jumok.cli.output import print_json, save_all
 from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
-
-LONGEST_TITLE = 90
 
 
 def look(
@@ -44,24 +39,22 @@ def look(
     Of a captioner, the second argument is an image. Of a graph model, --node shows whom a node looked at.
     """
     from jumok.analysis.saving import check_kind
+    from jumok.cli.look_graph import looked_in_graph
+    from jumok.cli.look_words import looked_in_image, looked_in_text
     from jumok.model_folder import is_captioner, is_graph_model
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
     if node is not None or (model is not None and is_graph_model(model)):
-        from jumok.cli.look_graph import looked_in_graph
-
         given = {"--target": target is not None, "--beam": beam is not None, "--tokens": tokens, "--grid": grid}
         _only_for_texts(str(model), "a graph model", given)
         found, shown = looked_in_graph(model, node, layers=layer or [], heads=head or [], device=device)
-    elif model is not None and is_captioner(model):
-        from jumok.cli.look_image import looked_in_image
-
-        _only_for_texts(model, "a captioner", {"--grid": grid})
-        found, shown = looked_in_image(model, text, caption=target, beam=beam, words=not tokens, device=device)
-        shown = shown.select(layer=layer or None, head=head or None)
     else:
-        found, shown = _looked_in_text(model, text, target, beam=beam, words=not tokens, device=device)
+        if model is not None and is_captioner(model):
+            _only_for_texts(model, "a captioner", {"--grid": grid})
+            found, shown = looked_in_image(model, text, target, beam=beam, words=not tokens, device=device)
+        else:
+            found, shown = looked_in_text(model, text, target, beam=beam, words=not tokens, device=device)
         shown = shown.select(layer=layer or None, head=head or None)
     # Before printing: whoever reads may have gone after the first line.
     failed = save_all(out or [], lambda path: shown.save(path, grid=grid))
@@ -79,44 +72,6 @@ def _only_for_texts(model: str, what: str, given: dict[str, bool]) -> None:
             raise ArgumentError(f"{model} is {what}; {option} is for models that translate")
 
 
-def _looked_in_text(
-    model: str | None, text: str | None, target: str | None, *, beam: int | None, words: bool, device: str
-) -> tuple[dict[str, Any], "AttentionMap"]:
-    """The translation, its score if it is the model's own, and its map."""
-    from jumok.translator import Translator
-
-    folder, text = _model_and_text(model, text)
-    translator = Translator.load(folder, device=device)
-    found: dict[str, Any] = {"source": text}
-    if target is not None:
-        found["text"], shown = target, translator.attention(text, target, words=words)
-    else:
-        settings: dict[str, Any] = {} if beam is None else {"beam": beam}
-        (translation,) = translator.translate([text], split=False, **settings)
-        found |= {"text": translation.text, "score": round(translation.score, 4)}
-        shown = translation.attention(words=words)
-    title = f"{text} → {found['text']}"
-    return found, replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
-
-
-def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
-    """`look MODEL TEXT`, `look TEXT` with the bundled model, or either with the text on standard input."""
-    if model is not None and text is None and not isdir(model):
-        if isfile(model) or (model and Path(model).parent != Path() and isdir(Path(model).parent)):
-            raise ArgumentError(f'there is no model folder {model}; to look at a text: jumok look MODEL "text"')
-        model, text = None, model
-    if model is not None and text is not None and isdir(text) and not isdir(model):
-        raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")
-    if text not in (None, "-") and isfile(str(text)):
-        named = model or "[MODEL]"
-        raise ArgumentError(
-            f"{model or 'the model'} reads text, and {text} is a file; give it the text itself: jumok look {named} "
-            f'"text", or a line of the file: jumok look {named} - < {text}'
-        )
-    folder = named_or_bundled(Path(model) if model is not None else None)
-    return folder, _first_line() if text in (None, "-") else str(text)
-
-
 def _print(heading: str, shown: "AttentionMap") -> None:
     from rich.console import Console
 
@@ -124,13 +79,3 @@ def _print(heading: str, shown: "AttentionMap") -> None:
     plain = console.color_system is None or console.no_color
     console.print(heading, style=None if plain else "bold", soft_wrap=True)
     console.print(shown.terminal(width=console.width, plain=plain), soft_wrap=True)
-
-
-def _first_line() -> str:
-    from jumok.data import read_lines
-
-    if sys.stdin is not None and sys.stdin.isatty():
-        raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
-    for line in read_lines("-"):
-        return line
-    return ""

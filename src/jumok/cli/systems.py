@@ -44,7 +44,7 @@ def translations(model: Path, sources: Sequence[str], beam: int | None, device: 
     from jumok.translator import Translator
 
     translator = Translator.load(model, device=device)
-    found = translator.stream(sources, chunk=256, **({} if beam is None else {"beam": beam}))
+    found = translator.stream(sources, chunk=256, beam=beam)
     return list(progress(found, f"translating with {model}", "lines", total=len(sources)))
 
 

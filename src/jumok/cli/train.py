@@ -2,11 +2,16 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from jumok.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from jumok.cli.caption_run import CaptionRun
+    from jumok.cli.graph_run import GraphRun
+    from jumok.cli.training_run import Run
 
 
 def train(
@@ -18,43 +23,39 @@ def train(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
-    from jumok.cli.training_run import run_recipe
-    from jumok.config import is_caption_recipe, is_graph_recipe, read_recipe
+    from jumok.config import is_caption_recipe, is_graph_recipe
 
     folder = out or Path("runs") / recipe.stem
-    if is_graph_recipe(recipe):
-        _train_graph(recipe, folder, set_ or [], resume=resume, device=device, json=json)
-        return
-    if is_caption_recipe(recipe):
-        _train_captioner(recipe, folder, set_ or [], resume=resume, device=device, json=json)
-        return
-    found = run_recipe(read_recipe(recipe, set_ or []), folder, resume=resume, device=device)
+    run = _graph if is_graph_recipe(recipe) else _captioner if is_caption_recipe(recipe) else _translator
+    found, use = run(recipe, set_ or [], folder, resume, device)
     if json:
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
     else:
-        say(f"the model is in {folder}; use it: jumok translate {quote(str(folder))} < input.txt > output.txt")
+        say(f"the model is in {folder}; use it: {use}")
 
 
-def _train_graph(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
-    from jumok.cli.graph_run import run_graph_recipe
-    from jumok.graph_model import read_graph_recipe
+def _translator(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["Run", str]:
+    from jumok.cli.training_run import run_recipe
+    from jumok.config import read_recipe
 
-    found = run_graph_recipe(read_graph_recipe(recipe, changes), folder, resume=resume, device=device)
-    if json:
-        print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
-        return
-    if "test accuracy" in found.scores:
-        say(f"accuracy on the test {found.graph.classified}: {found.scores['test accuracy']:.1f}%")
-    named, node = quote(str(folder)), quote(found.graph.name(0))
-    say(f"the model is in {folder}; use it: jumok evaluate {named}, jumok look {named} --node {node}")
+    found = run_recipe(read_recipe(recipe, changes), folder, resume=resume, device=device)
+    return found, f"jumok translate {quote(str(folder))} < input.txt > output.txt"
 
 
-def _train_captioner(recipe: Path, folder: Path, changes: list[str], *, resume: bool, device: str, json: bool) -> None:
+def _captioner(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["CaptionRun", str]:
     from jumok.caption_model import read_caption_recipe
     from jumok.cli.caption_run import run_caption_recipe
 
     found = run_caption_recipe(read_caption_recipe(recipe, changes), folder, resume=resume, device=device)
-    if json:
-        print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
-    else:
-        say(f"the model is in {folder}; use it: jumok caption {quote(str(folder))} image.jpg")
+    return found, f"jumok caption {quote(str(folder))} image.jpg"
+
+
+def _graph(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["GraphRun", str]:
+    from jumok.cli.graph_run import run_graph_recipe
+    from jumok.graph_model import read_graph_recipe
+
+    found = run_graph_recipe(read_graph_recipe(recipe, changes), folder, resume=resume, device=device)
+    if "test accuracy" in found.scores:
+        say(f"accuracy on the test {found.graph.classified}: {found.scores['test accuracy']:.1f}%")
+    named, node = quote(str(folder)), quote(found.graph.name(0))
+    return found, f"jumok evaluate {named}, jumok look {named} --node {node}"

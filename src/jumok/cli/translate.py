@@ -42,10 +42,8 @@ def translate(
     _check_format(format)
     source = _source(model, file, source)
     translator = Translator.load(named_or_bundled(model), device=device)
-    lengths = {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
-    given = {"beam": beam, "no_repeat": no_repeat, **lengths}
-    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    settings |= {"n_best": n_best, "split": split}
+    settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
+    settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     if source == STDIN and is_live():
         found = translator.stream_groups(live_groups(batch), **settings)
     else:

@@ -52,15 +52,16 @@ class DecodingConfig:
 
 
 def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
-    """The saved settings with some changed, such as beam=5; unless given, the beam is at least `n_best` wide."""
+    """The saved settings but for those given, such as beam=5; a beam that is not given is at least `n_best` wide."""
+    known = DecodingConfig.__dataclass_fields__
+    for name in settings:
+        if name not in known:
+            raise ArgumentError(f"{name} is not a setting of decoding; there are {', '.join(known)}")
+    given = {name: value for name, value in settings.items() if value is not None}
     try:
-        config = replace(saved, **{"beam": max(n_best, saved.beam)} | settings)
+        config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
     except TypeError as error:
-        known = DecodingConfig.__dataclass_fields__
-        wrong = next((name for name in settings if name not in known), None)
-        if wrong is None:
-            raise ArgumentError(f"a setting of decoding has the wrong type: {error}") from None
-        raise ArgumentError(f"{wrong} is not a setting of decoding; there are {', '.join(known)}") from None
+        raise ArgumentError(f"a setting of decoding has the wrong type: {error}") from None
     if not 1 <= n_best <= config.beam:
         raise ArgumentError(f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it")
     return config

@@ -115,7 +115,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
         It holds the smoothed mean Σ α f(xᵢ) with probability `level` where the noise is independent and changes
         slowly, and the true curve f too where the bandwidth is small enough for the smoothing not to matter. Its ends
-        are NaN where no point has a neighbour that could tell of the noise.
+        are NaN where no point has a neighbour that could tell of the noise. Up to 4,096 points the noise comes from
+        the residuals of all, of more points from those of some near X, 128 for each row or all it mixes.
         """
         if not (isinstance(level, float | np.floating) and 0 < level < 1):
             raise ArgumentError(f"level must be between 0 and 1, for example 0.95, but it is {level!r}")

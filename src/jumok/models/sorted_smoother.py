@@ -57,11 +57,17 @@ class SortedSmoother:
         return means(self.sums(query, verbose=verbose)).to(query.dtype)
 
     def sums(
-        self, query: Float[Tensor, "query dim"], *, squares: bool = False, verbose: bool = False
+        self,
+        query: Float[Tensor, "query dim"],
+        *,
+        squares: bool = False,
+        what: str = "predicting",
+        verbose: bool = False,
     ) -> Float[Tensor, "query sum"]:
         """Σ K y, Σ K, and with `squares` Σ K²; over the nearest points, each with weight 1, where no kernel reaches.
 
         The Gaussian's K is relative to that of the nearest point, so at a point of its own every kernel has K = 1.
+        `what` is what the bar of `verbose` says.
         """
         query = query / self.stretch
         if smoothing_fused.why_not(query, len(self.points.values) - 1, self.points.blocks.size) is None:
@@ -70,15 +76,15 @@ class SortedSmoother:
         def compute(asked: Asked) -> Tensor:
             return kernel_sums(asked, self.points, self.kernel, self.bandwidth, squares=squares)
 
-        return self._or_nearest(self._in_blocks(query, compute, int(squares), verbose=verbose), query, squares)
+        found = self._in_blocks(query, compute, int(squares), what=what, verbose=verbose)
+        return self._or_nearest(found, query, squares)
 
     def loo_errors(self, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False) -> list[float]:
         """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
         keep_memory(rows.device)
         total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
-        held = of_device(TILE, rows) // (
-            ladder.count * len(self.points.values)
-        )  # what is summed is no more than a tile
+        # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
+        held = of_device(TILE, rows) // (ladder.count * len(self.points.values))
         size = max(1, min(self._at_once(len(rows)), held))
         for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
             asked = Asked(self.points.blocks.x[places], places)
@@ -111,13 +117,14 @@ class SortedSmoother:
         compute: Callable[[Asked], Tensor],
         more: int = 0,
         *,
+        what: str = "predicting",
         verbose: bool = False,
     ) -> Float[Tensor, "query sum"]:
         """What is computed of each block of neighbouring queries, put together."""
         keep_memory(query.device)
         asked = PointBlocks.of(query, self._at_once(len(query)))
         found = query.new_empty(len(asked.x), len(self.points.values) + more, dtype=torch.float64)
-        for start in shown(range(0, asked.points, asked.size), "predicting", enabled=verbose):
+        for start in shown(range(0, asked.points, asked.size), what, enabled=verbose):
             rows = slice(start, min(start + asked.size, asked.points))
             found[rows] = compute(Asked(asked.x[rows], None))
         return asked.of_points(found)

@@ -18,9 +18,9 @@ from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
+"""What training puts into a run's folder."""
 DESCRIBED = ("recipe.toml", "README.md")
 """Written beside them, under names that files of the user's have, too."""
-"""What training puts into a run's folder."""
 
 
 def begin(

@@ -16,6 +16,7 @@ GAUSSIAN = tl.constexpr(0)
 BOXCAR = tl.constexpr(1)
 EPANECHNIKOV = tl.constexpr(2)
 TRIANGULAR = tl.constexpr(3)
+"""As in smoothing_fused.KERNELS."""
 
 
 @triton.jit
@@ -30,51 +31,61 @@ def power_of_two(x, ASSEMBLY: tl.constexpr):
 
 
 @triton.jit
-def plus_square(total, q, at):
-    """Σ (q − k)² with one more dimension."""
-    apart = q[:, None] - tl.load(at)[None, :]
-    return total + apart * apart
+def load_queries(at, STEP, DIM: tl.constexpr):
+    """The coordinates of the queries, one dimension after another."""
+    q = (tl.load(at),)
+    for d in tl.static_range(1, DIM):
+        q += (tl.load(at + d * STEP),)
+    return q
 
 
 @triton.jit
-def squared_distances(q0, q1, q2, q3, q4, q5, q6, q7, at, STEP, DIM: tl.constexpr):
+def squared_distances(q, at, STEP, DIM: tl.constexpr):
     """‖q − k‖² of a tile."""
-    apart = q0[:, None] - tl.load(at)[None, :]
+    apart = q[0][:, None] - tl.load(at)[None, :]
     total = apart * apart
-    if DIM > 1:
-        total = plus_square(total, q1, at + STEP)
-    if DIM > 2:
-        total = plus_square(total, q2, at + 2 * STEP)
-    if DIM > 3:
-        total = plus_square(total, q3, at + 3 * STEP)
-    if DIM > 4:
-        total = plus_square(total, q4, at + 4 * STEP)
-    if DIM > 5:
-        total = plus_square(total, q5, at + 5 * STEP)
-    if DIM > 6:
-        total = plus_square(total, q6, at + 6 * STEP)
-    if DIM > 7:
-        total = plus_square(total, q7, at + 7 * STEP)
+    for d in tl.static_range(1, DIM):
+        apart = q[d][:, None] - tl.load(at + d * STEP)[None, :]
+        total += apart * apart
     return total
-
-
-@triton.jit
-def load_query(at, STEP, d: tl.constexpr, DIM: tl.constexpr):
-    """One coordinate of the queries; beyond the last dimension any, which nobody reads."""
-    return tl.load(at + (d if d < DIM else 0) * STEP)
 
 
 @triton.jit
 def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr):
     """K of a tile; `scale` is h, and log₂e / 2h² for the Gaussian, which is relative to the nearest point's."""
-    if KERNEL == 0:
+    if KERNEL == GAUSSIAN:
         return power_of_two(squared * -scale + (nearest * scale)[:, None], ASSEMBLY)
     u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
-    if KERNEL == 1:
+    if KERNEL == BOXCAR:
         return tl.where(u <= 1, 1.0, 0.0).to(squared.dtype)
-    if KERNEL == 2:
+    if KERNEL == EPANECHNIKOV:
         u = u * u
     return tl.maximum(1 - u, 0.0)
+
+
+@triton.jit
+def plus_weighed(sums, weights, value_ptr, at, STEP, VALUES: tl.constexpr, SQUARES: tl.constexpr):
+    """Σ K, Σ K v of one or two values and, if it is wanted, Σ K² with the points of one more tile."""
+    total, first, second, squares = sums
+    total += weights
+    first += weights * tl.load(value_ptr + at)[None, :]
+    if VALUES > 1:
+        second += weights * tl.load(value_ptr + STEP + at)[None, :]
+    if SQUARES:
+        squares += weights * weights
+    return total, first, second, squares
+
+
+@triton.jit
+def store_sums(out_ptr, rows, STEP, sums, VALUES: tl.constexpr, SQUARES: tl.constexpr):
+    """These sums, each over the columns of its tile."""
+    total, first, second, squares = sums
+    tl.store(out_ptr + rows, tl.sum(total, 1))
+    tl.store(out_ptr + STEP + rows, tl.sum(first, 1))
+    if VALUES > 1:
+        tl.store(out_ptr + 2 * STEP + rows, tl.sum(second, 1))
+    if SQUARES:
+        tl.store(out_ptr + (1 + VALUES) * STEP + rows, tl.sum(squares, 1))
 
 
 @kernel
@@ -90,30 +101,17 @@ def sums_kernel(
     cols = tl.arange(0, COLS)
     scale = tl.load(scale_ptr)
     nearest = tl.load(nearest_ptr + rows)
-    q0, q1 = load_query(query_ptr + rows, QUERY_STEP, 0, DIM), load_query(query_ptr + rows, QUERY_STEP, 1, DIM)
-    q2, q3 = load_query(query_ptr + rows, QUERY_STEP, 2, DIM), load_query(query_ptr + rows, QUERY_STEP, 3, DIM)
-    q4, q5 = load_query(query_ptr + rows, QUERY_STEP, 4, DIM), load_query(query_ptr + rows, QUERY_STEP, 5, DIM)
-    q6, q7 = load_query(query_ptr + rows, QUERY_STEP, 6, DIM), load_query(query_ptr + rows, QUERY_STEP, 7, DIM)
+    q = load_queries(query_ptr + rows, QUERY_STEP, DIM)
     zero = zeros_in_squares(ROWS, COLS).to(nearest.dtype)
-    total, first, second, squares = zero, zero, zero, zero
+    sums = (zero, zero, zero, zero)
     for visit in range(tl.load(starts_ptr + block), tl.load(starts_ptr + block + 1)):
         start = tl.load(blocks_ptr + visit) * BLOCK
         for part in tl.static_range(BLOCK // COLS):
             at = start + part * COLS + cols
-            squared = squared_distances(q0, q1, q2, q3, q4, q5, q6, q7, point_ptr + at, POINT_STEP, DIM)
+            squared = squared_distances(q, point_ptr + at, POINT_STEP, DIM)
             weights = weigh(squared, nearest, scale, KERNEL, ASSEMBLY)
-            total += weights
-            first += weights * tl.load(value_ptr + at)[None, :]
-            if VALUES > 1:
-                second += weights * tl.load(value_ptr + POINT_STEP + at)[None, :]
-            if SQUARES:
-                squares += weights * weights
-    tl.store(out_ptr + rows, tl.sum(total, 1))
-    tl.store(out_ptr + OUT_STEP + rows, tl.sum(first, 1))
-    if VALUES > 1:
-        tl.store(out_ptr + 2 * OUT_STEP + rows, tl.sum(second, 1))
-    if SQUARES:
-        tl.store(out_ptr + (1 + VALUES) * OUT_STEP + rows, tl.sum(squares, 1))
+            sums = plus_weighed(sums, weights, value_ptr, at, POINT_STEP, VALUES, SQUARES)
+    store_sums(out_ptr, rows, OUT_STEP, sums, VALUES, SQUARES)
 
 
 @kernel
@@ -125,14 +123,11 @@ def nearest_kernel(
     block = tl.program_id(0)
     rows = block * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, COLS)
-    q0, q1 = load_query(query_ptr + rows, QUERY_STEP, 0, DIM), load_query(query_ptr + rows, QUERY_STEP, 1, DIM)
-    q2, q3 = load_query(query_ptr + rows, QUERY_STEP, 2, DIM), load_query(query_ptr + rows, QUERY_STEP, 3, DIM)
-    q4, q5 = load_query(query_ptr + rows, QUERY_STEP, 4, DIM), load_query(query_ptr + rows, QUERY_STEP, 5, DIM)
-    q6, q7 = load_query(query_ptr + rows, QUERY_STEP, 6, DIM), load_query(query_ptr + rows, QUERY_STEP, 7, DIM)
-    found = zeros_in_squares(ROWS, COLS).to(q0.dtype) + float("inf")
+    q = load_queries(query_ptr + rows, QUERY_STEP, DIM)
+    found = zeros_in_squares(ROWS, COLS).to(q[0].dtype) + float("inf")
     for visit in range(tl.load(starts_ptr + block), tl.load(starts_ptr + block + 1)):
         start = tl.load(blocks_ptr + visit) * BLOCK
         for part in tl.static_range(BLOCK // COLS):
             at = point_ptr + start + part * COLS + cols
-            found = tl.minimum(found, squared_distances(q0, q1, q2, q3, q4, q5, q6, q7, at, POINT_STEP, DIM))
+            found = tl.minimum(found, squared_distances(q, at, POINT_STEP, DIM))
     tl.store(out_ptr + rows, tl.min(found, 1))
