@@ -18,9 +18,9 @@ from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
+"""What training puts into a run's folder."""
 DESCRIBED = ("recipe.toml", "README.md")
 """Written beside them, under names that files of the user's have, too."""
-"""What training puts into a run's folder."""
 
 
 def begin(
@@ -57,7 +57,8 @@ def begin(
 
 def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool) -> bool:
     """Whether a run goes on from a checkpoint, once its folder is found fit; how every recipe's run begins."""
-    check_place(folder)
+    for place in (folder, folder / "data", folder / "checkpoints"):
+        check_place(place)
     check_folder(folder, resume=resume)
     return resume and will_go_on(folder, config, settings)
 
