@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from jumok.analysis.scores import score_outputs
@@ -14,8 +15,11 @@ from jumok.cli.output import progress
 from jumok.cli.training_run import draw_curve
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
 from jumok.errors import ConfigError
+from jumok.models.build import DecoderConfig
+from jumok.models.captioner import EncoderConfig, build_captioner
 from jumok.models.image_encoder import GridEncoder
 from jumok.models.resnet_weights import begin_with_weights
+from jumok.models.room import check_memory
 from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
@@ -45,9 +49,11 @@ def run_caption_recipe(
     """Bring the images to one size, train on them, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
-    _check_room(recipe)
+    _check_positions(recipe)
+    check_room(recipe, where)  # whatever the vocabulary will be
     begun = goes_on(folder, recipe.training, settings, resume=resume)
     prepared = prepare_images(folder / "data", recipe.images, recipe.tokenizer, say=report.say, watch=_watched)
+    check_room(recipe, where, vocabulary=prepared.tokenizer.size)
     model = new_captioner(recipe, prepared.tokenizer)
     if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun:
         begin_with_weights(model.encoder.network, model.encoder.config.weights)
@@ -102,7 +108,16 @@ def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Calla
     return validate
 
 
-def _check_room(recipe: CaptionRecipe) -> None:
+def check_room(recipe: CaptionRecipe, device: torch.device, *, vocabulary: int = 1) -> None:
+    """Raise a ConfigError if the captioner, with a vocabulary of this size, is larger than memory."""
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> nn.Module:
+        return build_captioner(encoder, decoder, side=recipe.images.size, vocabulary=vocabulary)
+
+    check_memory(build, recipe.encoder, recipe.decoder, device=device)
+
+
+def _check_positions(recipe: CaptionRecipe) -> None:
     """A caption that is not left out must find its positions."""
     limit, longest = recipe.decoder.limit, recipe.images.max_length
     if recipe.decoder.kind == "transformer" and limit is not None and limit <= longest:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from jumok.analysis.scores import score_outputs
@@ -14,7 +15,9 @@ from jumok.data import Batches, Prepared, prepare
 from jumok.data.prepare import is_outdated, kept_input
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
+from jumok.models.build import DecoderConfig, EncoderConfig, build_model
 from jumok.models.half import HalfConfig
+from jumok.models.room import check_memory
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
@@ -48,10 +51,12 @@ def run_recipe(
     """Prepare the data, train, and write the model folder."""
     folder, report = Path(folder), report or report_to_stderr()
     where, settings = find_device(device), decisive(recipe)
+    check_room(recipe, where)  # whatever the vocabulary will be
     begun = _checked(recipe, folder, settings, resume=resume)  # before its data are made anew
     data = kept_input(folder / "data", recipe.data) if begun else recipe.data
     prepared = prepare(folder / "data", data, recipe.tokenizer, recipe.filter, say=report.say)
     report.say(str(prepared.report))
+    check_room(recipe, where, source=prepared.tokenizers.source.size, target=prepared.tokenizers.target.size)
     model = new_model(recipe, prepared.tokenizers)
     if not begun:
         begin_with_vectors(model.encoder, recipe.encoder, prepared.tokenizers.source, "source", report.say)
@@ -97,7 +102,7 @@ def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], 
     if not goes_on(folder, recipe.training, settings, resume=resume):
         for half in (recipe.encoder, recipe.decoder):
             check_vectors(half)
-            _check_room(half, recipe.filter.max_length)
+            _check_positions(half, recipe.filter.max_length)
         return False
     if is_outdated(folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
         raise ConfigError(
@@ -107,6 +112,16 @@ def _checked(recipe: Recipe, folder: Path, settings: dict[str, dict[str, Any]], 
     return True
 
 
+def check_room(recipe: Recipe, device: torch.device, *, source: int = 1, target: int = 1) -> None:
+    """Raise a ConfigError if the model, with vocabularies of these sizes, is larger than memory."""
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> nn.Module:
+        sizes = {"source_vocabulary": source, "target_vocabulary": target}
+        return build_model(encoder, decoder, **sizes, shared_vocabulary=recipe.tokenizer.shared)
+
+    check_memory(build, recipe.encoder, recipe.decoder, device=device)
+
+
 def _for_use(recipe: Recipe, prepared: Prepared) -> Recipe:
     """The recipe that is saved with the model: it knows up to what length inputs were learnt, unless it says one."""
     if recipe.decoding.max_source:
@@ -114,7 +129,7 @@ def _for_use(recipe: Recipe, prepared: Prepared) -> Recipe:
     return replace(recipe, decoding=replace(recipe.decoding, max_source=prepared.longest_source))
 
 
-def _check_room(half: HalfConfig, longest: int) -> None:
+def _check_positions(half: HalfConfig, longest: int) -> None:
     """A pair that is not filtered out must find its positions, or training would end at the first that does not."""
     if half.limit is not None and half.limit <= longest:
         raise ConfigError(
