@@ -17,7 +17,7 @@
         legend: "Weights, from none to the largest of this map.",
         hint: "Point at a node, an edge or a row: how much was it looked at?",
         table: "Whom the node looked at. Arrow keys go from row to row.",
-        columns: ["node", "class", "weight"], itself: "itself", more: (count, share) => `and ${count} more, together ${share}`,
+        columns: ["node", "class", "weight"], itself: "itself", wrong: "wrong", more: (count, share) => `and ${count} more, together ${share}`,
         heads: "A layer with fewer heads than another shows their average for those it lacks.",
         below: (layer) => `small: what these looked at in layer ${layer}`, inLayer: (layer) => `in layer ${layer}`,
         entropy: (nats, nodes) => `entropy ${nats}, as if at ${nodes} nodes`,
@@ -40,7 +40,7 @@
 
     fill() {
       const { found, classes } = this.map.place, wrong = found && classes[0] !== "?" && found !== classes[0];
-      this.heading.textContent = this.map.title + (wrong ? " · wrong" : "");
+      this.heading.textContent = this.map.title + (wrong ? ` · ${this.texts.wrong}` : "");
       this.svgNode.setAttribute("aria-label", this.heading.textContent);
       this.gallery.title = this.map.layers.length > 1 && this.map.heads.length > 1 ? this.texts.heads : "";
     }
