@@ -163,3 +163,21 @@ def test_a_model_without_attention_says_that_it_has_none(learned):
     (found,) = Translator(Trained(new_model(recipe, tokenizers), recipe, tokenizers)).translate(["12"])
     with pytest.raises(ArgumentError, match="this model has no attention to show"):
         found.attention()
+
+
+def test_how_far_a_long_text_is_can_be_followed(translator):
+    heard = []
+    slowly = Translator(translator.trained, batch_tokens=100)
+    (found,) = slowly.stream(["12345 " * 200], tell=lambda numbers, share: heard.append((numbers, share)), beam=2)
+    assert len(found.pieces) > 50
+    assert len(heard) > 1
+    assert {numbers for numbers, _ in heard} == {range(1, 2)}
+    shares = [share for _, share in heard]
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 1.0
+
+
+def test_parts_of_several_texts_are_told_of_by_the_numbers_of_the_texts(translator):
+    heard = []
+    list(translator.stream(DIGITS, chunk=4, tell=lambda numbers, share: heard.append((numbers, share))))
+    assert [numbers for numbers, share in heard if share == 1.0] == [range(1, 5), range(5, 9), range(9, 10)]

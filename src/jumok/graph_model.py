@@ -75,9 +75,12 @@ def new_network(recipe: GraphRecipe, graph: Graph) -> GraphAttentionNetwork:
     _check_pooling(recipe, graph)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        return GraphAttentionNetwork(
-            recipe.network, features=graph.width, classes=graph.classes, edge_width=graph.edge_width
-        )
+        return network_for(recipe.network, graph)
+
+
+def network_for(config: GatConfig, graph: Graph) -> GraphAttentionNetwork:
+    """A network with fresh weights that fits a graph."""
+    return GraphAttentionNetwork(config, features=graph.width, classes=graph.classes, edge_width=graph.edge_width)
 
 
 def describe_graph_model(

@@ -23,6 +23,8 @@ SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
 
 Watch = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
+Tell = Callable[[range, float], None]
+"""Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +88,14 @@ class Translator:
         split: bool = True,
         first: int = 1,
         watch: Watch | None = None,
+        tell: Tell | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
         empty. A text longer than the model ever saw is translated in parts, or with `split=False` refused; messages
-        count texts from `first`. `watch` sees the search, step by step.
+        count texts from `first`. `watch` sees the search, step by step; `tell` is told how far it is, batch by batch.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -103,28 +106,34 @@ class Translator:
         config = self._config(n_best, **settings)
         jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
+        numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.beam):
             searched = self._search([jobs[number] for number in batch], config, watch)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
+            done += sum(len(jobs[number].ids) for number in batch)
+            if tell is not None:
+                tell(numbers, done / tokens)
         of_text: list[list[int]] = [[] for _ in texts]
         for number, job in enumerate(jobs):
             of_text[job.text].append(number)
         return [
-            self._translation(text, [(jobs[at].part, found[at]) for at in numbers], n_best)
-            for text, numbers in zip(texts, of_text, strict=True)
+            self._translation(text, [(jobs[at].part, found[at]) for at in its_own], n_best)
+            for text, its_own in zip(texts, of_text, strict=True)
         ]
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
         """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
         return self.stream_groups(_groups(texts, chunk), **settings)
 
-    def stream_groups(self, groups: Iterable[Sequence[str]], **settings: Any) -> Iterator[Translation]:
+    def stream_groups(
+        self, groups: Iterable[Sequence[str]], *, tell: Tell | None = None, **settings: Any
+    ) -> Iterator[Translation]:
         """The same for texts that come in groups, each translated before the next is asked for."""
         self._config(**{"n_best": 1, **settings})  # what is wrong is said before the first text is waited for
         first = 1
         for group in groups:
-            yield from self.translate(group, first=first, **settings)
+            yield from self.translate(group, first=first, tell=tell, **settings)
             first += len(group)
 
     def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:

@@ -19,9 +19,9 @@ def browser() -> Iterator[Any]:
 def shown(browser, tmp_path) -> Iterator[Callable[..., Any]]:
     wrong, contexts = [], []
 
-    def open_page(attention, **settings):
+    def open_page(attention, language="en", **settings):
         path = tmp_path / "map.html"
-        path.write_text(attention_page(attention), encoding="utf-8")
+        path.write_text(attention_page(attention, language), encoding="utf-8")
         contexts.append(browser.new_context(offline=True, **{"viewport": {"width": 1000, "height": 800}} | settings))
         page = contexts[-1].new_page()
         page.on("console", lambda message: wrong.append(message.text))

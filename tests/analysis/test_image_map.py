@@ -1,6 +1,7 @@
 """Where each word looked in an image: the brightest place is where the weight is, in every form it is written."""
 
 import json
+import sys
 from base64 import b64decode
 from io import BytesIO
 from xml.etree import ElementTree
@@ -12,7 +13,8 @@ from PIL import Image
 
 from image_maps import PLACES, WORDS, example
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.image_panels import panels_svg, sheet_of
+from jumok.analysis.colours import png_bytes
+from jumok.analysis.image_panels import embedded, panels_svg, sheet_of
 from jumok.analysis.regions import DIM, SIDE, Regions
 
 
@@ -82,6 +84,39 @@ def test_the_svg_holds_every_panel_and_its_words_as_text():
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert texts[0] == " ".join(WORDS)
     assert set(WORDS) <= set(texts)
+
+
+def test_a_photo_in_an_svg_takes_a_fraction_of_its_pngs_and_looks_the_same():
+    shown = example(240, 320, image=photo())
+    root = ElementTree.fromstring(panels_svg(shown))
+    images = [element.attrib["href"] for element in root.iter("{http://www.w3.org/2000/svg}image")]
+    panels = sheet_of(shown).panels
+    assert sum(map(len, images)) < sum(len(png_bytes(panel.pixels)) for panel in panels) / 3
+    for href, panel in zip(images, panels, strict=True):
+        assert href.startswith("data:image/jpeg;base64,")
+        found = np.asarray(Image.open(BytesIO(b64decode(href.partition(",")[2]))))
+        assert found.shape == panel.pixels.shape
+        assert np.abs(found.astype(float) - panel.pixels).mean() < 3
+
+
+def test_a_drawing_in_an_svg_stays_exact_and_so_does_a_photo_without_pillow(monkeypatch):
+    flat = np.full((60, 80, 3), 255, np.uint8)
+    flat[20:40, 30:50] = (200, 30, 30)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    texts = embedded(flat), embedded(photo())
+    monkeypatch.undo()
+    assert embedded(flat) == texts[0]
+    for text, pixels in zip(texts, (flat, photo()), strict=True):
+        assert text.startswith("data:image/png;base64,")
+        assert np.array_equal(np.asarray(Image.open(BytesIO(b64decode(text.partition(",")[2])))), pixels)
+
+
+def photo():
+    """Smooth colours with the noise of a camera."""
+    down, across = np.mgrid[:240, :320] / 40
+    colours = np.stack([np.sin(down + across), np.cos(down), np.sin(2 * across)], -1)
+    noise = np.random.default_rng(1).normal(0, 3, colours.shape)
+    return (128 + 90 * colours + noise).clip(0, 255).astype(np.uint8)
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 30])

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import graph_maps
+import image_maps
 from jumok.analysis.attention_map import AttentionMap
 
 pytestmark = pytest.mark.slow
@@ -44,6 +46,23 @@ def test_hovering_a_target_word_lights_its_row_and_tells_where_it_looked(shown):
     assert colours[0] not in colours[1:]
     page.mouse.move(990, 790)
     assert lit(page) == set()
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        (example(), ["단어마다 어디를 보았나", "원문", "번역문", "단어를 가리키거나", "SVG로 복사"]),
+        (image_maps.example(), ["단어마다 어디를 보았나", "단어나 그림을 가리키거나", "SVG로 복사"]),
+        (graph_maps.example(), ["노드가 누구를 보았나", "노드, 간선", "클래스", "자신", "SVG로 복사"]),
+    ],
+    ids=["line", "image", "graph"],
+)
+def test_every_kind_of_map_can_speak_korean(shown, attention, said):
+    page = shown(attention, language="ko")
+    text = page.locator("body").inner_text()
+    assert [words for words in said if words not in text] == []
+    assert page.evaluate("document.documentElement.lang") == "ko"
+    assert page.locator("header button").get_attribute("aria-label") == "밝게 또는 어둡게"
 
 
 def test_hovering_a_source_word_lights_its_column(shown):

@@ -71,6 +71,27 @@ def test_the_interval_of_a_score_near_zero_does_not_reach_below():
     assert score.low == 0 < score.value < score.high
 
 
+@pytest.mark.parametrize("name", ["bleu", "chrf", "exact_match"])
+def test_the_interval_of_a_score_near_a_hundred_does_not_reach_above(name):
+    references = [f"this is line {number} of the test set" for number in range(30)]
+    outputs = ["this was something else altogether", *references[1:]]
+    (score,) = score_outputs(outputs, references, [name])
+    assert score.low < score.value < score.high == 100
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "exact_match"])
+def test_a_perfect_score_is_a_hundred_and_no_more(name):
+    texts = [f"this is line {number} of the test set" for number in range(30)]
+    (score,) = score_outputs(texts, texts, [name])
+    assert (score.value, score.low, score.high) == (100, 100, 100)
+
+
+def test_error_rates_may_pass_a_hundred():
+    outputs = ["many more words than were ever wanted", "and here again quite a few too many"] * 5
+    ter, wer = score_outputs(outputs, ["no", "yes"] * 5, ["ter", "wer"])
+    assert min(ter.value, wer.value, ter.high, wer.high) > 100
+
+
 def test_bands_of_length_hold_what_belongs_to_them():
     assert by_length([1, 2, 3, 9], [1, 0, 1, 1], [2, 4]) == [("1-2", 2, 0.5), ("3-4", 1, 1.0), ("over 4", 1, 1.0)]
 

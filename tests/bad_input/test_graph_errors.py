@@ -53,6 +53,14 @@ def changed(name, place, value, dtype=None):
         ({**changed("labels", 5, -1), "masks": {"train": mask(5)}}, r"node 5 is in the train mask but has no label"),
         ({"graph": np.zeros(39, int), "labels": np.array([0, 1])}, r"40 nodes, but 39 have the number of their graph"),
         ({"graph": np.full(40, 2), "labels": np.array([0, 1])}, r"graphs 2 to 2, but there are labels of 2"),
+        (
+            {
+                "graph": np.arange(40) // 20,
+                "labels": np.array([0, 1]),
+                "edges": np.array([[0, 25, 3, 39], [19, 20, 20, 0]]),
+            },
+            r"edge 2 joins two graphs: node 3 is of graph 0, node 20 of graph 1; take it out",
+        ),
         ({"edge_features": np.zeros((3, 2))}, r"there are 120 edges but edge features of 3"),
     ],
 )

@@ -16,7 +16,7 @@ from jumok.captioner import Caption, Captioner
 from jumok.cli.caption_run import run_caption_recipe
 from jumok.data.augment import AugmentConfig
 from jumok.data.image_folder import ImageFolder
-from jumok.data.image_pairs import ImagesConfig, read_split
+from jumok.data.image_pairs import ImagesConfig, read_everything, read_split
 from jumok.data.image_store import prepare_images
 from jumok.data.images import decode_image, read_image, squared
 from jumok.data.tokenizer import TokenizerConfig
@@ -128,6 +128,32 @@ def test_what_is_wrong_with_captions_is_named(files, line, changes, said):
         file.write(line)
     with pytest.raises((DataError, ArgumentError), match=said):
         prepared(files, **changes)
+
+
+@pytest.mark.parametrize("above", ["../other.png", "sub/../../other.png", "{files}/other.png", "../images-2/1.png"])
+def test_an_image_outside_of_the_folder_of_images_is_refused(files, above):
+    (files / "images-2").mkdir()
+    for place in ("other.png", "images-2/1.png"):
+        (files / place).write_bytes(png())
+    outside = above.format(files=files)
+    with (files / "captions.tsv").open("a") as file:
+        file.write(f"{outside}\tnot one of them\n")
+    with pytest.raises(DataError, match=r"line 11: the image .* lies outside of images\.path") as raised:
+        prepared(files)
+    assert repr(outside) in str(raised.value)
+
+
+def test_an_image_inside_of_the_folder_can_be_named_in_any_way(files):
+    (files / "images/sub").mkdir()
+    for place in ("11.png", "12.png"):
+        (files / "images" / place).write_bytes(png())
+    with (files / "captions.tsv").open("a") as file:
+        file.write(f"sub/../11.png\tpicture 11\n{files}/images/12.png\tpicture 12\n")
+    found = read_everything(settings(files))
+    images = [row.image for row in found.rows]
+    for given in ("sub/../11.png", f"{files}/images/12.png"):
+        assert given in images
+        assert found.read(given).shape[2] == 3
 
 
 def test_a_corrupt_image_among_many_stops_with_its_name(files):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.data.files import check_place
 from refusals import contents, damage, full, refused, train, two_files, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -126,9 +127,39 @@ def test_a_place_that_is_a_file(tmp_path):
         assert train_into("file", *resume) == "file is a file, not a folder; name another folder to write to"
 
 
-def train_into(out, *options):
+GRAPH = '[graph]\nnodes = "nodes.tsv"\nedges = "edges.tsv"\n[network]\n'
+CAPTIONS = '[images]\npath = "images"\ncaptions = "captions.tsv"\n'
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, GRAPH, CAPTIONS], ids=["texts", "graph", "captions"])
+@pytest.mark.parametrize("resume", [[], ["--resume"]], ids=["", "resume"])
+def test_a_place_that_cannot_be_written_to_is_said_before_anything_is_read(recipe, resume, tmp_path):
+    write(tmp_path / "file", "")
+    for name in ("data", "checkpoints"):
+        run = tmp_path / f"holds-{name}"
+        run.mkdir()
+        write(run / name, "in the way")
+        said = train_into(run, *resume, recipe=recipe)
+        assert said == f"{run / name} is a file, not a folder; name another folder to write to"
+    assert train_into("file/run", *resume, recipe=recipe).startswith("file is a file, not a folder")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+@pytest.mark.parametrize("recipe", [RECIPE, GRAPH, CAPTIONS], ids=["texts", "graph", "captions"])
+def test_a_folder_that_takes_no_files_though_its_permissions_say_so(recipe):
+    said = train_into("/proc/run", recipe=recipe)
+    assert said.startswith("the folder /proc cannot be written to (")
+    assert said.endswith("); name another one, or change its permissions")
+
+
+def test_trying_a_place_out_leaves_nothing_there(tmp_path):
+    check_place(tmp_path / "runs/new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def train_into(out, *options, recipe=RECIPE):
     """What is said, which must be all: nothing was read or learnt before."""
-    done = jumok("train", write_recipe(RECIPE), "--out", out, *options)
+    done = jumok("train", write_recipe(recipe), "--out", out, *options)
     assert (done.code, done.err.count("\n")) == (1, 1)
     return done.err.removeprefix("jumok: ").strip()
 

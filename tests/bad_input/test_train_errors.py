@@ -160,8 +160,32 @@ def test_a_setting_of_another_kind_is_said_to_be_one():
     assert 'decoder.attention is a setting of decoder.kind = "rnn", but the kind is "transformer"' in said
 
 
-def test_a_model_that_no_memory_holds():
-    said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=encoder.width=80000000")
+@pytest.mark.parametrize("fault", ["encoder.width=80000000", "decoder.layers=1000000000", "encoder.hidden=1000000000"])
+def test_a_model_that_no_memory_holds_is_refused_before_anything_is_read(fault):
+    done = jumok("train", write_recipe(two_files(b"a b\nb a\n", b"b a\na b\n")), "--out", "run", "--set", fault)
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("jumok: the model would have ")
+    assert done.err.endswith(f" GiB of memory; make {fault.replace('=', ' = ')} smaller\n")
+    assert not os.path.exists("run")
+
+
+def test_a_model_too_large_with_its_vocabulary_is_refused_before_it_is_made(monkeypatch):
+    monkeypatch.setattr("jumok.models.room.memory_of", lambda device: 1 << 19)
+    words = "".join(f"w{number}\n" for number in range(3000)).encode()
+    small = [f"--set={half}.{setting}" for half in ("encoder", "decoder") for setting in ("width=8", "hidden=8")]
+    said = train(
+        two_files(words, words).replace("char", "word"), "--set=tokenizer.size=4000", "--set=training.steps=1", *small
+    )
+    assert said.startswith("the model would have ")
+    assert Path("run/data").exists()
+
+
+def test_memory_that_runs_out_is_said_in_one_line(monkeypatch):
+    def run_out(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr("jumok.cli.training_run.new_model", run_out)
+    said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=training.steps=1")
     assert said.startswith("there is not enough memory; make the model smaller")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from commands import jumok, well, write
 from jumok import Translator
+from jumok.cli.output import group_progress
 
 LINES = ["123", "", "98", "   ", "5", "404"]
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -168,3 +169,25 @@ def test_at_a_terminal_lines_are_answered_as_they_are_typed_and_no_bar_is_drawn(
     converse(monkeypatch, reverser, read, write, answers)
     assert answers.getvalue() == expected
     assert capsys.readouterr().err == "type a text and press Enter; Ctrl-D ends\n"
+
+
+def test_progress_within_one_long_line_is_shown_and_wiped(monkeypatch):
+    terminal, clock = Terminal(), iter([0.0, 1.9, 2.5, 2.6, 3.0])
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(clock))
+    tell = group_progress("translating", "line")
+    for share in (0.2, 0.5, 0.6, 1.0):
+        tell(range(1, 2), share)
+    shown = [part.rstrip() for part in terminal.getvalue().split("\r")]
+    assert shown == ["", "translating: line 1, 50%", "translating: line 1, 100%", "", ""]
+    assert terminal.getvalue().endswith("\r")
+
+
+def test_no_progress_is_told_to_a_file(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", StringIO())
+    assert group_progress("translating", "line") is None
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True

@@ -91,6 +91,14 @@ def test_the_page_of_a_map_is_the_one_the_library_writes(live, translators):
     assert '"source":["12","34",' in answer.text
 
 
+def test_a_page_speaks_the_language_asked_for(live):
+    assert '<html lang="en">' in live.post("/api/page", {"text": "12 34"}).text
+    assert '<html lang="ko">' in live.post("/api/page", {"text": "12 34", "language": "ko"}).text
+    refused = live.post("/api/page", {"text": "12 34", "language": "kr"})
+    assert refused.status == 422
+    assert "language" in refused.json["error"]
+
+
 def test_alignment_is_that_of_jumok_align_with_the_usual_look(live, translators):
     pair = Pair("the old  house", "house old")
     answer = live.post("/api/align", {"source": pair.source, "target": pair.target, "model": "words"}).json

@@ -248,6 +248,24 @@ def test_it_speaks_korean_to_a_korean_browser_and_when_asked(visit):
     expect(page.locator("#clear")).to_have_text("Clear")
 
 
+def test_a_page_saved_from_the_korean_page_is_in_korean(visit, tmp_path):
+    page = visit(locale="ko-KR")
+    typed(page, "12 34")
+    with page.expect_download() as download:
+        page.click("#map-html")
+    download.value.save_as(tmp_path / "map.html")
+    kept = page.context.browser.new_page(locale="en-US")  # its reader's browser does not matter
+    kept.goto((tmp_path / "map.html").as_uri())
+    assert kept.evaluate("document.documentElement.lang") == "ko"
+    expect(kept.locator("header")).to_contain_text("단어마다 어디를 보았나")
+    expect(kept.locator(".jumok-read")).to_contain_text("단어를 가리키거나")
+    expect(kept.locator(".jumok-side")).to_have_text(["원문", "번역문"])
+    expect(kept.locator(".jumok-copy")).to_have_text("SVG로 복사")
+    english = re.findall(r"[a-z]{4,}", kept.locator("body").inner_text())
+    assert set(english) <= {"jumok"}
+    kept.close()
+
+
 def test_it_says_what_little_a_small_model_knows(visit):
     page = visit()
     expect(page.locator("#domain")).to_have_text("This small model writes digits backwards. It knows nothing else.")

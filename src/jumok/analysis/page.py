@@ -5,7 +5,7 @@ import re
 from base64 import b64encode
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import png_bytes
@@ -15,7 +15,28 @@ MOST = 4_000_000
 """Numbers a page holds; beyond that it holds averages, or the browser would be busy for minutes."""
 SCRIPTS = {"line": "matrix.js", "image": "image.js", "graph": "graph.js"}
 """What draws the map, by where its sources lie."""
-HEADINGS = {"graph": "whom a node looked at"}
+Language = Literal["en", "ko"]
+TEXTS: dict[Language, dict[str, str]] = {
+    "en": {
+        "words": "where each word looked",
+        "graph": "whom a node looked at",
+        "theme": "Light or dark",
+        "noscript": "This map needs JavaScript; the same file holds all of its numbers.",
+        "many": "This map has {layers} layers of {heads} heads, too many numbers for one page: {what}",
+        "heads": "heads are averaged.",
+        "all": "all are averaged.",
+    },
+    "ko": {
+        "words": "단어마다 어디를 보았나",
+        "graph": "노드가 누구를 보았나",
+        "theme": "밝게 또는 어둡게",
+        "noscript": "이 지도를 보려면 자바스크립트가 필요합니다. 숫자는 모두 이 파일 안에 있습니다.",
+        "many": "이 지도는 층 {layers}개에 헤드가 {heads}개씩 있어 한 화면에 담기에는 숫자가 너무 많습니다. {what}",
+        "heads": "헤드를 평균했습니다.",
+        "all": "모두 평균했습니다.",
+    },
+}
+"""What a page says around its map; the map itself speaks Korean by korean.js."""
 
 
 def widget(name: str) -> str:
@@ -23,16 +44,20 @@ def widget(name: str) -> str:
     return (files("jumok.analysis") / "web" / name).read_text(encoding="utf-8")
 
 
-def attention_page(attention: AttentionMap) -> str:
+def attention_page(attention: AttentionMap, language: Language = "en") -> str:
     """One self-contained file: nothing is fetched, and words are inserted as text, never as markup."""
-    kept, note = _small_enough(attention)
-    kind = attention.place.kind
+    texts, kind = TEXTS[language], attention.place.kind
+    kept, note = _small_enough(attention, texts)
+    korean = ("korean.js",) if language == "ko" else ()
     parts = {
         "title": escape(attention.title or _words(attention)[:300]),
-        "heading": HEADINGS.get(kind, "where each word looked"),
+        "heading": texts["graph" if kind == "graph" else "words"],
+        "language": language,
+        "theme": texts["theme"],
+        "noscript": texts["noscript"],
         "note": f'<p class="note">{escape(note)}</p>' if note else "",
         "css": widget("attention.css"),
-        "js": "\n".join(map(widget, ("parts.js", "attention.js", SCRIPTS[kind]))),
+        "js": "\n".join(map(widget, ("parts.js", *korean, "attention.js", SCRIPTS[kind]))),
         "data": _inside_script(kept),
     }
     return re.sub(f"@@({'|'.join(parts)})@@", lambda found: parts[found[1]], widget("page.html.in"))
@@ -43,15 +68,14 @@ def _words(attention: AttentionMap) -> str:
     return said if isinstance(attention.place, Regions) else f"{' '.join(attention.source)} → {said}"
 
 
-def _small_enough(attention: AttentionMap) -> tuple[AttentionMap, str]:
+def _small_enough(attention: AttentionMap, texts: dict[str, str]) -> tuple[AttentionMap, str]:
     if attention.weights.numel() <= MOST:
         return attention, ""
     layers, heads = attention.weights.shape[:2]
-    note = f"This map has {layers} layers of {heads} heads, too many numbers for one page: "
     by_layer = attention.select(head="mean")
-    if by_layer.weights.numel() <= MOST:
-        return by_layer, note + "heads are averaged."
-    return by_layer.select(layer="mean"), note + "all are averaged."
+    fits = by_layer.weights.numel() <= MOST
+    note = texts["many"].format(layers=layers, heads=heads, what=texts["heads" if fits else "all"])
+    return by_layer if fits else by_layer.select(layer="mean"), note
 
 
 def _inside_script(attention: AttentionMap) -> str:

@@ -1,5 +1,6 @@
 """How good outputs are: BLEU, chrF and TER by sacrebleu, exact match and word error rate, each with an interval."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +130,8 @@ def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list
     """
     statistics = metric._extract_corpus_statistics(outputs, _streams(references))
     found = metric._aggregate_and_compute(statistics)
-    value = middle = float(found.score)
+    most = 100.0 if name in ("BLEU", "chrF") else math.inf  # there can be more errors than words
+    value = middle = min(float(found.score), most)  # sacrebleu rounds up to a little more
     spread = 0.0
     if len(outputs) > 1 and resamples > 1:  # a single sentence cannot be resampled
         metric.n_bootstrap = resamples
@@ -138,8 +140,9 @@ def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list
             one.score = float(one.score)
         found.estimate_ci(drawn)
         middle, spread = found._mean, found._ci
-    low = max(0.0, middle - spread)  # the interval is symmetric, and that of a score near 0 would reach below
-    return Score(name, value, low, middle + spread, metric.get_signature().format())
+    # The interval is symmetric, and would reach beyond what a score can be.
+    low, high = (min(max(end, 0.0), most) for end in (middle - spread, middle + spread))
+    return Score(name, value, low, high, metric.get_signature().format())
 
 
 def _streams(references: list[list[str]]) -> list[list[str | None]]:

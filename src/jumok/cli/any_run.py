@@ -57,7 +57,7 @@ def decisive(recipe: "Recipe | CaptionRecipe | GraphRecipe") -> dict[str, dict[s
     return {name: {key: value for key, value in of.items() if key not in FILES} for name, of in sections.items()}
 
 
-def check_room(half: HalfConfig, longest: int, setting: str) -> None:
+def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
     """What is not left out for its length must find its positions, or training would end at the first that does not."""
     if half.limit is not None and half.limit <= longest:
         raise ConfigError(

@@ -4,16 +4,20 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from jumok.analysis.scores import score_outputs
 from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captioner, new_captioner
 from jumok.captioner import Captioner
-from jumok.cli.any_run import begin_run, check_room, draw_curve, shown
+from jumok.cli.any_run import begin_run, check_positions, draw_curve, shown
 from jumok.cli.output import progress
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
+from jumok.models.build import DecoderConfig
+from jumok.models.captioner import EncoderConfig, build_captioner
 from jumok.models.image_encoder import GridEncoder
 from jumok.models.resnet_weights import begin_with_weights
+from jumok.models.room import check_memory
 from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
@@ -39,10 +43,12 @@ def run_caption_recipe(
 ) -> CaptionRun:
     """Bring the images to one size, train on them, and write the model folder."""
     if recipe.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
-        check_room(recipe.decoder, recipe.images.max_length, "images.max_length")
+        check_positions(recipe.decoder, recipe.images.max_length, "images.max_length")
     begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
+    check_room(recipe, begun.device)  # whatever the vocabulary will be
     say = begun.report.say
     prepared = prepare_images(begun.folder / "data", recipe.images, recipe.tokenizer, say=say, watch=_watched)
+    check_room(recipe, begun.device, vocabulary=prepared.tokenizer.size)
     model = new_captioner(recipe, prepared.tokenizer)
     if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun.goes_on:
         begin_with_weights(model.encoder.network, model.encoder.config.weights)
@@ -86,6 +92,15 @@ def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Calla
         return scores
 
     return validate
+
+
+def check_room(recipe: CaptionRecipe, device: torch.device, *, vocabulary: int = 1) -> None:
+    """Raise a ConfigError if the captioner, with a vocabulary of this size, is larger than memory."""
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> nn.Module:
+        return build_captioner(encoder, decoder, side=recipe.images.size, vocabulary=vocabulary)
+
+    check_memory(build, recipe.encoder, recipe.decoder, device=device)
 
 
 def _watched(rows: Sequence[Any]) -> Iterable[Any]:

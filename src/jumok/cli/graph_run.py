@@ -12,8 +12,16 @@ from jumok.cli.output import progress
 from jumok.data.graph_store import prepare_graph
 from jumok.data.graphs import Graph
 from jumok.errors import DataError
-from jumok.graph_model import GraphRecipe, TrainedGraph, describe_graph_model, load_graph_model, new_network
+from jumok.graph_model import (
+    GraphRecipe,
+    TrainedGraph,
+    describe_graph_model,
+    load_graph_model,
+    network_for,
+    new_network,
+)
 from jumok.models.gat import GraphAttentionNetwork
+from jumok.models.room import check_memory
 from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
 from jumok.training.loop import train
 from jumok.training.progress import Report
@@ -44,6 +52,7 @@ def run_graph_recipe(
     begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
     graph = graph or prepare_graph(begun.folder / "data", recipe.graph, say=begun.report.say)
     begun.report.say(str(graph))
+    check_memory(lambda network: network_for(network, graph), recipe.network, device=begun.device)
     model = new_network(recipe, graph).to(begun.device)
     held_out = batches_of(recipe, graph, graph.valid, device=begun.device)
     result = train(

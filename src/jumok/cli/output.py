@@ -64,3 +64,25 @@ def progress(items: Iterable[Item], verb: str, unit: str, total: int | None = No
         yield item
     if shown:
         print(f"\r{verb}: {count} {unit} in {time.monotonic() - started:.0f} s      ", file=sys.stderr, flush=True)
+
+
+def group_progress(verb: str, unit: str) -> Callable[[range, float], None] | None:
+    """Tells how far a group of items is that are done at once, such as one long line, so that nobody waits in silence.
+
+    It writes where `progress` writes, and wipes that when the group is done; None where nobody watches.
+    """
+    if not sys.stderr.isatty():
+        return None
+    shown = started = time.monotonic()
+
+    def tell(numbers: range, share: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - started > 2 and now - shown > 0.2:
+            which = f"{unit}s {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{unit} {numbers[0]}"
+            print(f"\r{verb}: {which}, {share:.0%} ".ljust(48), end="", file=sys.stderr, flush=True)
+            shown = now
+        if share == 1:
+            print(f"\r{48 * ' '}\r", end="", file=sys.stderr, flush=True)
+
+    return tell

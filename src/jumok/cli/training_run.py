@@ -5,15 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from jumok.analysis.scores import score_outputs
-from jumok.cli.any_run import Begun, begin_run, check_room, draw_curve, shown
+from jumok.cli.any_run import Begun, begin_run, check_positions, draw_curve, shown
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
 from jumok.data.prepare import is_outdated, kept_input
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
+from jumok.models.build import DecoderConfig, EncoderConfig, build_model
+from jumok.models.room import check_memory
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
@@ -44,11 +47,13 @@ def run_recipe(
 ) -> Run:
     """Prepare the data, train, and write the model folder."""
     begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
+    check_room(recipe, begun.device)  # whatever the vocabulary will be
     _check(recipe, begun)  # before its data are made anew
     store, say = begun.folder / "data", begun.report.say
     data = kept_input(store, recipe.data) if begun.goes_on else recipe.data
     prepared = prepare(store, data, recipe.tokenizer, recipe.filter, say=say)
     say(str(prepared.report))
+    check_room(recipe, begun.device, source=prepared.tokenizers.source.size, target=prepared.tokenizers.target.size)
     model = new_model(recipe, prepared.tokenizers)
     if not begun.goes_on:
         begin_with_vectors(model.encoder, recipe.encoder, prepared.tokenizers.source, "source", say)
@@ -85,12 +90,22 @@ def _check(recipe: Recipe, begun: Begun) -> None:
     if not begun.goes_on:
         for half in (recipe.encoder, recipe.decoder):
             check_vectors(half)
-            check_room(half, recipe.filter.max_length, "filter.max_length")
+            check_positions(half, recipe.filter.max_length, "filter.max_length")
     elif is_outdated(store := begun.folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
         raise ConfigError(
             f"{store} was made from other files than the recipe names, or from an earlier state of them; "
             f"put them back, train into another folder, or, if they are only newer copies, delete {store}"
         )
+
+
+def check_room(recipe: Recipe, device: torch.device, *, source: int = 1, target: int = 1) -> None:
+    """Raise a ConfigError if the model, with vocabularies of these sizes, is larger than memory."""
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> nn.Module:
+        sizes = {"source_vocabulary": source, "target_vocabulary": target}
+        return build_model(encoder, decoder, **sizes, shared_vocabulary=recipe.tokenizer.shared)
+
+    check_memory(build, recipe.encoder, recipe.decoder, device=device)
 
 
 def _for_use(recipe: Recipe, prepared: Prepared) -> Recipe:

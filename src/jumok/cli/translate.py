@@ -1,17 +1,13 @@
 """`jumok translate`: standard input to standard output, one text a line."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import print_json, progress, say
-
-if TYPE_CHECKING:
-    from jumok.translator import Translation
+from jumok.cli.output import group_progress, print_json, progress, say
 
 
 def translate(
@@ -42,13 +38,17 @@ def translate(
     _check_format(format)
     source = _source(model, file, source)
     translator = Translator.load(named_or_bundled(model), device=device)
-    settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
+    barred = not _is_typed(source) and not sys.stdout.isatty()  # a bar would stand in the line of who types or reads
+    tell = group_progress("translating", "line") if barred else None
+    settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split, "tell": tell}
     settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
     if source == STDIN and is_live():
         found = translator.stream_groups(live_groups(batch), **settings)
     else:
         found = translator.stream(read_lines(source), chunk=batch, **settings)
-    for number, translation in enumerate(_watched(found, source), start=1):
+    if _is_typed(source):
+        say("type a text and press Enter; Ctrl-D ends")
+    for number, translation in enumerate(progress(found, "translating", "lines") if barred else found, start=1):
         if attention is not None and len(translation.pieces) == 1:
             translation.attention().save(attention / f"{number:04}.{format}")
         _print(translation, n_best, json)
@@ -56,12 +56,8 @@ def translate(
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
 
 
-def _watched(found: Iterator["Translation"], source: str) -> Iterator["Translation"]:
-    """With its progress shown, but not where somebody types or reads: a bar would stand in the same line."""
-    typed = source == "-" and sys.stdin is not None and sys.stdin.isatty()
-    if typed:
-        say("type a text and press Enter; Ctrl-D ends")
-    return found if typed or sys.stdout.isatty() else progress(found, "translating", "lines")
+def _is_typed(source: str) -> bool:
+    return source == "-" and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _print(translation: Any, n_best: int, json: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from jumok.errors import DataError
@@ -97,14 +98,21 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
 
 
 def check_place(folder: str | Path) -> None:
-    """Raise a DataError if `folder` is not, and cannot become, a folder that may be written to; nothing is made."""
+    """Raise a DataError if `folder` is not, and cannot become, one that can be written to; nothing is left in it."""
     folder = Path(folder)
     above = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
     if not above.is_dir():
         whose = "" if above == folder else f", so {folder} cannot be one in it"
         raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise DataError(f"the folder {above} may not be written to; name another one, or change its permissions")
+    try:
+        # Permissions do not tell all: a disk can be read-only or full, and some folders take no files of ours.
+        with TemporaryDirectory(dir=above, prefix=".jumok-") as trial:
+            Path(trial, "file").write_bytes(b"can be written")
+    except OSError as error:
+        raise DataError(
+            f"the folder {above} cannot be written to ({error.strerror or error}); "
+            "name another one, or change its permissions"
+        ) from None
 
 
 def check_file(path: str | Path) -> None:

@@ -247,7 +247,7 @@ def check_features(raw: RawGraph) -> int:
 
 
 def check_edges(raw: RawGraph, nodes: int) -> None:
-    """Every edge between nodes that are there."""
+    """Every edge between nodes that are there, and both of one graph where there are several."""
     edges = raw.edges
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DataError(f"{raw.origin}: edges are {list(edges.shape)}; wanted [2, edge]: sources, then targets")
@@ -260,5 +260,19 @@ def check_edges(raw: RawGraph, nodes: int) -> None:
             raise DataError(
                 f"{raw.origin}: edge {at} goes from {edges[0, at]} to {edges[1, at]}, but nodes are 0 to {nodes - 1}"
             )
+        if raw.graph is not None:
+            _check_within(raw, raw.graph, part)
     if raw.edge_features is not None and len(raw.edge_features) != edges.shape[1]:
         raise DataError(f"{raw.origin}: there are {edges.shape[1]} edges but edge features of {len(raw.edge_features)}")
+
+
+def _check_within(raw: RawGraph, graph: Integer[np.ndarray, " node"], part: slice) -> None:
+    """No edge joins two graphs: what is pooled of one would depend on the other."""
+    across = np.flatnonzero(graph[raw.edges[0, part]] != graph[raw.edges[1, part]])
+    if len(across):
+        at = int(across[0]) + part.start
+        source, target = (int(node) for node in raw.edges[:, at])
+        raise DataError(
+            f"{raw.origin}: edge {at} joins two graphs: node {source} is of graph {graph[source]}, node {target} of "
+            f"graph {graph[target]}; take it out, or correct `graph`, the number of every node's graph"
+        )

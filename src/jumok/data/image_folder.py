@@ -1,5 +1,6 @@
 """A folder or a zip of images, each by its name."""
 
+import os
 import unicodedata
 import zipfile
 from functools import cached_property
@@ -27,6 +28,11 @@ class ImageFolder:
 
     def __contains__(self, image: str) -> bool:
         return self._has(self._found(image))
+
+    def is_outside(self, image: str) -> bool:
+        """Whether a name, with .. in it or beginning at the root, leads out of the folder."""
+        home = os.path.abspath(self.path)
+        return self._zip is None and not Path(os.path.normpath(Path(home, image))).is_relative_to(home)
 
     def names(self) -> list[str]:
         """The files there are, as captions name them."""

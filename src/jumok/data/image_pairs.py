@@ -100,8 +100,14 @@ def _source(captions: dict[str, list[str]], folder: ImageFolder) -> ImageSource:
 
 
 def _checked(config: ImagesConfig) -> tuple["Captions", ImageFolder]:
-    """The captions and the images, once every image that is named is found."""
+    """The captions and the images, once every image that is named is found where images are."""
     rows, folder = read_captions(config), ImageFolder(config.path)
+    outside = next(((image, number) for image, number in rows.lines.items() if folder.is_outside(image)), None)
+    if outside:
+        raise DataError(
+            f"{name(config.captions)}, line {outside[1]}: the image {outside[0]!r} lies outside of images.path = "
+            f"{config.path!r}; name images in it, or set images.path to a folder that holds them all"
+        )
     missing = [(row, number) for row, number in rows.lines.items() if row not in folder]
     if missing:
         image, number = missing[0]

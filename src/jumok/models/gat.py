@@ -8,7 +8,7 @@ a linear layer says what the graph is.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAtten
 @dataclass(frozen=True, kw_only=True)
 class GatConfig:
     """Every number that changes what the network is."""
+
+    section: ClassVar[str] = "network"
 
     kind: Literal["gat", "gatv2"] = "gat"
     """"gat" ranks neighbours the same way for every node; in "gatv2" the ranking depends on the node that looks."""

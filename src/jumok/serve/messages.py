@@ -1,6 +1,6 @@
 """What requests and answers look like; the OpenAPI description is made from these."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -55,6 +55,12 @@ class AttentionRequest(Message):
     words: Annotated[bool, Field(description="Weights between words; false for tokens.")] = True
     model: ModelName = None
     beam: Beam = None
+
+
+class PageRequest(AttentionRequest):
+    """The same, to be kept as a page."""
+
+    language: Annotated[Literal["en", "ko"], Field(description="What the page speaks.")] = "en"
 
 
 class AlignRequest(Message):

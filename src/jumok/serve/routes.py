@@ -22,6 +22,7 @@ from jumok.serve.messages import (
     HealthAnswer,
     LimitsAnswer,
     ModelsAnswer,
+    PageRequest,
     Problem,
     TextRequest,
     TranslateAnswer,
@@ -96,11 +97,11 @@ def api_routes(service: Service) -> APIRouter:
         return JSONResponse(await run_in_threadpool(attention_answer, model, shown, text))
 
     @router.post("/page", tags=["look"], response_class=Response, responses={200: HTML})
-    async def page(asked: AttentionRequest, request: Request) -> HTMLResponse:
+    async def page(asked: PageRequest, request: Request) -> HTMLResponse:
         """The same as one page to keep: every layer and head, to be opened offline in any browser."""
         _, shown, text = await _looked(service, asked, request)
         titled = replace(shown, title=f"{asked.text} → {text}"[:300])
-        return HTMLResponse(await run_in_threadpool(attention_page, titled))
+        return HTMLResponse(await run_in_threadpool(attention_page, titled, asked.language))
 
     @router.post("/align", tags=["look"])
     async def align(asked: AlignRequest, request: Request) -> AlignAnswer:

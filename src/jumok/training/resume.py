@@ -57,7 +57,8 @@ def begin(
 
 def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool) -> bool:
     """Whether a run goes on from a checkpoint, once its folder is found fit; how every recipe's run begins."""
-    check_place(folder)
+    for place in (folder, folder / "data", folder / "checkpoints"):
+        check_place(place)
     check_folder(folder, resume=resume)
     return resume and will_go_on(folder, config, settings)
 

@@ -7,7 +7,7 @@
  *          gallery       false leaves out the small pictures of every layer and head
  *          onHover       called with {target, source}, the numbers of what is looked at, null where there is none
  *          onSelect      called with {layer, head} when others are chosen
- *          texts         what the widget says, in another language: any of TEXTS below
+ *          texts         what the widget says, in another language: any of TEXTS below; korean.js has them in Korean
  * returns  {update(map), select({layer, head}), highlight({target, source}), weight(target, source) and largest() of what is
  *           shown, svg(), redraw(), destroy()}
  *
@@ -30,6 +30,7 @@
     lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
     entropy: (nats, words) => `entropy ${nats}, as if at ${words} words`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
+    source: "source", target: "target", copy: "Copy as SVG", copied: "Copied", notCopied: "Copying is not allowed here",
     letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as one of the Noto fonts.`,
   };
 
@@ -58,7 +59,7 @@
       this.bar = make("div", { class: "jumok-bar" });
       this.layerSelect = make("select", { "aria-label": this.texts.layer });
       this.headSelect = make("select", { "aria-label": this.texts.head });
-      this.copyButton = make("button", { type: "button", class: "jumok-copy" }, "Copy as SVG");
+      this.copyButton = make("button", { type: "button", class: "jumok-copy" }, this.texts.copy);
       this.layerLabel = this.labelled(this.texts.layer, this.layerSelect);
       this.headLabel = this.labelled(this.texts.head, this.headSelect);
       this.legend = make("span", { class: "jumok-legend" });
@@ -134,8 +135,8 @@
 
     /** A sentence whose words can be pointed at, walked through with the arrow keys, and kept with a click. */
     sentence(side) {
-      const line = make("p", { class: "jumok-sentence", dir: direction(this.map[side]), role: "group", "aria-label": side });
-      line.append(make("span", { class: "jumok-side", dir: "ltr" }, side));
+      const line = make("p", { class: "jumok-sentence", dir: direction(this.map[side]), role: "group", "aria-label": this.texts[side] });
+      line.append(make("span", { class: "jumok-side", dir: "ltr" }, this.texts[side]));
       this.words[side] = this.map[side].map((text, at) => {
         const word = make("span", { class: "jumok-word", role: "button", dir: "auto", tabindex: at ? "-1" : "0" }, shown(text));
         word.addEventListener("pointerenter", () => this.pinned || this.visit(side, at));
@@ -358,8 +359,8 @@
         done = document.execCommand("copy");
         area.remove();
       }
-      this.copyButton.textContent = done ? "Copied" : "Copying is not allowed here";
-      setTimeout(() => (this.copyButton.textContent = "Copy as SVG"), 1600);
+      this.copyButton.textContent = done ? this.texts.copied : this.texts.notCopied;
+      setTimeout(() => (this.copyButton.textContent = this.texts.copy), 1600);
     }
 
     destroy() {

@@ -17,9 +17,9 @@
         legend: "Weights, from none to the largest of this map.",
         hint: "Point at a node, an edge or a row: how much was it looked at?",
         table: "Whom the node looked at. Arrow keys go from row to row.",
-        itself: "itself", more: (count, share) => `and ${count} more, together ${share}`,
+        columns: ["node", "class", "weight"], itself: "itself", wrong: "wrong", more: (count, share) => `and ${count} more, together ${share}`,
         heads: "A layer with fewer heads than another shows their average for those it lacks.",
-        below: (layer) => `small: what these looked at in layer ${layer}`,
+        below: (layer) => `small: what these looked at in layer ${layer}`, inLayer: (layer) => `in layer ${layer}`,
         entropy: (nats, nodes) => `entropy ${nats}, as if at ${nodes} nodes`,
       };
     }
@@ -40,7 +40,7 @@
 
     fill() {
       const { found, classes } = this.map.place, wrong = found && classes[0] !== "?" && found !== classes[0];
-      this.heading.textContent = this.map.title + (wrong ? " · wrong" : "");
+      this.heading.textContent = this.map.title + (wrong ? ` · ${this.texts.wrong}` : "");
       this.svgNode.setAttribute("aria-label", this.heading.textContent);
       this.gallery.title = this.map.layers.length > 1 && this.map.heads.length > 1 ? this.texts.heads : "";
     }
@@ -205,7 +205,7 @@
       const all = Array.from({ length: 1 + neighbours }, (_, at) => at).filter((at) => at || weight(at) > 0);
       const ranked = all.sort((one, other) => weight(other) - weight(one)).slice(0, ROWS), table = make("table"), body = make("tbody");
       const head = make("tr"), top = weight(ranked[0]) || 1;
-      for (const name of ["node", "class", "weight"]) head.append(make("th", { scope: "col" }, name));
+      for (const name of this.texts.columns) head.append(make("th", { scope: "col" }, name));
       ranked.forEach((at, number) => {
         const row = make("tr", { tabindex: number ? "-1" : "0" }), cell = make("td", { class: "jumok-number" }), bar = make("i");
         bar.style.cssText = `width: ${(58 * weight(at)) / top}%; background: ${css(this.colours(0.25 + (0.75 * weight(at)) / top))}`;
@@ -252,7 +252,7 @@
       const { target, source } = this.hover;
       if (target > 0 && this.below) {
         const word = (at) => make("bdi", { class: "jumok-said" }, shown(this.map.source[at]));
-        const layer = ` in ${this.texts.layer.toLowerCase()} ${this.map.layers[this.layer - 1]}`;
+        const layer = ` ${this.texts.inLayer(this.map.layers[this.layer - 1])}`;
         const weight = ` ${this.texts.with} ${percent(this.below.at(target, source))}`;
         return this.read.replaceChildren(word(target), ` ${this.texts.lookedAt} `, word(source), weight, layer);
       }

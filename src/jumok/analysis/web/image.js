@@ -39,6 +39,12 @@
     return found.map((one) => one / most);
   }
 
+  /** A canvas as text that stands for its file: a JPEG where that is shorter, as it is for photos, else a PNG. */
+  function embedded(canvas) {
+    const [png, jpeg] = [canvas.toDataURL("image/png"), canvas.toDataURL("image/jpeg", 0.88)];
+    return jpeg.length < png.length ? jpeg : png;
+  }
+
   class ImageWidget extends root.Jumok.MapWidget {
     ownTexts() {
       return {
@@ -46,6 +52,12 @@
         hint: "Point at a word or at the image, tap, or use the arrow keys: where did it look?",
         empty: "The caption is empty.",
         entropy: (nats, regions) => `entropy ${nats}, as if at ${regions} regions`,
+        parts: [
+          ["at the upper left", "at the top", "at the upper right"],
+          ["on the left", "in the middle", "on the right"],
+          ["at the lower left", "at the bottom", "at the lower right"],
+        ],
+        most: (part, share, regions, even) => `looked most ${part}: ${share} in one of ${regions} regions, where ${even} would be even`,
       };
     }
 
@@ -168,13 +180,8 @@
       for (let at = 1; at < rows * columns; at++) if (this.one.at(word, at) > this.one.at(word, best)) best = at;
       const third = (at, count) => Math.min(2, Math.floor((3 * (at + 0.5)) / count));
       const up = third(Math.floor(best / columns), rows), across = third(best % columns, columns);
-      const names = [
-        ["at the upper left", "at the top", "at the upper right"],
-        ["on the left", "in the middle", "on the right"],
-        ["at the lower left", "at the bottom", "at the lower right"],
-      ];
       const even = percent(1 / (rows * columns));
-      return `${names[up][across]}: ${percent(this.one.at(word, best))} in one of ${rows * columns} regions, where ${even} would be even `;
+      return ` ${this.texts.most(this.texts.parts[up][across], percent(this.one.at(word, best)), rows * columns, even)} `;
     }
 
     tell() {
@@ -183,7 +190,7 @@
       super.tell();
       if (target === null) return;
       const [word, entropy] = [this.read.firstChild, this.read.lastChild];
-      this.read.replaceChildren(word, ` looked most ${this.part(target)}`, entropy);
+      this.read.replaceChildren(word, this.part(target), entropy);
     }
 
     /** The image, and a panel for every word. */
@@ -198,7 +205,7 @@
       [whole, ...this.canvases].forEach((canvas, at) => {
         const x = MARGIN + (at % columns) * (wide + GAP), y = 54 + LABEL + Math.floor(at / columns) * (high + LABEL + GAP);
         if (at) paper.append(draw("text", { x, y: y - 7 }, shown(this.map.target[at - 1])));
-        paper.append(draw("image", { x, y, width: wide, height: high, href: canvas.toDataURL("image/png") }));
+        paper.append(draw("image", { x, y, width: wide, height: high, href: embedded(canvas) }));
       });
       return paper;
     }

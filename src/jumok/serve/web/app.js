@@ -332,7 +332,8 @@ async function saveHtml() {
   if (!state.shown) return;
   const { text, ids } = state.shown, { signal } = turn;
   try {
-    save(fileName(text, "html"), "text/html", await api.page({ text, target_ids: ids, model: state.model.name }));
+    const language = document.documentElement.lang;
+    save(fileName(text, "html"), "text/html", await api.page({ text, target_ids: ids, model: state.model.name, language }));
   } catch (problem) {
     report(problem, signal);
   }

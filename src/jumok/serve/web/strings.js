@@ -59,15 +59,7 @@ const KO = {
     dates: "이 작은 모델은 날짜를 ISO 8601 형식으로 쓸 줄만 압니다.",
     reverse: "이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.",
   },
-  map: {
-    layer: "층", head: "헤드", all: "전체 평균", hint: "단어를 가리키거나 화살표 키를 써 보세요. 어디를 보았을까요?",
-    lookedAt: "→", with: "", lookedAtBy: "←", entropy: (nats, words) => `엔트로피 ${nats}, 약 ${words}단어에 나누어 봄`,
-    matrix: "주목 행렬. 화살표 키로 칸을 옮기고 Esc로 나갑니다.", gallery: "모든 층과 헤드",
-    overview: "전체 지도. 누르면 그곳으로 갑니다.",
-    legend: "0부터 이 지도에서 가장 큰 값까지. 단어 옆의 선은 눈길이 얼마나 퍼져 있는지 보여 줍니다.",
-    letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto 글꼴처럼 그 글자가 있는 글꼴을 설치해 주세요.`,
-    thumb: (layer, head) => (head === null ? `층 ${layer}` : `층 ${layer}, 헤드 ${head}`),
-  },
+  map: window.Jumok.korean("line"),
 };
 
 const LANGUAGES = { en: EN, ko: KO };
