@@ -78,6 +78,20 @@ def test_it_is_as_accurate_for_numbers_of_any_size(spread):
     assert_as_accurate_as_plain_torch(draw(1, 17, 19, spread=spread))
 
 
+@pytest.mark.parametrize("queries", [3, 40])
+@pytest.mark.parametrize("spread", [1e-3, 0.1, 0.25])
+def test_small_scores_and_the_gradient_of_v_keep_the_digits_of_a_tanh(queries, spread):
+    query, key, _, v = draw(queries=queries, keys=50, dim=24, spread=spread)
+    upstream = torch.randn(2, queries, 50, device=DEVICE)
+    terms = torch.tanh(query.double()[:, :, None] + key.double()[:, None])
+    digits = 1e-6  # eight units in the last place, of each term
+    found = additive_ops.additive_scores(query, key, v.requires_grad_()[None])
+    (d_v,) = torch.autograd.grad(found, v, upstream)
+    assert ((found - terms @ v.double()).abs() <= digits * (terms.abs() @ v.double().abs())).all()
+    given = upstream.double()[..., None] * terms
+    assert ((d_v - given.sum((0, 1, 2))).abs() <= digits * given.abs().sum((0, 1, 2))).all()
+
+
 @pytest.mark.parametrize("size", [5.4, 5.6, 10.9, 11.1, 39.9, 40.1, 88.0, 1e4, 1e30])
 @pytest.mark.parametrize("queries", [1, 6])
 def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queries):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention.kernels import additive_few, additive_gradients
+from jumok.attention.kernels import additive_few, additive_gradients, additive_upstream
 from jumok.attention.kernels.additive_fused import (
     EVERYWHERE,
     FEW,
@@ -116,7 +116,7 @@ def upstream(
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys, 64), count, weights.device)
     height = 32 if count > 16 else 16
-    additive_gradients.upstream_kernel(
+    additive_upstream.upstream_kernel(
         (batches * blocks(padded(count), height),),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
         lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse, lse.shape[1]),

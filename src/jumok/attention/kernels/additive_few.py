@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from jumok.attention.kernels.additive_passes import kept, one_row_of_scores, seen
-from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, squared_exponential
+from jumok.attention.kernels.additive_tanh import LOG2E, half_tanh
 from jumok.attention.kernels.launch import kernel
 
 
@@ -105,7 +105,7 @@ def write_keys(
         a = tl.load(query + dims, mask=dims_in, other=0.0).to(tl.float32)
         at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & dims_in[None, :]
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
-        h = reciprocal(1.0 + squared_exponential(a[None, :] + b), ASSEMBLY) - 0.5
+        h = half_tanh(a[None, :] + b, ASSEMBLY)
         h = tl.where(h == h, h, 0.0)
         slopes = w[:, None] * (0.25 - h * h) * (4 * tl.load(v + dims, mask=dims_in, other=0.0).to(tl.float32))[None, :]
         tl.store(d_query + dims, tl.sum(slopes, 0), mask=dims_in)

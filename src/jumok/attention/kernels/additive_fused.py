@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jumok.attention.kernels import additive_passes, additive_tiles
+from jumok.attention.kernels import additive_passes, additive_prepare, additive_tiles
 from jumok.attention.kernels.launch import INTERPRETED
 
 FEW = 4
@@ -164,7 +164,7 @@ class Scorer:
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         self.room = torch.empty(size, device=query.device)
-        additive_tiles.prepare_kernel(
+        additive_prepare.prepare_kernel(
             (batches * (up_times + down_times) // TILE + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
             DIM=self.dims, TILE=TILE, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),

@@ -1,105 +1,24 @@
-"""Fused additive attention in Triton, backward: from the scores, made again, to the gradients of queries and keys.
+"""Fused additive attention in Triton, backward: from the gradient w of the scores to those of queries, keys and v.
 
-The weights are p = exp(s − largest) / total, made again, and the gradient of the scores is w = p (dp − δ) with
-dp = dO · value and δ = Σ p dp: Σ dO·O would be the same, but for what the answer was rounded by. With h = r − ½, which
-is −½ tanh,
+With h = r − ½, which is −½ tanh,
 
     d_query = 4 v Σ_keys w (¼ − h²),    d_key = 4 v Σ_queries w (¼ − h²),    d_v = −2 Σ w h.
 
 Each is a loop over one side with a tile [time, feature] of the other in registers: nothing is reduced across threads
-and nothing added from two places at once, so two runs agree to the bit. Under a mask a query whose answer is not sound,
-NaN or infinite, passes nothing on.
+and nothing added from two places at once, so two runs agree to the bit.
 """
 
 import triton
 import triton.language as tl
 
-from jumok.attention.kernels.additive_passes import kept, seen
-from jumok.attention.kernels.additive_tiles import (
-    EXPONENTIALS,
-    LOG2E,
-    in_squares,
-    reciprocal,
-    seen_by,
-    squared_exponential,
-    workspace,
-    zeros_in_squares,
-)
+from jumok.attention.kernels.additive_prepare import workspace
+from jumok.attention.kernels.additive_tanh import half_tanh, reciprocal, small_half_tanh
+from jumok.attention.kernels.additive_tiles import EXPONENTIALS, SMALL, in_squares, seen_by, zeros_in_squares
 from jumok.attention.kernels.launch import kernel
 
 PAIRS = tl.constexpr(21.9)
 """Up to this |q| + |k| the product of two x is finite."""
 TOGETHER = tl.constexpr(128)
-
-
-@kernel
-def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, sound,
-    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
-    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
-    batches, batch_start, row_start, count, COUNT, queries, keys,
-    FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
-):  # fmt: skip
-    """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
-
-    The planes hold queries from `row_start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
-    """
-    blocks = tl.cdiv(COUNT, ROWS)
-    here = (tl.program_id(0) // blocks).to(tl.int64)
-    batch = here + batch_start
-    local = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)
-    rows, some = row_start + local, local < count
-    line = batch * queries + rows
-    if FIRST or BEYOND or MASK:
-        some = some & (tl.load(sound + line, mask=some, other=0) != 0)
-    level = tl.load(lse + line, mask=some, other=0.0)
-    level = tl.where(level == float("-inf"), 0.0, level)
-    total = tl.load(lse + batches * queries + line, mask=some, other=1.0)
-    first += batch * FIRST_BATCH
-    beyond += batch * BEYOND_BATCH
-    mask += batch // MASK_SHARED * MASK_BATCH
-    plane = here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
-    delta, mass = tl.zeros([ROWS], tl.float32), tl.zeros([ROWS], tl.float32)
-    for start in range(0, keys, COLS):
-        cols = start + tl.arange(0, COLS)
-        visible = seen(
-            rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
-            FIRST, BEYOND, MASK,
-        ) & some[:, None]  # fmt: skip
-        weights, keep, d_weight = weights_again(
-            scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
-        )
-        delta += tl.sum(tl.where(keep, weights * d_weight, 0.0), 1)
-        mass += tl.sum(tl.where(visible, weights, 0.0), 1)
-    # Weights made again do not quite sum to 1, and the gradients of the scores must to 0: what is left over adds up.
-    delta = delta / tl.where(mass > 0, mass, 1.0)
-    for start in range(0, PLANE_ROW, COLS):
-        cols = start + tl.arange(0, COLS)
-        visible = seen(
-            rows, cols, queries, keys, first, FIRST_ROW, beyond, BEYOND_ROW, mask, MASK_ROW, MASK_KEY,
-            FIRST, BEYOND, MASK,
-        ) & some[:, None]  # fmt: skip
-        weights, keep, d_weight = weights_again(
-            scores + plane, d_weights + plane, level, total, visible, rows, cols, keys, batch, seed, DROPOUT
-        )
-        d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
-        inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
-        tl.store(scores + plane + cols[None, :], tl.where(keep, weights / (1.0 - DROPOUT), 0.0), mask=inside)
-        tl.store(d_weights + plane + cols[None, :], d_score, mask=inside)
-        back = here * TURNED_BATCH + cols[None, :].to(tl.int64) * TURNED_ROW + local[:, None]
-        tl.store(turned + back, d_score, mask=inside)
-
-
-@triton.jit
-def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
-    """The weights of a tile, which of them dropout kept, and the gradient of those, scaled as they were."""
-    found = tl.load(scores + cols[None, :], mask=visible, other=0.0)
-    weights = tl.exp2((found - level[:, None]) * LOG2E) / total[:, None]
-    keep = visible
-    if DROPOUT > 0:
-        keep = keep & kept(rows, cols, keys, batch, seed, DROPOUT)
-    return weights, keep, tl.load(d_weights + cols[None, :], mask=keep, other=0.0) / (1.0 - DROPOUT)
 
 
 @kernel
@@ -193,21 +112,27 @@ def one_side(
     largest = tl.max(tl.load(own_peaks + at, mask=at_in, other=0.0), 0)
     # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
-    if largest + largest_other <= PAIRS:
-        shared_side(
-            by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD, 0, SUMS,
-            DIM, TIMES, DIMS, ASSEMBLY,
+    peak = largest + largest_other
+    if (peak >= SMALL) & (peak <= PAIRS):
+        in_parts(
+            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            "shared", SUMS, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
+    elif peak < SMALL:
+        in_parts(
+            own, other, dim, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            "small", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     elif (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
-        shared_side(
-            by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD, 1e18, SUMS,
-            DIM, TIMES, DIMS, ASSEMBLY,
+        in_parts(
+            by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            "capped", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     else:
-        slopes, sums = own_slopes(
-            own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim, SUMS, TIMES, DIMS, ASSEMBLY
-        )
-        write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, False, SUMS)
+        in_parts(
+            own, other, dim, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            "any", SUMS, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -249,24 +174,31 @@ def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.cons
 
 
 @triton.jit
-def shared_side(
-    by_own, by_other, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
-    CAP: tl.constexpr, SUMS: tl.constexpr, DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+def in_parts(
+    own, other, ROW, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+    NUMBERS: tl.constexpr, SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The loop over the other side, four at a time; rows of zeros even out the last.
+    """The sums over the other side: from exponentials, "shared" or "capped", or queries and keys, "small" or "any".
 
     Long sums lose digits: those over TOGETHER are added up in memory, where they take no registers.
     """
     inside = at_in[:, None] & (dims < dim)[None, :]
-    a = tl.load(by_own + at[:, None].to(tl.int64) * DIM + dims[None, :], mask=inside, other=0.0)
+    a = tl.load(own + at[:, None].to(tl.int64) * ROW + dims[None, :], mask=inside, other=0.0).to(tl.float32)
     a = in_squares(a, TIMES, DIMS)
     for part in range(0, tl.maximum(tl.cdiv(end - start, TOGETHER), 1)):  # once also where there is nothing to sum
         first = start + part * TOGETHER
-        slopes, sums = shared_slopes(
-            a, by_other + first.to(tl.int64) * DIM + dims, plane + first.to(tl.int64) * PLANE_ROW + at, PLANE_ROW,
-            first, tl.minimum(end, first + TOGETHER), CAP, SUMS, DIM, TIMES, DIMS, ASSEMBLY,
-        )  # fmt: skip
+        others, weights = other + first.to(tl.int64) * ROW + dims, plane + first.to(tl.int64) * PLANE_ROW + at
+        last = tl.minimum(end, first + TOGETHER)
+        if NUMBERS == "shared" or NUMBERS == "capped":
+            slopes, sums = shared_slopes(
+                a, others, ROW, weights, PLANE_ROW, first, last, 1e18 if NUMBERS == "capped" else 0,
+                SUMS, TIMES, DIMS, ASSEMBLY,
+            )  # fmt: skip
+        else:
+            slopes, sums = own_slopes(
+                a, others, ROW, weights, PLANE_ROW, first, last, dims < dim, NUMBERS == "small",
+                SUMS, TIMES, DIMS, ASSEMBLY,
+            )  # fmt: skip
         more = first > start
         write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD | more.to(tl.int32), more, SUMS)
         tl.debug_barrier()
@@ -274,10 +206,10 @@ def shared_side(
 
 @triton.jit
 def shared_slopes(
-    a, by_other, plane, PLANE_ROW, start, end, CAP: tl.constexpr, SUMS: tl.constexpr, DIM: tl.constexpr,
+    a, by_other, DIM, plane, PLANE_ROW, start, end, CAP: tl.constexpr, SUMS: tl.constexpr,
     TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Σ w (¼ − h²) and Σ w h over some of the other side."""
+    """Σ w (¼ − h²) and Σ w h over some of the other side, four at a time; rows of zeros even out the last."""
     slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     for _ in range(start, end, 4):
         b0, b1 = tl.load(by_other), tl.load(by_other + DIM)
@@ -293,19 +225,15 @@ def shared_slopes(
 
 @triton.jit
 def own_slopes(
-    own, other, plane, PLANE_ROW, at, at_in, dims, start, end, dim,
-    SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
+    a, other, dim, plane, PLANE_ROW, start, end, dims_in, NEAR: tl.constexpr, SUMS: tl.constexpr,
+    TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The same with an exponential for every pair and feature; what is NaN has no weight and counts as 0."""
+    """The same with a tanh for every pair and feature; what is NaN has no weight and counts as 0."""
     slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
-    inside = at_in[:, None] & (dims < dim)[None, :]
-    a = tl.load(own + at[:, None].to(tl.int64) * dim + dims[None, :], mask=inside, other=0.0).to(tl.float32)
-    a = in_squares(a, TIMES, DIMS)
-    other += start.to(tl.int64) * dim + dims
-    plane += start.to(tl.int64) * PLANE_ROW + at
     for _ in range(start, end):
-        b, w = tl.load(other, mask=dims < dim, other=0.0).to(tl.float32), tl.load(plane)
-        h = reciprocal(1.0 + squared_exponential(a + b[None, :]), ASSEMBLY) - 0.5
+        b, w = tl.load(other, mask=dims_in, other=0.0).to(tl.float32), tl.load(plane)
+        x = a + b[None, :]
+        h = small_half_tanh(x, ASSEMBLY) if NEAR else half_tanh(x, ASSEMBLY)
         h = tl.where(h == h, h, 0.0)
         slopes += w[:, None] * (0.25 - h * h)
         if SUMS:

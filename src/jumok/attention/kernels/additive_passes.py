@@ -13,7 +13,8 @@ give 0 · NaN to those who do not look. An infinite key or query is one like any
 import triton
 import triton.language as tl
 
-from jumok.attention.kernels.additive_tiles import LOG2E, reciprocal, seen_by, squared_exponential
+from jumok.attention.kernels.additive_tanh import LOG2E, half_tanh
+from jumok.attention.kernels.additive_tiles import seen_by
 from jumok.attention.kernels.launch import kernel
 
 SPLIT = tl.constexpr("split")
@@ -190,9 +191,8 @@ def one_row_of_scores(
         a = tl.load(query + dims, mask=dims < dim, other=0.0).to(tl.float32)
         at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & (dims < dim)[None, :]
         b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
-        x = 1.0 + squared_exponential(a[None, :] + b)
         u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0
-        found += u[None, :] * (reciprocal(x, ASSEMBLY) - 0.5)
+        found += u[None, :] * half_tanh(a[None, :] + b, ASSEMBLY)
     return tl.sum(found, 1)
 
 

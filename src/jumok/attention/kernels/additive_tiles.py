@@ -8,21 +8,21 @@ as small as the score, and two such pairs a reciprocal:
     u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
 which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
-when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision, and beyond 40, where e²𐞥 itself
-leaves the range of single precision, every pair has its own exponential. Each tile looks at its own largest |q|, |k|.
-The code for such tiles takes registers from the fast loop, and with them a tenth of its speed, so large problems leave
-them to a second launch.
+when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision. Beyond 40, where e²𐞥 itself leaves
+the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh, every pair has
+its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the fast loop, and
+with them a tenth of its speed, so large problems leave them to a second launch.
 """
 
 import triton
 import triton.language as tl
 
+from jumok.attention.kernels.additive_prepare import workspace
+from jumok.attention.kernels.additive_tanh import half_tanh, reciprocal, small_half_tanh
 from jumok.attention.kernels.launch import kernel
 
-LOG2E = tl.constexpr(1.4426950408889634)
-LN2 = tl.constexpr(0.6931471805599453)
-SCALE, SCALE_REST = tl.constexpr(2.885390043258667), tl.constexpr(3.8519259817e-8)
-"""2 log₂e as a number of single precision, and what that leaves out."""
+SMALL = tl.constexpr(2.0)
+"""Below this |q| + |k| every pair has its own tanh."""
 QUADS = tl.constexpr(11.0)
 """Up to this |q| + |k| the product of four x is finite."""
 EXPONENTIALS = tl.constexpr(40.0)
@@ -31,23 +31,9 @@ ANCHOR = tl.constexpr(16)
 
 
 @triton.jit
-def reciprocal(x, ASSEMBLY: tl.constexpr):
-    """1 / x, for x of at least 1. The interpreter knows no assembly."""
-    if ASSEMBLY:
-        return tl.inline_asm_elementwise(
-            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return 1.0 / x
-
-
-@triton.jit
-def squared_exponential(x):
-    """e²ˣ, with what rounding takes from the exponent put back: it would be the largest error of a score."""
-    exponent = x * SCALE
-    grown = tl.exp2(exponent)
-    back = grown * ((tl.fma(x, SCALE, -exponent) + x * SCALE_REST) * LN2)
-    return grown + tl.where(tl.abs(back) < float("inf"), back, 0.0)
+def is_usual(peak):
+    """Whether the fast loop can do a tile with this |q| + |k| at most."""
+    return (peak >= SMALL) & (peak <= QUADS)
 
 
 @triton.jit
@@ -116,34 +102,22 @@ def some_scores(
 
 
 @triton.jit
-def own_scores(query, key, table, dim, rows_in, keys_in, TILE: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """The same with an exponential for every pair and feature: right for any numbers, at twice the price of a tanh."""
+def own_scores(
+    query, key, table, dim, rows_in, keys_in, NEAR: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr
+):
+    """The same with a tanh for every pair and feature: of any numbers, or of SMALL ones at half the price."""
     acc = zeros_in_squares(TILE, TILE)
     some = acc
     for d in range(0, dim):
         a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
         b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
-        x = 1.0 + squared_exponential(a[:, None] + b[None, :])
-        some += tl.load(table + d // 2 * 4 + d % 2) * (reciprocal(x, ASSEMBLY) - 0.5)
+        x = a[:, None] + b[None, :]
+        h = small_half_tanh(x, ASSEMBLY) if NEAR else half_tanh(x, ASSEMBLY)
+        some += tl.load(table + d // 2 * 4 + d % 2) * h
         if d % 16 == 15:
             acc += some
             some = tl.zeros_like(some)
     return acc + some
-
-
-@triton.jit
-def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
-    """What lies in `room`, one after another: of v the coefficients of every two features; the largest |x| of every
-    query and key; their exponentials in blocks [tile, dim, time], and, where gradients are wanted, also by time.
-    """
-    one = tl.full([], 1, tl.int64)
-    ups, downs = one * batches * UP_TIMES, one * batches * DOWN_TIMES
-    up_peaks = room + one * vectors * (2 * DIM)
-    down_peaks = up_peaks + ups
-    up = down_peaks + downs
-    down = up + ups * DIM
-    by_query = down + downs * DIM
-    return room, up_peaks, down_peaks, up, down, by_query, by_query + ups * DIM
 
 
 @kernel
@@ -155,7 +129,7 @@ def scores_kernel(
 ):  # fmt: skip
     """The scores of `count` queries with every key, written out, a tile to a program.
 
-    Tiles that no query sees are left as they are, and those of large numbers to `other_scores_kernel`.
+    Tiles that no query sees are left as they are, and those of large or small numbers to `other_scores_kernel`.
     """
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     blocks = tl.cdiv(count, TILE)
@@ -167,7 +141,7 @@ def scores_kernel(
     cols = col_block + tl.arange(0, TILE)
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
     down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
-    if up_peak + down_peak > QUADS:
+    if not is_usual(up_peak + down_peak):
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -200,7 +174,7 @@ def other_scores_kernel(
     down_peaks += batch * DOWN_TIMES
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
     largest = tl.max(tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0), 0)
-    if not ALL and up_peak + largest <= QUADS:
+    if not ALL and is_usual(up_peak) and is_usual(up_peak + largest):
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -216,16 +190,19 @@ def other_scores_kernel(
         tile = tl.program_id(1) * TILES + one
         cols = tile * TILE + tl.arange(0, TILE)
         down_peak = tl.max(tl.load(down_peaks + cols, mask=cols < DOWN_TIMES, other=0.0), 0)
-        usual, seen = up_peak + down_peak <= QUADS, ((tile + 1) * TILE > start) & (tile * TILE < end)
+        peak, seen = up_peak + down_peak, ((tile + 1) * TILE > start) & (tile * TILE < end)
         at, opposite = plane + cols[None, :], down + tile * TILE * DIM
-        if seen & usual:
+        if seen & is_usual(peak):
             if ALL:
                 write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
-        elif seen & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
+        elif seen & (peak > QUADS) & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
             write_scores(at, up, opposite, table, TILE, DIM, PART, 1e9, ASSEMBLY)
         elif seen:
-            in_reach = key + cols.to(tl.int64) * dim
-            tl.store(at, own_scores(query, in_reach, table, dim, rows < queries, cols < keys, TILE, ASSEMBLY))
+            theirs, inside, inside_too = key + cols.to(tl.int64) * dim, rows < queries, cols < keys
+            if peak < SMALL:
+                tl.store(at, own_scores(query, theirs, table, dim, inside, inside_too, True, TILE, ASSEMBLY))
+            else:
+                tl.store(at, own_scores(query, theirs, table, dim, inside, inside_too, False, TILE, ASSEMBLY))
 
 
 @triton.jit
@@ -238,63 +215,3 @@ def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl
         last = tl.max(tl.load(beyond + rows * BEYOND_ROW, mask=rows_in, other=0), 0)
         end = tl.minimum(last, keys).to(tl.int32)
     return start, end
-
-
-@kernel
-def prepare_kernel(
-    query, key, v, room, batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
-    TILE: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
-):  # fmt: skip
-    """All that belongs to queries, keys or features alone: a program for some of one of them."""
-    table, up_peaks, down_peaks, up, down, by_query, by_key = workspace(
-        room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM
-    )
-    ups, downs = batches * (UP_TIMES // TILE), batches * (DOWN_TIMES // TILE)
-    part = tl.program_id(0)
-    if part < ups:
-        exponentials(query, up, up_peaks, by_query, part, queries, UP_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
-    elif part < ups + downs:
-        exponentials(key, down, down_peaks, by_key, part - ups, keys, DOWN_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
-    else:
-        coefficients(v, table, part - ups - downs, dim, DIM, FEATURES)
-
-
-@triton.jit
-def exponentials(
-    x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, TILE: tl.constexpr, BY_TIME: tl.constexpr,
-    BLOCK_DIM: tl.constexpr,
-):  # fmt: skip
-    """e²ˣ of queries or keys, tile by tile, on demand also by time, 0 in the padding; and each one's peak.
-
-    The peak is the largest |x|, inf where there is a NaN.
-    """
-    batch, tile = (part // (TIMES // TILE)).to(tl.int64), part % (TIMES // TILE)
-    times = tile * TILE + tl.arange(0, TILE)
-    tiled = e + (batch * TIMES + tile * TILE) * DIM + tl.arange(0, TILE)
-    peak = tl.zeros([TILE], tl.float32)
-    for start in range(0, DIM, BLOCK_DIM):
-        dims = start + tl.arange(0, BLOCK_DIM)
-        inside = (times < time)[:, None] & (dims < dim)[None, :]
-        at = x + (batch * time + times[:, None]) * dim + dims[None, :]
-        values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-        peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
-        grown = tl.where(inside, squared_exponential(values), 0.0)
-        real = (dims < DIM)[None, :]
-        tl.store(tiled[:, None] + dims[None, :] * TILE, grown, mask=real)
-        if BY_TIME:
-            tl.store(by_time + (batch * TIMES + times[:, None]) * DIM + dims[None, :], grown, mask=real)
-    tl.store(peaks + batch * TIMES + times, peak)
-
-
-@triton.jit
-def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
-    """For every two features u₀, u₁, c and nothing: u = −2v, c = −½ (u₀ + u₁); zeros in the padding."""
-    pairs = tl.arange(0, FEATURES // 2)
-    v += vector.to(tl.int64) * dim + 2 * pairs
-    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
-    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
-    table += vector.to(tl.int64) * 2 * DIM + 4 * pairs
-    real = 2 * pairs < DIM
-    tl.store(table, one, mask=real)
-    tl.store(table + 1, other, mask=real)
-    tl.store(table + 2, -0.5 * (one + other), mask=real)

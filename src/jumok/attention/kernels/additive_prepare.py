@@ -1,0 +1,82 @@
+"""What belongs to queries, keys or features alone, made once for all pairs, in Triton, and where it lies."""
+
+import triton
+import triton.language as tl
+
+from jumok.attention.kernels.additive_tanh import squared_exponential
+from jumok.attention.kernels.launch import kernel
+
+
+@triton.jit
+def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
+    """What lies in `room`, one after another: of v the coefficients of every two features; the largest |x| of every
+    query and key; their exponentials in blocks [tile, dim, time], and, where gradients are wanted, also by time.
+    """
+    one = tl.full([], 1, tl.int64)
+    ups, downs = one * batches * UP_TIMES, one * batches * DOWN_TIMES
+    up_peaks = room + one * vectors * (2 * DIM)
+    down_peaks = up_peaks + ups
+    up = down_peaks + downs
+    down = up + ups * DIM
+    by_query = down + downs * DIM
+    return room, up_peaks, down_peaks, up, down, by_query, by_query + ups * DIM
+
+
+@kernel
+def prepare_kernel(
+    query, key, v, room, batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
+    TILE: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
+):  # fmt: skip
+    """All that belongs to queries, keys or features alone: a program for some of one of them."""
+    table, up_peaks, down_peaks, up, down, by_query, by_key = workspace(
+        room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM
+    )
+    ups, downs = batches * (UP_TIMES // TILE), batches * (DOWN_TIMES // TILE)
+    part = tl.program_id(0)
+    if part < ups:
+        exponentials(query, up, up_peaks, by_query, part, queries, UP_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
+    elif part < ups + downs:
+        exponentials(key, down, down_peaks, by_key, part - ups, keys, DOWN_TIMES, dim, DIM, TILE, BY_TIME, BLOCK_DIM)
+    else:
+        coefficients(v, table, part - ups - downs, dim, DIM, FEATURES)
+
+
+@triton.jit
+def exponentials(
+    x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, TILE: tl.constexpr, BY_TIME: tl.constexpr,
+    BLOCK_DIM: tl.constexpr,
+):  # fmt: skip
+    """e²ˣ of queries or keys, tile by tile, on demand also by time, 0 in the padding; and each one's peak.
+
+    The peak is the largest |x|, inf where there is a NaN.
+    """
+    batch, tile = (part // (TIMES // TILE)).to(tl.int64), part % (TIMES // TILE)
+    times = tile * TILE + tl.arange(0, TILE)
+    tiled = e + (batch * TIMES + tile * TILE) * DIM + tl.arange(0, TILE)
+    peak = tl.zeros([TILE], tl.float32)
+    for start in range(0, DIM, BLOCK_DIM):
+        dims = start + tl.arange(0, BLOCK_DIM)
+        inside = (times < time)[:, None] & (dims < dim)[None, :]
+        at = x + (batch * time + times[:, None]) * dim + dims[None, :]
+        values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
+        grown = tl.where(inside, squared_exponential(values), 0.0)
+        real = (dims < DIM)[None, :]
+        tl.store(tiled[:, None] + dims[None, :] * TILE, grown, mask=real)
+        if BY_TIME:
+            tl.store(by_time + (batch * TIMES + times[:, None]) * DIM + dims[None, :], grown, mask=real)
+    tl.store(peaks + batch * TIMES + times, peak)
+
+
+@triton.jit
+def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
+    """For every two features u₀, u₁, c and nothing: u = −2v, c = −½ (u₀ + u₁); zeros in the padding."""
+    pairs = tl.arange(0, FEATURES // 2)
+    v += vector.to(tl.int64) * dim + 2 * pairs
+    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
+    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
+    table += vector.to(tl.int64) * 2 * DIM + 4 * pairs
+    real = 2 * pairs < DIM
+    tl.store(table, one, mask=real)
+    tl.store(table + 1, other, mask=real)
+    tl.store(table + 2, -0.5 * (one + other), mask=real)
