@@ -101,6 +101,14 @@ def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queri
     torch.testing.assert_close(scores.cpu(), wanted.expand(1, queries, 3), atol=2e-6, rtol=0)
 
 
+@pytest.mark.parametrize("total", [9.4, 9.6, 10.95, 38.0])
+@pytest.mark.parametrize("v", [1.0, 1e4])
+def test_saturated_features_do_not_overflow_with_large_v(total, v):
+    query, key, v = torch.full((1, 6, 8), total / 2), torch.full((1, 3, 8), total / 2), torch.full((1, 8), v)
+    scores = additive_ops.additive_scores(*(tensor.to(DEVICE) for tensor in (query, key, v)))
+    torch.testing.assert_close(scores.cpu(), v.sum().expand(1, 6, 3), atol=0, rtol=1e-6)
+
+
 def masks():
     lengths = torch.tensor([4, 0], device=DEVICE)
     drawn = torch.rand(2, 6, 9, generator=torch.Generator().manual_seed(1)) > 0.5

@@ -7,11 +7,11 @@ as small as the score, and two such pairs a reciprocal:
 
     u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
-which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
-when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision. Beyond 40, where e²𐞥 itself leaves
-the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh, every pair has
-its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the fast loop, and
-with them a tenth of its speed, so large problems leave them to a second launch.
+which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x, times v,
+overflow when q + k can pass 9.5: there x is capped at 3 · 10⁸, where r is 0 to single precision. Beyond 40, where e²𐞥
+itself leaves the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh,
+every pair has its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the
+fast loop, and with them a tenth of its speed, so large problems leave them to a second launch.
 """
 
 import triton
@@ -23,8 +23,10 @@ from jumok.attention.kernels.launch import kernel
 
 SMALL = tl.constexpr(2.0)
 """Below this |q| + |k| every pair has its own tanh."""
-QUADS = tl.constexpr(11.0)
-"""Up to this |q| + |k| the product of four x is finite."""
+QUADS = tl.constexpr(9.5)
+"""Up to this |q| + |k| the product of four x is finite, with v up to 10⁴ as a factor, and its reciprocal not 0."""
+LARGEST_X = tl.constexpr(3e8)
+"""Beyond QUADS x is capped at this."""
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
@@ -196,7 +198,7 @@ def other_scores_kernel(
             if ALL:
                 write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
         elif seen & (peak > QUADS) & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-            write_scores(at, up, opposite, table, TILE, DIM, PART, 1e9, ASSEMBLY)
+            write_scores(at, up, opposite, table, TILE, DIM, PART, LARGEST_X, ASSEMBLY)
         elif seen:
             theirs, inside, inside_too = key + cols.to(tl.int64) * dim, rows < queries, cols < keys
             if peak < SMALL:
