@@ -4,9 +4,11 @@ test_fused.py runs this file in a process of its own: the interpreter is chosen 
 cannot be wrapped by the checks of signatures.
 """
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
+from triton.runtime import interpreter
 
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
@@ -356,6 +358,47 @@ def test_a_layer_runs_it_under_autocast_and_checkpointing():
     plain = torch.autograd.grad(loss(), parameters)
     again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
     assert_all_close(again, plain, atol=0, rtol=0)
+
+
+class Watched:
+    """In the place of the interpreter's memory: no kernel may touch what does not belong to its tensors."""
+
+    def __init__(self, memory, tensors):
+        self.memory = memory
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self.starts, self.ends = (
+            np.array([storage.data_ptr() + size for storage, size in zip(storages, sizes, strict=True)])
+            for sizes in ([0] * len(storages), [storage.nbytes() for storage in storages])
+        )
+
+    def __getattr__(self, name):
+        return getattr(self.memory, name)
+
+    def load(self, places, mask, other, dtype):
+        self.check(places[mask.astype(bool)], np.dtype(dtype).itemsize)
+        return self.memory.load(places, mask, other, dtype)
+
+    def store(self, places, values, mask):
+        self.check(places[mask.astype(bool)], values.dtype.itemsize)
+        return self.memory.store(places, values, mask)
+
+    def check(self, places, size):
+        places = places.astype(np.int64)[:, None]
+        assert ((places >= self.starts) & (places + size <= self.ends)).any(1).all(), "outside of all tensors"
+
+
+@pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
+@pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
+def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
+    memory, run = interpreter._interpreter, launch.Kernel.__call__
+
+    def watched(kernel, grid, *arguments, **constants):
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        monkeypatch.setattr(interpreter, "_interpreter", Watched(memory, tensors))
+        run(kernel, grid, *arguments, **constants)
+
+    monkeypatch.setattr(launch.Kernel, "__call__", watched)
+    values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
 
 
 class Stub:

@@ -163,7 +163,8 @@ class Scorer:
         self.at_once = by_time or not full
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
-        self.room = torch.empty(size, device=query.device)
+        # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
+        self.room = torch.empty(size + 32, device=query.device)
         additive_prepare.prepare_kernel(
             (batches * (up_times + down_times) // TILE + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
