@@ -94,6 +94,13 @@ def test_small_scores_and_the_gradient_of_v_keep_the_digits_of_a_tanh(queries, s
     assert ((d_v - given.sum((0, 1, 2))).abs() <= digits * given.abs().sum((0, 1, 2))).all()
 
 
+def test_tiles_of_small_usual_large_and_huge_numbers_stand_side_by_side():
+    query, key, value, v = draw(1, 70, 150)
+    for tensor, sizes in ((query, (1e-3, 1.0, 100.0)), (key, (1e-3, 1.0, 1e-3, 1.0, 6.0))):
+        tensor *= torch.tensor(sizes, device=DEVICE).repeat_interleave(32)[: tensor.shape[1], None]
+    assert_as_accurate_as_plain_torch([query, key, value, v], visible=window(40, 70))
+
+
 @pytest.mark.parametrize("size", [5.4, 5.6, 10.9, 11.1, 39.9, 40.1, 88.0, 1e4, 1e30])
 @pytest.mark.parametrize("queries", [1, 6])
 def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queries):

@@ -175,8 +175,8 @@ def other_scores_kernel(
     across = tl.program_id(1) * TILES * TILE + tl.arange(0, TILES * TILE)
     down_peaks += batch * DOWN_TIMES
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
-    largest = tl.max(tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0), 0)
-    if not ALL and is_usual(up_peak) and is_usual(up_peak + largest):
+    peaks = tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0)
+    if not ALL and is_usual(up_peak + tl.min(peaks, 0)) and is_usual(up_peak + tl.max(peaks, 0)):
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -193,7 +193,7 @@ def other_scores_kernel(
         cols = tile * TILE + tl.arange(0, TILE)
         down_peak = tl.max(tl.load(down_peaks + cols, mask=cols < DOWN_TIMES, other=0.0), 0)
         peak, seen = up_peak + down_peak, ((tile + 1) * TILE > start) & (tile * TILE < end)
-        at, opposite = plane + cols[None, :], down + tile * TILE * DIM
+        at, opposite = plane + cols[None, :], down + (tile * TILE).to(tl.int64) * DIM
         if seen & is_usual(peak):
             if ALL:
                 write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
