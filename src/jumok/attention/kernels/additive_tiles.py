@@ -30,6 +30,7 @@ LARGEST_X = tl.constexpr(3e8)
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
+"""How long the sums of that product of zeros are (see `in_squares`)."""
 
 
 @triton.jit
