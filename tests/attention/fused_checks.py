@@ -4,9 +4,11 @@ test_fused.py runs this file in a process of its own: the interpreter is chosen 
 cannot be wrapped by the checks of signatures.
 """
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
+from triton.runtime import interpreter
 
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, explain, from_lengths, window
@@ -92,6 +94,13 @@ def test_small_scores_and_the_gradient_of_v_keep_the_digits_of_a_tanh(queries, s
     assert ((d_v - given.sum((0, 1, 2))).abs() <= digits * given.abs().sum((0, 1, 2))).all()
 
 
+def test_tiles_of_small_usual_large_and_huge_numbers_stand_side_by_side():
+    query, key, value, v = draw(1, 70, 150)
+    for tensor, sizes in ((query, (1e-3, 1.0, 100.0)), (key, (1e-3, 1.0, 1e-3, 1.0, 6.0))):
+        tensor *= torch.tensor(sizes, device=DEVICE).repeat_interleave(32)[: tensor.shape[1], None]
+    assert_as_accurate_as_plain_torch([query, key, value, v], visible=window(40, 70))
+
+
 @pytest.mark.parametrize("size", [5.4, 5.6, 10.9, 11.1, 39.9, 40.1, 88.0, 1e4, 1e30])
 @pytest.mark.parametrize("queries", [1, 6])
 def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queries):
@@ -99,6 +108,14 @@ def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queri
     scores = additive_ops.additive_scores(query.to(DEVICE), key.to(DEVICE), torch.tensor([[1.0, 2.0]], device=DEVICE))
     wanted = torch.tensor([3.0, 0.0, -3.0]) * torch.tensor(size).tanh()
     torch.testing.assert_close(scores.cpu(), wanted.expand(1, queries, 3), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("total", [9.4, 9.6, 10.95, 38.0])
+@pytest.mark.parametrize("v", [1.0, 1e4])
+def test_saturated_features_do_not_overflow_with_large_v(total, v):
+    query, key, v = torch.full((1, 6, 8), total / 2), torch.full((1, 3, 8), total / 2), torch.full((1, 8), v)
+    scores = additive_ops.additive_scores(*(tensor.to(DEVICE) for tensor in (query, key, v)))
+    torch.testing.assert_close(scores.cpu(), v.sum().expand(1, 6, 3), atol=0, rtol=1e-6)
 
 
 def masks():
@@ -348,6 +365,47 @@ def test_a_layer_runs_it_under_autocast_and_checkpointing():
     plain = torch.autograd.grad(loss(), parameters)
     again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
     assert_all_close(again, plain, atol=0, rtol=0)
+
+
+class Watched:
+    """In the place of the interpreter's memory: no kernel may touch what does not belong to its tensors."""
+
+    def __init__(self, memory, tensors):
+        self.memory = memory
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self.starts, self.ends = (
+            np.array([storage.data_ptr() + size for storage, size in zip(storages, sizes, strict=True)])
+            for sizes in ([0] * len(storages), [storage.nbytes() for storage in storages])
+        )
+
+    def __getattr__(self, name):
+        return getattr(self.memory, name)
+
+    def load(self, places, mask, other, dtype):
+        self.check(places[mask.astype(bool)], np.dtype(dtype).itemsize)
+        return self.memory.load(places, mask, other, dtype)
+
+    def store(self, places, values, mask):
+        self.check(places[mask.astype(bool)], values.dtype.itemsize)
+        return self.memory.store(places, values, mask)
+
+    def check(self, places, size):
+        places = places.astype(np.int64)[:, None]
+        assert ((places >= self.starts) & (places + size <= self.ends)).any(1).all(), "outside of all tensors"
+
+
+@pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
+@pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
+def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
+    memory, run = interpreter._interpreter, launch.Kernel.__call__
+
+    def watched(kernel, grid, *arguments, **constants):
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        monkeypatch.setattr(interpreter, "_interpreter", Watched(memory, tensors))
+        run(kernel, grid, *arguments, **constants)
+
+    monkeypatch.setattr(launch.Kernel, "__call__", watched)
+    values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
 
 
 class Stub:

@@ -72,7 +72,7 @@ def backward_of_few(
 ) -> Gradients:
     """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
-    cols, warps = KEYS_AT_ONCE if keys > 16 else (16, 4)
+    cols, warps = KEYS_AT_ONCE
     parts = blocks(keys, cols)
     # Several queries add to the same key: in single precision.
     kind = query.dtype if queries == 1 else torch.float32

@@ -1,9 +1,10 @@
 """Launches the Triton kernels of fused additive attention: sizes, padding, tiles, and how the work is cut.
 
 All tensors are contiguous [batch, time, dim] here. Memory is linear in time: the exponentials of queries and keys, and
-planes [some queries, keys] of at most PLANES bytes whatever the length. Scores written to such a plane, which mostly
-stays in the L2 cache, beat one pass that keeps them in registers: that left too few for several tiles on a
-multiprocessor. A launch costs the host as much as a small problem's kernels take, so there are few of them.
+planes [some queries, keys] of at most PLANES bytes, or of BLOCK queries where keys are so many that these take more.
+Scores written to such a plane, which mostly stays in the L2 cache, beat one pass that keeps them in registers: that
+left too few for several tiles on a multiprocessor. A launch costs the host as much as a small problem's kernels take,
+so there are few of them.
 """
 
 from dataclasses import dataclass
@@ -163,7 +164,8 @@ class Scorer:
         self.at_once = by_time or not full
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
-        self.room = torch.empty(size, device=query.device)
+        # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
+        self.room = torch.empty(size + 32, device=query.device)
         additive_prepare.prepare_kernel(
             (batches * (up_times + down_times) // TILE + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
@@ -272,7 +274,7 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def precision(value: Tensor) -> str:
-    """How the tensor cores multiply: in three passes for single precision, in one for half, which loses nothing."""
+    """How the tensor cores multiply: in three passes for single precision, in one for half, whose values fit."""
     return additive_passes.SPLIT.value if value.dtype == torch.float32 else "tf32"
 
 

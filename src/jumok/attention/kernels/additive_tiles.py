@@ -7,11 +7,11 @@ as small as the score, and two such pairs a reciprocal:
 
     u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
-which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x overflow
-when q + k can pass 11: there x is capped at 10⁹, where r is 0 to single precision. Beyond 40, where e²𐞥 itself leaves
-the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh, every pair has
-its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the fast loop, and
-with them a tenth of its speed, so large problems leave them to a second launch.
+which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x, times v,
+overflow when q + k can pass 9.5: there x is capped at 3 · 10⁸, where r is 0 to single precision. Beyond 40, where e²𐞥
+itself leaves the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh,
+every pair has its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the
+fast loop, and with them a tenth of its speed, so large problems leave them to a second launch.
 """
 
 import triton
@@ -23,11 +23,14 @@ from jumok.attention.kernels.launch import kernel
 
 SMALL = tl.constexpr(2.0)
 """Below this |q| + |k| every pair has its own tanh."""
-QUADS = tl.constexpr(11.0)
-"""Up to this |q| + |k| the product of four x is finite."""
+QUADS = tl.constexpr(9.5)
+"""Up to this |q| + |k| the product of four x is finite, with v up to 10⁴ as a factor, and its reciprocal not 0."""
+LARGEST_X = tl.constexpr(3e8)
+"""Beyond QUADS x is capped at this."""
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
+"""How long the sums of that product of zeros are (see `in_squares`)."""
 
 
 @triton.jit
@@ -173,8 +176,8 @@ def other_scores_kernel(
     across = tl.program_id(1) * TILES * TILE + tl.arange(0, TILES * TILE)
     down_peaks += batch * DOWN_TIMES
     up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
-    largest = tl.max(tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0), 0)
-    if not ALL and is_usual(up_peak) and is_usual(up_peak + largest):
+    peaks = tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0)
+    if not ALL and is_usual(up_peak + tl.min(peaks, 0)) and is_usual(up_peak + tl.max(peaks, 0)):
         return
     start, end = seen_by(
         rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
@@ -191,12 +194,12 @@ def other_scores_kernel(
         cols = tile * TILE + tl.arange(0, TILE)
         down_peak = tl.max(tl.load(down_peaks + cols, mask=cols < DOWN_TIMES, other=0.0), 0)
         peak, seen = up_peak + down_peak, ((tile + 1) * TILE > start) & (tile * TILE < end)
-        at, opposite = plane + cols[None, :], down + tile * TILE * DIM
+        at, opposite = plane + cols[None, :], down + (tile * TILE).to(tl.int64) * DIM
         if seen & is_usual(peak):
             if ALL:
                 write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
         elif seen & (peak > QUADS) & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-            write_scores(at, up, opposite, table, TILE, DIM, PART, 1e9, ASSEMBLY)
+            write_scores(at, up, opposite, table, TILE, DIM, PART, LARGEST_X, ASSEMBLY)
         elif seen:
             theirs, inside, inside_too = key + cols.to(tl.int64) * dim, rows < queries, cols < keys
             if peak < SMALL:

@@ -46,7 +46,7 @@ class Kernel:
         kinds = [argument if type(argument) is int else argument.dtype for argument in arguments]  # type: ignore[union-attr]
         values = [argument if type(argument) is int else argument.data_ptr() for argument in arguments]  # type: ignore[union-attr]
         odd = [value & 15 for value, kind in zip(values, kinds, strict=True) if kind is not value]
-        key = (at, warps, stages, *kinds, *(odd if any(odd) else ()), *constants.items())
+        key = (at, warps, stages, registers, *kinds, *(odd if any(odd) else ()), *constants.items())
         launch = self.launches.get(key)
         if launch is not None:
             launch(at, (*grid, 1, 1)[:3], values)
