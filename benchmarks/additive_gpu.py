@@ -1,10 +1,11 @@
 """How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
 
-    python -m benchmarks.additive_gpu [--only pieces,times,long] [--out FOLDER]
+    python -m benchmarks.additive_gpu [--only checks,pieces,times,long] [--out FOLDER]
 
 jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
 a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
-additive_gpu.json after every shape, so that a run that is cut short keeps what it has.
+additive_gpu.json after every shape, so that a run that is cut short keeps what it has. The checks of additive_checks.py
+come first; what is wrong is not timed.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import results
+from benchmarks.additive_checks import check_all
 from benchmarks.additive_shapes import LONG, MAIN, SHAPES, Shape, inputs, run
 from benchmarks.results import Row
 
@@ -164,7 +166,7 @@ def problems(parts: list[str]) -> list[tuple[str, Shape, torch.dtype]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="pieces,times,long")
+    parser.add_argument("--only", default="checks,pieces,times,long")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     parts = options.only.split(",")
@@ -172,6 +174,8 @@ def main() -> None:
     results.FOLDER = options.out
     device, started, rows = torch.cuda.get_device_name(), time.time(), []
     print(device, torch.__version__, flush=True)
+    if "checks" in parts and (bad := check_all()):
+        sys.exit(bad)
     if "pieces" in parts:
         rows += pieces()
     compared = systems()
