@@ -145,6 +145,16 @@ def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
     assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0
 
 
+@pytest.mark.parametrize("name", ["tokenizer.model", "metrics.jsonl", "curve.png", "checksums.json"])
+def test_a_file_of_the_users_own_with_a_name_that_a_run_writes_is_not_overwritten(name):
+    Path("mine").mkdir()
+    write(Path("mine") / name, "my own")
+    recipe = two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20)
+    said = refused("train", write_recipe(recipe), "--out", "mine", "--device", "cpu", "--set=training.steps=1")
+    assert f"mine holds {name}, which the model's own would overwrite" in said
+    assert (Path("mine") / name).read_text() == "my own"
+
+
 @pytest.mark.parametrize("out", [".", ""])
 def test_files_of_the_users_own_are_not_overwritten(out):
     recipe = two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20)

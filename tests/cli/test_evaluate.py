@@ -1,6 +1,7 @@
 """`jumok evaluate`: scores that anybody can compute again."""
 
 import json
+import unicodedata
 
 import pytest
 import sacrebleu
@@ -35,6 +36,16 @@ def test_outputs_made_elsewhere_get_sacrebleus_scores_and_signatures(files):
         assert scores[name]["value"] == pytest.approx(metric.corpus_score(OUTPUTS, [REFERENCES]).score)
         assert scores[name]["low"] <= scores[name]["value"] <= scores[name]["high"]
     assert "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:" in scores["BLEU"]["signature"]
+
+
+def test_the_same_korean_text_scores_100_however_it_is_spelt_in_unicode(tmp_path):
+    write(tmp_path / "out", "한국어 문장\n두 번째\n")
+    write(tmp_path / "ref", unicodedata.normalize("NFD", "한국어 문장\n두 번째\n"))
+    done = well(
+        "evaluate", "--output", tmp_path / "out", "--reference", tmp_path / "ref", "--metrics", "chrf", "--json"
+    )
+    assert json.loads(done.out)["scores"][0]["value"] == pytest.approx(100)
+    assert "2 lines are not in Unicode's composed form" in done.err
 
 
 def test_the_table_shows_value_interval_and_signature(files):

@@ -3,11 +3,16 @@
 import json
 import subprocess
 import sys
+import unicodedata
+from types import SimpleNamespace
 
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.cli import training_run
 from jumok.config import read_recipe
+from jumok.data import prepare
+from jumok.model_folder import Trained, new_model
 from runs import assert_same_run
 
 LINES = [(f"the {size} {thing}", f"{thing} {size}") for size in ("big", "old", "new") for thing in "abcdefghij"]
@@ -43,6 +48,18 @@ def test_six_lines_and_two_text_files_give_a_translator(two_files):
     found = well("translate", "runs/small", stdin="the old b\n\nthe new c\n").out
     assert len(found.splitlines()) == 3
     assert found.splitlines()[1] == ""
+
+
+def test_validation_does_not_depend_on_how_unicode_spells_the_targets(two_files, monkeypatch):
+    korean = [f"{thing} {size}" for _ in range(5) for size in ("큰", "헌", "새") for thing in "책집꽃말길산강밥옷눈"]
+    write(two_files / "train.xx", unicodedata.normalize("NFD", "".join(f"{line}\n" for line in korean)))
+    write(two_files / "r.toml", SIX_LINES)
+    recipe = read_recipe(two_files / "r.toml", ["training.metric=exact_match", "encoder.width=8", "decoder.width=8"])
+    prepared = prepare(two_files / "data", recipe.data, recipe.tokenizer, recipe.filter)
+    right = [SimpleNamespace(text=unicodedata.normalize("NFC", pair.target)) for pair in prepared.valid_pairs]
+    monkeypatch.setattr(training_run.Translator, "translate", lambda *_: right)
+    trained = Trained(new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
+    assert training_run.make_validator(trained, prepared)(trained.model)["exact_match"] == 100
 
 
 def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):

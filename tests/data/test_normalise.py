@@ -54,3 +54,9 @@ def test_normalising_twice_changes_nothing(text):
     for form in FORMS:
         normaliser = Normaliser(form=form)
         assert normaliser(normaliser(text)) == normaliser(text)
+
+
+def test_a_text_is_rewritten_as_a_model_would_write_it():
+    decomposed = unicodedata.normalize("NFD", "한국어 É")
+    assert Normaliser(form="nfc").rewritten(decomposed) == "한국어 É"
+    assert Normaliser(form="jamo", lowercase=True).rewritten(decomposed) == "한국어 é"

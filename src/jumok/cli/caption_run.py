@@ -75,19 +75,15 @@ def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Calla
     """A function from a model to its scores: loss, and the recipe's metric of captions found by beam search."""
     recipe = trained.recipe
     held_out = ImageBatches(prepared.valid, recipe.batch)
+    rewritten = prepared.tokenizer.normaliser.rewritten
+    references = [[rewritten(right) for right in rights] for rights in prepared.references]
 
     def validate(model: nn.Module) -> dict[str, float]:
         scores = held_out_loss(model, held_out, caption_loss)
         if recipe.training.metric != "loss":
             captioner = Captioner(trained._replace(model=model))  # type: ignore[arg-type]
             outputs = [found.text for found in captioner.caption(list(prepared.valid.images))]
-            (score,) = score_outputs(
-                outputs,
-                prepared.references,
-                [recipe.training.metric],
-                lowercase=recipe.tokenizer.lowercase,
-                resamples=1,
-            )
+            (score,) = score_outputs(outputs, references, [recipe.training.metric], resamples=1)
             scores[recipe.training.metric] = score.value
         return scores
 

@@ -167,10 +167,11 @@ def _gradients(
 
 def _texts(source: str, reference: str, joined: str) -> tuple[list[str], list[str]]:
     from jumok.analysis.length_bands import joined as join
+    from jumok.cli.systems import composed_lines
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
 
-    sources, references = list(read_lines(source)), list(read_lines(reference))
+    sources, references = list(read_lines(source)), composed_lines(reference)
     if len(sources) != len(references):
         raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
     together = _numbers(joined, "--joined")

@@ -42,6 +42,7 @@ def evaluate(
     """
     from jumok.analysis.report_numbers import Task
     from jumok.analysis.scores import score_outputs
+    from jumok.cli.systems import composed_lines
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
@@ -60,7 +61,7 @@ def evaluate(
     if reference is None:
         _refuse_without_reference(model)
     _check_texts(model, source, output, by_length=by_length, report=report, compare=compare, save=save)
-    references = list(read_lines(reference))
+    references = composed_lines(reference)
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
         raise ArgumentError(
@@ -210,12 +211,11 @@ def _bands(task: "Task", system: "System") -> list["Band"]:
 
 def _first(model: Path | None, output: str | None, sources: list[str], beam: int | None, device: str) -> "System":
     from jumok.analysis.report_numbers import System
-    from jumok.cli.systems import named, of_translations, translations
-    from jumok.data import read_lines
+    from jumok.cli.systems import composed_lines, named, of_translations, translations
 
     if model is None:
         assert output is not None
-        return System(named(output).name, list(read_lines(output)))
+        return System(named(output).name, composed_lines(output))
     return of_translations(named(str(model)).name, translations(model, sources, beam, device))
 
 

@@ -1,10 +1,11 @@
 """What a command is given to judge: a model folder, or a file of outputs, perhaps with a name of its own."""
 
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from jumok.cli.output import progress
+from jumok.cli.output import progress, say
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
@@ -39,6 +40,17 @@ def all_named(given: Sequence[str]) -> list[Named]:
     return found
 
 
+def composed_lines(path: str | Path) -> list[str]:
+    """The lines of a file as they are scored: "한" is the same text as a syllable and in three letters."""
+    from jumok.data import read_lines
+
+    lines = list(read_lines(path))
+    composed = [unicodedata.normalize("NFC", line) for line in lines]
+    if changed := sum(one != other for one, other in zip(lines, composed, strict=True)):
+        say(f"{path}: {changed} lines are not in Unicode's composed form (NFC); they are scored in it")
+    return composed
+
+
 def translations(model: Path, sources: Sequence[str], beam: int | None, device: str) -> list["Translation"]:
     """Every source, translated; with progress."""
     from jumok.translator import Translator
@@ -51,10 +63,9 @@ def translations(model: Path, sources: Sequence[str], beam: int | None, device: 
 def system_of(given: Named, sources: Sequence[str], beam: int | None, device: str) -> "System":
     """The outputs of a model on the sources, or those of a file."""
     from jumok.analysis.report_numbers import System
-    from jumok.data import read_lines
 
     if given.path.is_file():
-        return System(given.name, list(read_lines(given.path)))
+        return System(given.name, composed_lines(given.path))
     return of_translations(given.name, translations(given.path, sources, beam, device))
 
 

@@ -120,13 +120,13 @@ def make_validator(trained: Trained, prepared: Prepared) -> Callable[[nn.Module]
     recipe = trained.recipe
     held_out = Batches(prepared.valid, recipe.batch)
     pairs = prepared.valid_pairs[:VALIDATED]
+    references = [prepared.tokenizers.target.normaliser.rewritten(pair.target) for pair in pairs]
 
     def validate(model: nn.Module) -> dict[str, float]:
         scores = held_out_loss(model, held_out)
         if recipe.training.metric != "loss":
             translator = Translator(trained._replace(model=model))  # type: ignore[arg-type]
             outputs = [found.text for found in translator.translate([pair.source for pair in pairs])]
-            references = [pair.target for pair in pairs]
             (score,) = score_outputs(outputs, references, [recipe.training.metric], resamples=1)
             scores[recipe.training.metric] = score.value
         return scores

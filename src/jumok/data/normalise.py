@@ -61,6 +61,10 @@ class Normaliser:
         """Join what was taken apart: letters back to syllables, accents back to their letters."""
         return unicodedata.normalize("NFC", text) if self.form in ("jamo", "nfd") else text
 
+    def rewritten(self, text: str) -> str:
+        """The text as a model writes it that learnt it: what its outputs are compared with."""
+        return self.restore(self(text))
+
     def trace(self, text: str) -> Normalised:
         """Normalise, remembering where every character came from."""
         text = NOT_TEXT.sub(" ", text)

@@ -19,8 +19,11 @@ from jumok.training.state import Origin, TrainingState, check_same_data, check_s
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
-DESCRIBED = ("recipe.toml", "README.md")
-"""Written beside them, under names that files of the user's have, too."""
+BESIDE = (
+    "recipe.toml", "README.md", "metrics.jsonl", "curve.png", "checksums.json",
+    "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model",
+)  # fmt: skip
+"""Names of a run's files that files of the user's may have, too."""
 
 
 def begin(
@@ -83,7 +86,8 @@ def check_folder(folder: Path, *, resume: bool) -> None:
             f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
             "train into another folder, or delete this one"
         )
-    if foreign := [name for name in DESCRIBED if (folder / name).exists()] if not there else []:
+    begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))
+    if foreign := [name for name in BESIDE if (folder / name).exists()] if not begun else []:
         raise CheckpointError(
             f"{folder} holds {' and '.join(foreign)}, which the model's own would overwrite; "
             "train into another folder: --out runs/NAME"
