@@ -1,5 +1,7 @@
 """Scores against sacrebleu's own numbers and against counting by hand."""
 
+import unicodedata
+
 import pytest
 import sacrebleu
 from hypothesis import given
@@ -31,6 +33,15 @@ def test_exact_match_counts_whole_outputs():
 def test_word_errors_are_insertions_deletions_and_substitutions_over_reference_words():
     (wer,) = score_outputs(["a b c", "x"], ["a c", "x y z"], ["wer"])
     assert wer.value == pytest.approx(100 * (1 + 2) / 5)
+
+
+@pytest.mark.parametrize("name", ["bleu", "chrf", "exact_match"])
+def test_the_same_text_is_the_same_however_unicode_spells_it(name):
+    composed = ["한국어 문장 하나 입니다", "두 번째 문장 입니다"]
+    decomposed = [unicodedata.normalize("NFD", text) for text in composed]
+    for outputs, references in ((composed, decomposed), (decomposed, [[text] for text in composed])):
+        (score,) = score_outputs(outputs, references, [name])
+        assert score.value == pytest.approx(100)
 
 
 def test_case_is_ignored_where_that_is_asked_for():

@@ -397,15 +397,17 @@ class Watched:
 @pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
 @pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
 def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
-    memory, run = interpreter._interpreter, launch.Kernel.__call__
+    memory, run, launched = interpreter._interpreter, launch.Kernel.__call__, []
 
     def watched(kernel, grid, *arguments, **constants):
+        launched.append(kernel)
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
         monkeypatch.setattr(interpreter, "_interpreter", Watched(memory, tensors))
         run(kernel, grid, *arguments, **constants)
 
     monkeypatch.setattr(launch.Kernel, "__call__", watched)
     values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
+    assert len(launched) >= 2, "nothing was watched"
 
 
 class Stub:

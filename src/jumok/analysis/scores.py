@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import sacrebleu
@@ -49,19 +50,23 @@ def score_outputs(
     lowercase: bool = False,
     resamples: int = RESAMPLES,
 ) -> list[Score]:
-    """The scores called `names`, of one output for every reference, or for every group of references."""
+    """The scores called `names`, of one output for every reference, or for every group of references.
+
+    Texts are compared in Unicode's composed form: "한" is the same as a syllable and in three letters.
+    """
     if len(outputs) != len(references):
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
         raise ArgumentError("there is nothing to score: no outputs")
     check_scores(names, tokenize)
-    rights = [[right] if isinstance(right, str) else list(right) for right in references]
+    outputs = [normalize("NFC", output) for output in outputs]
+    rights = [[normalize("NFC", one) for one in ([right] if isinstance(right, str) else right)] for right in references]
     if not all(rights):
         raise ArgumentError(f"output {[bool(right) for right in rights].index(False) + 1} has no reference")
     for name in names:
         if why := too_long(name, outputs, rights):
             raise ArgumentError(f"{why}; leave {name} out, or divide the text into more lines")
-    return [_score(name, list(outputs), rights, tokenize, lowercase, resamples) for name in names]
+    return [_score(name, outputs, rights, tokenize, lowercase, resamples) for name in names]
 
 
 def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
