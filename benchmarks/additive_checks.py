@@ -9,6 +9,7 @@ For memory errors: compute-sanitizer --tool memcheck python -m benchmarks.additi
 
 import argparse
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -255,9 +256,10 @@ def piecewise() -> str:
 def run_checks(chosen: dict[str, Callable[[], str]]) -> int:
     bad = 0
     for name, check in chosen.items():
+        started = time.time()
         said = attempt(check)
         bad += not said.startswith("ok")
-        print(f"  {name:58} {said}", flush=True)
+        print(f"  {name:58} {time.time() - started:4.1f} s {said}", flush=True)
     print(f"checks: {bad} wrong", flush=True)
     return bad
 

@@ -22,11 +22,15 @@ FEW = 4
 WIDEST = 4096
 """Values of few queries up to this width are mixed in the pass that makes the weights."""
 TILE = 32
-"""So many queries and keys make a tile of scores: neither larger nor smaller ones were faster."""
+"""So many queries and keys make a tile of scores where such tiles fill the card: no other size was faster."""
 WIDE_VALUES = (8, 8)
 """So many keys are read at a time, by so many warps, for few queries with values wider than 256."""
 TOGETHER, SUMS = 64, 4
 """So many features are summed by themselves, and more if that made more than so many sums."""
+FULL = 6
+"""From so many tiles for every multiprocessor the card is full, and they fill each other's pauses."""
+SMALL_TILE, AHEAD = 16, 16
+"""Fewer of them are cut smaller, and written out so many turns of the loop over features, for loads to come early."""
 BLOCK = 128
 """Planes hold multiples of so many queries: whole tiles."""
 PLANES = 256 * 2**20
@@ -159,17 +163,19 @@ class Scorer:
         self.query, self.key = query, key
         batches, queries, dim = query.shape
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
-        full = batches * blocks(queries, TILE) * blocks(keys, TILE) >= 3 * multiprocessors(query.device)
+        tiles = batches * blocks(queries, TILE) * blocks(keys, TILE)
+        full = tiles >= FULL * multiprocessors(query.device)
         # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
         self.at_once = by_time or not full
+        self.tile, self.ahead = (TILE, 1) if full else (SMALL_TILE, AHEAD)
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
         self.room = torch.empty(size + 32, device=query.device)
         additive_prepare.prepare_kernel(
-            (batches * (up_times + down_times) // TILE + self.vectors,),
+            (batches * (up_times + down_times) // self.tile + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
-            DIM=self.dims, TILE=TILE, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
+            DIM=self.dims, TILE=self.tile, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
             FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
@@ -178,7 +184,7 @@ class Scorer:
         (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
-        height, width = number * blocks(count, TILE), blocks(keys, TILE)
+        height, width = number * blocks(count, self.tile), blocks(keys, self.tile)
         arguments = (
             self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
             batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times,
@@ -187,9 +193,10 @@ class Scorer:
             **reach.bounds,
             DIM=self.dims,
             PART=part_of(self.dims),
-            TILE=TILE,
+            TILE=self.tile,
+            AHEAD=self.ahead,
             ASSEMBLY=not INTERPRETED,
-            warps=2,
+            warps=self.tile // 16,
             stages=1,
         )
         if not self.at_once:

@@ -70,7 +70,7 @@ def two_features(a0, a1, b0, b1, table, CAP: tl.constexpr):
 @triton.jit
 def write_scores(
     at, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr,
-    CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
+    CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of a tile, four features to a reciprocal.
 
@@ -78,7 +78,7 @@ def write_scores(
     takes no registers from the loop.
     """
     for start in range(0, DIM, PART):
-        found = some_scores(up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART, CAP, ASSEMBLY)
+        found = some_scores(up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART, CAP, AHEAD, ASSEMBLY)
         tl.store(at, found + tl.load(at, mask=start > 0, other=0.0))
         tl.debug_barrier()
 
@@ -86,11 +86,11 @@ def write_scores(
 @triton.jit
 def some_scores(
     up, down, table, TILE: tl.constexpr, FEATURES: tl.constexpr,
-    CAP: tl.constexpr, ASSEMBLY: tl.constexpr,
+    CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The part of some features in them."""
+    """The part of some features in them; AHEAD turns of the loop are written out, so that loads come early."""
     acc = zeros_in_squares(TILE, TILE)
-    for _ in range(0, FEATURES, 4):
+    for _ in tl.range(0, FEATURES, 4, loop_unroll_factor=AHEAD):
         a0, a1 = tl.load(up), tl.load(up + TILE)
         a2, a3 = tl.load(up + 2 * TILE), tl.load(up + 3 * TILE)
         b0, b1 = tl.load(down), tl.load(down + TILE)
@@ -128,7 +128,7 @@ def scores_kernel(
     room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
     batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES,
     FIRST: tl.constexpr, BEYOND: tl.constexpr,
-    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of `count` queries with every key, written out, a tile to a program.
 
@@ -156,7 +156,7 @@ def scores_kernel(
     down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (2 * DIM)
     at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    write_scores(at, up, down, table, TILE, DIM, PART, 0, ASSEMBLY)
+    write_scores(at, up, down, table, TILE, DIM, PART, 0, AHEAD, ASSEMBLY)
 
 
 @kernel
@@ -164,7 +164,7 @@ def other_scores_kernel(
     query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
     batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
     FIRST: tl.constexpr, BEYOND: tl.constexpr, ALL: tl.constexpr, TILES: tl.constexpr,
-    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The tiles that `scores_kernel` leaves, usually none, or ALL tiles; so many neighbouring TILES to a program."""
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
@@ -197,9 +197,9 @@ def other_scores_kernel(
         at, opposite = plane + cols[None, :], down + (tile * TILE).to(tl.int64) * DIM
         if seen & is_usual(peak):
             if ALL:
-                write_scores(at, up, opposite, table, TILE, DIM, PART, 0, ASSEMBLY)
+                write_scores(at, up, opposite, table, TILE, DIM, PART, 0, AHEAD, ASSEMBLY)
         elif seen & (peak > QUADS) & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
-            write_scores(at, up, opposite, table, TILE, DIM, PART, LARGEST_X, ASSEMBLY)
+            write_scores(at, up, opposite, table, TILE, DIM, PART, LARGEST_X, 1, ASSEMBLY)
         elif seen:
             theirs, inside, inside_too = key + cols.to(tl.int64) * dim, rows < queries, cols < keys
             if peak < SMALL:

@@ -1,0 +1,177 @@
+"""Fused additive attention within PyTorch: second gradients, operators, the compiler, launches, and no byte too far.
+
+test_fused.py runs this file in a process of its own: see fused.py.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from triton.runtime import interpreter
+
+from fused import DEVICE, draw, with_backend
+from helpers import assert_all_close, values_and_gradients
+from jumok.attention import additive, causal, explain, from_lengths
+from jumok.attention.kernels import additive_fused, additive_ops, launch
+from jumok.errors import BackendError
+from jumok.layers import AdditiveAttention
+
+
+@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize("visible", [None, from_lengths(torch.tensor([4, 0], device=DEVICE)) & causal(5)])
+def test_the_gradient_has_a_gradient(queries, visible):
+    inputs, found = draw(2, queries, 9), []
+    for backend in ("direct", "fused"):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        (slope,) = torch.autograd.grad(
+            with_backend(backend, visible=visible)(*leaves).sum(), leaves[0], create_graph=True
+        )
+        found.append([slope, *torch.autograd.grad(slope.square().sum(), leaves)])
+    assert_all_close(*found, atol=1e-5, rtol=1e-4)
+
+
+def test_a_second_gradient_through_dropout_is_refused():
+    query, *others = draw()
+    values = with_backend("fused", dropout=0.5)(query.requires_grad_(), *others)
+    with pytest.raises(BackendError, match="no second gradient"):
+        torch.autograd.grad(values.sum(), query, create_graph=True)
+
+
+def test_the_operators_keep_pytorchs_rules():
+    *inputs, v = draw()
+    query, key, value, v = (tensor.requires_grad_() for tensor in (*inputs, v[None]))
+    limits = torch.zeros(2, 5, dtype=torch.int32, device=DEVICE)
+    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v, limits, limits + 7, None, None, 0.0))
+    torch.library.opcheck(additive_ops.additive_scores, (query, key, v))
+
+
+def test_the_compiler_takes_it_whole():
+    inputs = draw()
+    compute = with_backend("fused")
+    found = values_and_gradients(torch.compile(compute, backend="aot_eager", fullgraph=True), inputs)
+    assert_all_close(found, values_and_gradients(compute, inputs))
+
+
+def test_a_layer_runs_it_under_autocast_and_checkpointing():
+    layer = AdditiveAttention(query_width=3, key_width=4, hidden=8, backend="fused").to(DEVICE)
+    query, states = torch.randn(2, 5, 3, device=DEVICE), torch.randn(2, 6, 4, device=DEVICE)
+    plan = explain(layer.to_query(query), layer.to_key(states), states, score=additive(layer.v))
+    assert plan.backend == "fused"
+
+    def loss():
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return layer(query, layer.memory(states)).values.float().square().sum()
+
+    parameters = list(layer.parameters())
+    plain = torch.autograd.grad(loss(), parameters)
+    again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
+    assert_all_close(again, plain, atol=0, rtol=0)
+
+
+class Watched:
+    """In the place of the interpreter's memory: no kernel may touch what does not belong to its tensors."""
+
+    def __init__(self, memory, tensors):
+        self.memory = memory
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self.starts, self.ends = (
+            np.array([storage.data_ptr() + size for storage, size in zip(storages, sizes, strict=True)])
+            for sizes in ([0] * len(storages), [storage.nbytes() for storage in storages])
+        )
+
+    def __getattr__(self, name):
+        return getattr(self.memory, name)
+
+    def load(self, places, mask, other, dtype):
+        self.check(places[mask.astype(bool)], np.dtype(dtype).itemsize)
+        return self.memory.load(places, mask, other, dtype)
+
+    def store(self, places, values, mask):
+        self.check(places[mask.astype(bool)], values.dtype.itemsize)
+        return self.memory.store(places, values, mask)
+
+    def check(self, places, size):
+        places = places.astype(np.int64)[:, None]
+        assert ((places >= self.starts) & (places + size <= self.ends)).any(1).all(), "outside of all tensors"
+
+
+@pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
+@pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
+@pytest.mark.parametrize("full", [0, torch.inf])
+def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim, full):
+    monkeypatch.setattr(additive_fused, "FULL", full)
+    memory, run, launched = interpreter._interpreter, launch.Kernel.__call__, []
+
+    def watched(kernel, grid, *arguments, **constants):
+        launched.append(kernel)
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        monkeypatch.setattr(interpreter, "_interpreter", Watched(memory, tensors))
+        run(kernel, grid, *arguments, **constants)
+
+    monkeypatch.setattr(launch.Kernel, "__call__", watched)
+    values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
+    assert len(launched) >= 2, "nothing was watched"
+
+
+class Stub:
+    """In the place of a kernel of Triton: counts how often it compiles, and keeps what the compiled one is given."""
+
+    arg_names = ("tensor", "size", "WIDE")
+    function, packed_metadata = "function", "packed"
+
+    def __init__(self):
+        self.compiled, self.runs = 0, []
+
+    def __getitem__(self, grid):
+        self.compiled += 1
+        return lambda *_, **__: self
+
+    def run(self, *arguments):
+        self.runs.append(arguments)
+
+
+def test_a_kernel_compiles_once_for_a_size_and_type_and_alignment(monkeypatch):
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(launch, "stream_of", lambda gpu: 7)
+    stub, tensor, other = Stub(), torch.ones(8), torch.ones(8)
+    run = launch.Kernel(stub)
+    for first in (tensor, other):
+        run((3, 2), first, 8, WIDE=True)
+    assert stub.compiled == 1
+    assert stub.runs == [(3, 2, 1, 7, "function", "packed", None, None, None, other.data_ptr(), 8, True)]
+    run((3, 2), tensor, 9, WIDE=True)
+    run((3, 2), tensor, 8, WIDE=False)
+    run((3, 2), tensor.double(), 8, WIDE=True)
+    run((3, 2), tensor[1:], 8, WIDE=True)
+    assert (stub.compiled, len(stub.runs)) == (5, 1)
+
+
+def test_a_kernel_runs_on_the_gpu_that_holds_its_tensors(monkeypatch):
+    current, launched = [0], []
+
+    class OnTheSecond(torch.Tensor):
+        def get_device(self):
+            return 1
+
+    class Chosen:
+        def __init__(self, device):
+            self.device = device
+
+        def __enter__(self):
+            current.append(self.device)
+
+        def __exit__(self, *_):
+            current.pop()
+
+    class Chooses(Stub):
+        def __getitem__(self, grid):
+            launched.append(current[-1])
+            return super().__getitem__(grid)
+
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "device", Chosen)
+    launch.Kernel(Chooses())((1,), torch.ones(4).as_subclass(OnTheSecond), 4, WIDE=True)
+    assert launched == [1]
+    assert current == [0]
