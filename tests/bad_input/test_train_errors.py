@@ -155,14 +155,21 @@ def test_a_file_of_the_users_own_with_a_name_that_a_run_writes_is_not_overwritte
     assert (Path("mine") / name).read_text() == "my own"
 
 
-@pytest.mark.parametrize("out", [".", ""])
-def test_files_of_the_users_own_are_not_overwritten(out):
+def test_files_of_the_users_own_are_not_overwritten():
     recipe = two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20)
     write(Path("README.md"), "my notes")
-    said = refused("train", write_recipe(recipe), "--out", out, "--device", "cpu", "--set=training.steps=1")
+    said = refused("train", write_recipe(recipe), "--out", ".", "--device", "cpu", "--set=training.steps=1")
     assert "holds recipe.toml and README.md, which the model's own would overwrite" in said
     assert Path("README.md").read_text(encoding="utf-8").strip() == "my notes"
     assert Path("recipe.toml").read_text(encoding="utf-8") == recipe
+
+
+@pytest.mark.parametrize("command", [("train", "recipe.toml"), ("average", "one"), ("demo",)])
+def test_an_empty_name_of_a_folder_is_no_name(command):
+    done = jumok(*command, "--out", "")
+    assert done.code == 2
+    assert 'the name is empty: "";' in done.err
+    assert not list(Path().iterdir())
 
 
 def test_a_setting_of_another_kind_is_said_to_be_one():

@@ -157,6 +157,17 @@ def test_training_stops_when_validations_stop_getting_better(tmp_path):
     assert run(tmp_path / "run", more, resume=True, check=lambda model: {"bleu": next(scores)}).state.best_step == 15
 
 
+def test_of_validations_with_equal_scores_the_one_with_the_lowest_loss_is_the_best_and_patience_goes_on(tmp_path):
+    config = replace(EVERYTHING, steps=100, patience=4, metric="accuracy")
+    pairs = iter([(0.5, 1.0), (1.0, 0.9), (1.0, 0.2), (1.0, 0.4), (1.0, float("nan")), (1.0, 0.1)])
+    result = run(
+        tmp_path / "run", config, check=lambda model: dict(zip(("accuracy", "loss"), next(pairs), strict=True))
+    )
+    assert (result.stopped, result.state.step, result.state.best_step) == ("patience", 18, 18)
+    assert result.state.best_scores == {"accuracy": 1.0, "loss": 0.1}
+    assert 9 not in [step_of(path) for path in checkpoints(tmp_path / "run/checkpoints")]
+
+
 def test_training_stops_after_its_minutes_counted_over_resumes(tmp_path):
     config = replace(EVERYTHING, steps=10**6, minutes=0.005)
     report = Remarks()

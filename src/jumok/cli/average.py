@@ -6,12 +6,12 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, say
+from jumok.cli.output import named_folder, print_json, say
 
 
 def average(
     models: Annotated[list[Path], Argument(help="Model folders, or .safetensors files, of one shape.")],
-    out: Annotated[Path, Option(help="Model folder to write.")],
+    out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; all else is taken from the first."""

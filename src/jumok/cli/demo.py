@@ -5,12 +5,15 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from jumok.cli.output import print_json, say
+from jumok.cli.output import named_folder, print_json, say
 from jumok.errors import ArgumentError, MissingExtraError
 
 
 def demo(
-    out: Annotated[Path, Option(help="Folder for the models and pictures; made if it is not there.")] = Path("demo"),
+    out: Annotated[
+        Path,
+        Option(parser=named_folder, metavar="<path>", help="Folder for models and pictures; made if it is not there."),
+    ] = Path("demo"),
     steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
     minutes: Annotated[float, Option(min=0.01, help="Most minutes of training of each, on a slow machine.")] = 12,
     quick: Annotated[bool, Option("--quick", help="Only the part that trains nothing.")] = False,

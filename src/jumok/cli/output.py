@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from typer import BadParameter
+
 from jumok.errors import JumokError
 from jumok.screen import to_screen
 
@@ -16,6 +18,13 @@ Item = TypeVar("Item")
 def say(message: str) -> None:
     """One line to standard error."""
     to_screen(message)
+
+
+def named_folder(name: str) -> Path:
+    """The folder that an option names; an empty name is a variable of the shell that was not set."""
+    if not name:
+        raise BadParameter('the name is empty: ""; name a folder, "." for the one you are in')
+    return Path(name)
 
 
 def save_all(paths: Iterable[Path], save: Callable[[Path], object]) -> JumokError | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, say
+from jumok.cli.output import named_folder, print_json, say
 
 if TYPE_CHECKING:
     from jumok.cli.caption_run import CaptionRun
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[Path, Argument(help="The recipe, a .toml file.")],
-    out: Annotated[Path | None, Option(help="Model folder to write; runs/NAME-OF-RECIPE unless told.")] = None,
+    out: Annotated[
+        Path | None,
+        Option(parser=named_folder, metavar="<path>", help="Model folder to write; runs/NAME-OF-RECIPE unless told."),
+    ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint.")] = False,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import group_progress, print_json, progress, say
+from jumok.cli.output import group_progress, named_folder, print_json, progress, say
 
 
 def translate(
@@ -21,7 +21,12 @@ def translate(
     max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
-    attention: Annotated[Path | None, Option(help="Also draw an attention map for each line into this folder.")] = None,
+    attention: Annotated[
+        Path | None,
+        Option(
+            parser=named_folder, metavar="<path>", help="Also draw an attention map for each line into this folder."
+        ),
+    ] = None,
     format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Lines translated at once, at most.")] = 1024,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",

@@ -46,7 +46,7 @@ class TrainingConfig:
     metric: Metric = "chrf"
     """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
 
-    For graphs "accuracy" or "loss".
+    For graphs "accuracy" or "loss". Of equal ones, the lower loss.
     """
     patience: int = 10
     """Stop after this many validations without a better score; 0 never does."""

@@ -40,7 +40,7 @@ class TrainingState:
     best_scores: dict[str, float] | None = None
     """All scores of that validation."""
     waited: int = 0
-    """Validations since the best."""
+    """Validations since one had a better score than all before."""
     validated: int = 0
     """The step last validated."""
     splits: int = 0
@@ -49,15 +49,19 @@ class TrainingState:
     """The `Sums` since the last line of metrics."""
 
     def judge(self, scores: dict[str, float], config: TrainingConfig) -> bool:
-        """Take in the scores of a validation after this step; whether it is the best so far."""
+        """Take in the scores of a validation after this step; whether it is the best so far.
+
+        Of equal ones, frequent where little is validated on, that with the lower loss is; patience is for the score.
+        """
         self.validated = self.step
         score = scores[config.metric]
         better = not math.isnan(score) and (self.best is None or config.better(score, self.best))
-        if better:
-            self.best, self.best_step, self.best_scores, self.waited = score, self.step, scores, 0
-        else:
-            self.waited += 1
-        return better
+        self.waited = 0 if better else self.waited + 1
+        before = self.best_scores or {}
+        surer = score == self.best and scores.get("loss", math.inf) < before.get("loss", math.inf)
+        if better or surer:
+            self.best, self.best_step, self.best_scores = score, self.step, scores
+        return better or surer
 
 
 class Sums:
