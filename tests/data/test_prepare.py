@@ -80,7 +80,10 @@ def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
     assert said == ["tokenising the training text"]
     run(TokenizerConfig(kind="char", shared=False))
     assert len(said) == 2
-    os.utime(files["source"], (1, 1))
+    os.utime(files["source"], (1, 1))  # the same text
+    run(TokenizerConfig(kind="char", shared=False))
+    assert said == []
+    two_files(tmp_path, list(corpus_pairs("cldr", 301)))
     run(TokenizerConfig(kind="char", shared=False))
     assert len(said) == 2
 

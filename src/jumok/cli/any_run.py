@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from jumok.config import Recipe
     from jumok.graph_model import GraphRecipe
 
-TEXTS = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "dataset", "vectors"}
-FILES = TEXTS | {"path", "captions", "weights", "nodes", "edges"}
+TEXTS = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
+FILES = TEXTS | {"vectors", "path", "captions", "weights", "nodes", "edges"}
 """Settings that only say what files are called."""
 
 

@@ -12,7 +12,7 @@ from jumok.analysis.scores import score_outputs
 from jumok.cli.any_run import Begun, begin_run, check_positions, draw_curve, shown
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
-from jumok.data.prepare import is_outdated, kept_input
+from jumok.data.prepare import kept_input, why_outdated
 from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
@@ -91,11 +91,8 @@ def _check(recipe: Recipe, begun: Begun) -> None:
         for half in (recipe.encoder, recipe.decoder):
             check_vectors(half)
             check_positions(half, recipe.filter.max_length, "filter.max_length")
-    elif is_outdated(store := begun.folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
-        raise ConfigError(
-            f"{store} was made from other files than the recipe names, or from an earlier state of them; "
-            f"put them back, train into another folder, or, if they are only newer copies, delete {store}"
-        )
+    elif why := why_outdated(begun.folder / "data", recipe.data, recipe.tokenizer, recipe.filter):
+        raise ConfigError(why)
 
 
 def check_room(recipe: Recipe, device: torch.device, *, source: int = 1, target: int = 1) -> None:

@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from jumok.data.files import STDIN, atomic_write
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.first_look import check_files
 from jumok.data.links import Link, spaced_links, spaced_words
+from jumok.data.made_from import find, record_sources
 from jumok.data.pairs import Pair
 from jumok.data.sides import Tokenizers
 from jumok.data.sources import DataConfig
@@ -20,6 +20,7 @@ from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import DataError
 
 OFTEN = 10  # pairs that a length is learnt from, or every hundredth where there are fewer than a thousand
+PAIRS = "pairs"  # what a validation store notes of its text
 WORDS = 1 << 16  # links are kept between the first so many words of a pair
 
 
@@ -54,23 +55,30 @@ def prepare(
 ) -> Prepared:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are there already.
 
-    They count as there if configs, file sizes and modification times are those they were made from. Standard input,
-    which can be read only once, is first copied into the folder. `say` is told what is being done.
+    They count as there if the configs and the text are those they were made from, wherever that text is now; if it is
+    gone, they are all there is. Standard input, which can be read only once, is first copied into the folder. `say` is
+    told what is being done.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
     data = _keep_input(folder, data)
-    inputs = _inputs(data)
+    inputs, gone, *_ = find(folder, data)
     tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
     made_from = _made_from(inputs, filters, tokenizers)
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
+        record_sources(folder, data, inputs)
         rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
-    held_out = list(data.validation())
     valid = open_store(folder / "valid.store", made_from)
-    if valid is None:
-        valid = _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
+    if valid is None or PAIRS not in valid.note:
+        held_out = list(data.validation())
+        valid = valid or _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
+    else:
+        held_out = [Pair(*pair) for pair in valid.note[PAIRS]]
+    if gone:
+        are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
+        say(f"{' and '.join(gone)} {are} gone; what was made of {them} in {folder} is used")
     valid_pairs = [pair for pair in held_out if pair.source.strip() and pair.target.strip()]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
@@ -106,22 +114,25 @@ def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
     return key, folder / f"standard-input{'.tsv' if 'pairs' in key else '.txt'}"
 
 
-def is_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> bool:
-    """Whether `prepare` would write over what it made of other text or with other settings."""
-    inputs, path = _inputs(kept_input(folder, data)), Path(folder, "train.store")
-    tokenizers = _saved_tokenizers(Path(folder))
-    if tokenizers is None or not path.exists():
-        return False
-    same_vocabulary = tokenizers.source.fingerprint == fingerprint_of(inputs, asdict(tokenizer) | {"sampling": 0})
-    return not same_vocabulary or open_store(path, _made_from(inputs, filters, tokenizers)) is None
-
-
-def _inputs(data: DataConfig) -> str:
-    made_by = version("babel") if data.corpus else ""
-    saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
-    later = {"alignments": "", "joined": (1,)}  # settings that data prepared before there were any need not know
-    settings = {key: value for key, value in asdict(data).items() if value != later.get(key, ...)}
-    return fingerprint_of(settings, [_state(path) for path in (*data.files(), *map(str, saved))], made_by)
+def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
+    """Why `prepare` would write over what it made of other text or with other settings; "" if it would not."""
+    folder, data = Path(folder), kept_input(folder, data)
+    found, tokenizers = find(folder, data), _saved_tokenizers(folder)
+    if tokenizers is None or not (folder / "train.store").exists():
+        return ""
+    same_vocabulary = tokenizers.source.fingerprint == fingerprint_of(found.inputs, asdict(tokenizer) | {"sampling": 0})
+    if same_vocabulary and open_store(folder / "train.store", _made_from(found.inputs, filters, tokenizers)):
+        return ""
+    if missing := [path for path in data.files() if not Path(path).exists()]:
+        return f"there is no file {missing[0]}, and {folder} was made from another; put back the one it was made from"
+    if found.changed:
+        texts = " and ".join(f"data.{key} = {getattr(data, key, data.dataset)}" for key in found.changed)
+        return f"{texts}: not the text that {folder} was made from; put that back, or train into another folder"
+    unknown = "" if found.recorded else ", and by an earlier jumok, which cannot tell whether their text is the same"
+    return (
+        f"{folder} was made from other files than the recipe names, or from an earlier state of them{unknown}; put "
+        f"them back, train into another folder, or, if their text is the same, move {folder} away: it is made anew"
+    )
 
 
 def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
@@ -168,10 +179,11 @@ def _write(
     *,
     purpose: str = "learn from",
     guided: bool = False,
+    note: dict[str, Any] | None = None,
 ) -> Store:
     """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
     rules = PairFilter(config)
-    note: dict[str, Any] = {}
+    note = dict(note or {})
 
     def rows() -> Iterator[list[list[int]]]:
         for pair, links in pairs:
@@ -194,10 +206,13 @@ def _write_valid(
     fingerprint: str,
     say: Callable[[str], None],
 ) -> Store:
-    """The pairs whose loss is validated: none longer than those learnt from, for a model may have no more positions."""
+    """The pairs whose loss is validated: none longer than those learnt from, for a model may have no more positions.
+
+    The text of all of them is noted, so that a resumed run translates the same ones whatever became of their file.
+    """
     no_longer = FilterConfig(max_length=filters.max_length, duplicates=False)
     rows: Iterator[tuple[Pair, None]] = ((pair, None) for pair in pairs)
-    valid = _write(path, rows, tokenizers, no_longer, fingerprint, purpose="validate on")
+    valid = _write(path, rows, tokenizers, no_longer, fingerprint, purpose="validate on", note={PAIRS: pairs})
     if longer := valid.note["filter"]["dropped"]["too long"]:
         say(f"the loss of {longer:,} of {len(pairs):,} validation pairs is not counted: longer than filter.max_length")
     return valid
@@ -208,11 +223,3 @@ def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:
     source = spaced_words(pair.source, tokenizers.source.normaliser)
     target = spaced_words(pair.target, tokenizers.target.normaliser)
     return [number for link in spaced_links(links, source, target) if max(link) < WORDS for number in link]
-
-
-def _state(path: str) -> tuple[str, int, int]:
-    try:
-        stat = Path(path).stat()
-    except OSError:
-        return path, -1, -1  # reading it will say what is wrong
-    return path, stat.st_size, stat.st_mtime_ns

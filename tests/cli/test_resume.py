@@ -1,0 +1,110 @@
+"""`jumok train --resume`: the same text is known again wherever it is, and other text is refused."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commands import jumok, well, write
+from jumok.data import made_from
+from refusals import contents, refused
+from runs import assert_same_run
+
+SMALL = "".join(f'[{half}]\nkind = "rnn"\nwidth = 8\nembedding = 8\n' for half in ("encoder", "decoder"))
+LINES = [f"{number} {number + 1}\n" for number in range(60)]
+MORE = "--set=training.steps=4"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """The command that made a run of two steps in `run`, where we are; what it read is train.a and train.b."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.a", "train.b"):
+        write(tmp_path / name, "".join(LINES))
+    data = '[data]\nsource = "train.a"\ntarget = "train.b"\n[tokenizer]\nkind = "char"\n'
+    training = "[training]\nsteps = 2\nvalidate_every = 1\nwarmup = 1\nlog_every = 1\n[decoding]\nbeam = 1\n"
+    recipe = write(tmp_path / "r.toml", data + SMALL + training)
+    command = ["train", recipe, "--device", "cpu", "--out", "run"]
+    well(*command)
+    return command
+
+
+def resumed(command, *options):
+    said = well(*command, "--resume", MORE, *options).err
+    assert "going on after step" in said
+    assert "tokenising" not in said
+    return said
+
+
+def test_the_same_file_by_another_name_is_resumed_from_without_being_read(command, monkeypatch):
+    monkeypatch.setattr(made_from.hashlib, "file_digest", None)
+    resumed(command, "--set=data.source=./train.a")
+    resumed(command, f"--set=data.source={Path.cwd()}/train.a", "--set=training.steps=5")
+
+
+def test_a_touched_or_copied_file_is_read_once_and_known_again(command, monkeypatch):
+    os.utime("train.a", (1, 1))
+    shutil.copy("train.b", "copy.b")
+    resumed(command, "--set=data.target=copy.b")
+    monkeypatch.setattr(made_from.hashlib, "file_digest", None)
+    resumed(command, "--set=data.target=copy.b", "--set=training.steps=5")
+
+
+def test_a_run_goes_on_to_the_same_bits_without_the_text_it_was_made_from(command):
+    well(*command[:-1], "whole", MORE)
+    os.rename("train.a", "away")
+    os.remove("train.b")
+    said = resumed(command)
+    assert "train.a and train.b are gone; what was made of them in run/data is used\n" in said
+    assert_same_run(Path("whole"), Path("run"))
+
+
+def test_a_run_whose_folder_was_renamed_is_resumed_from_its_copy_of_standard_input(command):
+    with_input = [*command[:-1], "one", "--set=data.source=-"]
+    well(*with_input, stdin="".join(LINES))
+    os.rename("one", "other")
+    resumed([*command[:-1], "other", "--set=data.source=-"])
+
+
+def test_other_text_is_refused_by_name_and_harms_nothing(command):
+    before = contents(Path("run"))
+    write(Path("train.b"), "".join(reversed(LINES)))
+    said = (
+        "data.target = train.b: not the text that run/data was made from; put that back, or train into another folder"
+    )
+    assert refused(*command, "--resume", MORE) == said
+    assert contents(Path("run")) == before
+
+
+def test_a_file_that_never_was_is_refused_without_advice_to_delete_anything(command):
+    said = refused(*command, "--resume", "--set=data.source=train.c")
+    assert said.startswith("there is no file train.c")
+    os.remove("run/data/train.store")
+    os.remove("train.a")
+    assert refused(*command, "--resume").startswith("there is no file train.a")
+
+
+def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(command):
+    os.remove("run/data/sources.json")  # as those of earlier versions
+    resumed(command)
+    os.utime("train.a", (1, 1))
+    again = [*command, "--resume", "--set=training.steps=5"]
+    said = refused(*again)
+    assert "which cannot tell whether their text is the same" in said
+    assert said.endswith("move run/data away: it is made anew")
+    os.rename("run/data", "old")
+    assert "going on after step 4" in well(*again).err
+    os.remove("run/data/sources.json")
+    os.remove("train.a")
+    assert refused(*again) == (
+        "there is no file train.a, and run/data was made from another; put back the one it was made from"
+    )
+
+
+def test_word_links_by_another_name_are_the_same_links(command):
+    write(Path("links"), "0-0 1-1\n" * len(LINES))
+    guided = [*command[:-1], "guided", "--set=training.guided_alignment=0.1", "--set=data.alignments=links"]
+    well(*guided)
+    resumed(guided, "--set=data.alignments=./links")
+    assert jumok(*guided, "--resume", "--set=data.alignments=train.a").code == 1
