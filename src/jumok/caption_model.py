@@ -107,13 +107,16 @@ def new_captioner(recipe: CaptionRecipe, tokenizer: Tokenizer) -> ImageCaptioner
 
 
 def describe_captioner(
-    folder: str | Path, trained: TrainedCaptioner, *, scores: Mapping[str, Any] | None = None
+    folder: str | Path,
+    trained: TrainedCaptioner,
+    *,
+    scores: Mapping[str, Any] | None = None,
+    weights: Path | None = None,
 ) -> None:
-    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
+    """Write everything but the weights, which are there already or in the file `weights`, and the checksums."""
     folder = Path(folder)
     trained.tokenizer.save(folder / SHARED)
-    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
-    seal(folder, _readme(trained, scores or {}))
+    seal(folder, write_recipe(trained.recipe), _readme(trained, scores or {}), weights)
 
 
 def load_captioner(folder: str | Path, device: torch.device | str = "cpu") -> TrainedCaptioner:

@@ -84,12 +84,15 @@ def network_for(config: GatConfig, graph: Graph) -> GraphAttentionNetwork:
 
 
 def describe_graph_model(
-    folder: str | Path, trained: TrainedGraph, graph: Graph, *, scores: Mapping[str, Any] | None = None
+    folder: str | Path,
+    trained: TrainedGraph,
+    graph: Graph,
+    *,
+    scores: Mapping[str, Any] | None = None,
+    weights: Path | None = None,
 ) -> None:
-    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
-    folder = Path(folder)
-    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
-    seal(folder, _readme(trained, graph, scores or {}))
+    """Write everything but the weights, which are there already or in the file `weights`, and the checksums."""
+    seal(Path(folder), write_recipe(trained.recipe), _readme(trained, graph, scores or {}), weights)
 
 
 def load_graph_model(

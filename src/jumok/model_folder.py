@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from jumok.config import Recipe, is_caption_recipe, is_graph_recipe, read_recipe, write_recipe
 from jumok.data import Tokenizer, Tokenizers
-from jumok.data.files import atomic_write, check_place
+from jumok.data.files import atomic_write, check_place, sync_folder
 from jumok.errors import ModelError
 from jumok.models.build import build_model
 from jumok.models.seq2seq import Seq2Seq
@@ -23,6 +24,8 @@ BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
+COMING = ".checksums.json"
+"""The checksums of a folder that is being written, until all of it is there."""
 
 
 class Trained(NamedTuple):
@@ -57,12 +60,16 @@ def save_model(
     describe_model(folder, trained, scores=scores)
 
 
-def describe_model(folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None) -> None:
-    """Write everything but the weights, which are there already, and the checksums of all that must not change."""
+def describe_model(
+    folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None, weights: Path | None = None
+) -> None:
+    """Write everything but the weights, and the checksums of all that must not change.
+
+    The weights are there already, or are `weights`, a file in the folder that takes their place.
+    """
     folder = Path(folder)
     trained.tokenizers.save(folder)
-    write_file(folder / RECIPE, write_recipe(trained.recipe).encode())
-    seal(folder, _readme(trained, scores or {}))
+    seal(folder, write_recipe(trained.recipe), _readme(trained, scores or {}), weights)
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
@@ -103,21 +110,41 @@ def is_captioner(folder: str | Path) -> bool:
         return False
 
 
-def seal(folder: Path, readme: str) -> None:
-    """Write the README, and the checksums of all files that must not change."""
+def seal(folder: Path, recipe: str, readme: str, weights: Path | None = None) -> None:
+    """Put the weights in place if they are new, write recipe and README, and the checksums of what must not change.
+
+    The new checksums are there before anything changes, and the old ones go last: whenever this is cut short, every
+    file has one.
+    """
+    content = recipe.encode()
+    digests = {WEIGHTS: _digest((weights or folder / WEIGHTS).read_bytes()), RECIPE: _digest(content)}
+    digests |= {path.name: _digest(path.read_bytes()) for path in _tokenizers(folder)}
+    write_file(folder / COMING, json.dumps(digests, indent=1).encode())
+    if weights is not None:
+        os.replace(weights, folder / WEIGHTS)
+    write_file(folder / RECIPE, content)
     write_file(folder / README, readme.encode())
-    checksums = {path.name: _digest(path.read_bytes()) for path in _sealed(folder)}
-    write_file(folder / CHECKSUMS, json.dumps(checksums, indent=1).encode())
+    os.replace(folder / COMING, folder / CHECKSUMS)
+    sync_folder(folder)
 
 
 def read_sealed(folder: Path) -> dict[str, bytes]:
     """The files of a model that must not change, by name, each found to be as it was written."""
     if not folder.is_dir():
         raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
+    try:
+        return _read_sealed(folder)
+    except ModelError:
+        return _read_sealed(folder)  # training may have written a better one meanwhile
+
+
+def _read_sealed(folder: Path) -> dict[str, bytes]:
     _existing(folder / RECIPE)
-    checksums = _checksums(folder)
-    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *checksums])
-    return {name: _verified(folder / name, checksums) for name in names}
+    coming = [_checksums(folder / COMING)] if (folder / COMING).exists() else []
+    checksums = [_checksums(folder / CHECKSUMS), *coming] if (folder / CHECKSUMS).exists() or not coming else coming
+    sealed = (folder / WEIGHTS, folder / RECIPE, *_tokenizers(folder))
+    names = dict.fromkeys([*(path.name for path in sealed), *(name for found in checksums for name in found)])
+    return {name: _verified(folder / name, {found.get(name) for found in checksums}) for name in names}
 
 
 def average_models(models: Sequence[str | Path], out: str | Path) -> None:
@@ -172,9 +199,8 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _sealed(folder: Path) -> list[Path]:
-    """The files that must not change."""
-    return [folder / WEIGHTS, folder / RECIPE, *sorted(folder.glob("tokenizer*.model"))]
+def _tokenizers(folder: Path) -> list[Path]:
+    return sorted(folder.glob("tokenizer*.model"))
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -187,14 +213,15 @@ def _existing(path: Path) -> Path:
     if not path.exists():
         inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
         hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
+        if any(path.parent.glob("checkpoints/step-*")):
+            hint = "; it holds a training run: go on with it by --resume, and the model is there once it is validated"
         raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
     return path
 
 
-def _checksums(folder: Path) -> dict[str, str]:
-    path = _existing(folder / CHECKSUMS)
+def _checksums(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(_existing(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError:
@@ -207,12 +234,12 @@ def _checksums(folder: Path) -> dict[str, str]:
     return found
 
 
-def _verified(path: Path, checksums: Mapping[str, str]) -> bytes:
+def _verified(path: Path, digests: Set[str | None]) -> bytes:
     try:
         content = _existing(path).read_bytes()
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
-    if _digest(content) != checksums.get(path.name):
+    if _digest(content) not in digests:
         raise ModelError(
             f"{path} is not the file that was saved, or {CHECKSUMS} is not: its checksum there is another; "
             "one of the two was cut short, damaged or changed; copy the folder again"

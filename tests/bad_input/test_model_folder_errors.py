@@ -25,6 +25,11 @@ def test_a_model_folder_that_is_none(tmp_path):
     assert refused("inspect", "none") == "there is no model folder none; `jumok train` writes one"
     (tmp_path / "empty").mkdir()
     assert refused("inspect", "empty") == "empty is not a complete model: recipe.toml is missing"
+    (tmp_path / "begun/checkpoints/step-00000002").mkdir(parents=True)
+    assert refused("translate", "begun") == (
+        "begun is not a complete model: recipe.toml is missing; it holds a training run: go on with it by --resume, "
+        "and the model is there once it is validated"
+    )
     (tmp_path / "runs" / "first").mkdir(parents=True)
     write(tmp_path / "runs" / "first" / "recipe.toml", "")
     assert refused("translate", "runs").endswith("recipe.toml is missing; the models in it: runs/first")

@@ -59,6 +59,21 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    changes = ("training.steps=100000", "training.validate_every=4", "training.log_every=2", "data.valid_size=8")
+    process = start("train", recipe, "--out", tmp_path / "run", "--device=cpu", *(f"--set={one}" for one in changes))
+    while not process.stderr.readline().startswith("step 10/"):
+        pass
+    used = well("translate", tmp_path / "run", stdin="12\n").out  # while it is trained
+    assert len(used.splitlines()) == 1
+    process.kill()
+    process.communicate()
+    assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
+    assert "- exact match: " in (tmp_path / "run/README.md").read_text()
+    assert "reverse" in well("inspect", tmp_path / "run").out
+
+
 def test_learning_a_vocabulary_stops_at_once_and_leaves_nothing_half_done(tmp_path):
     words = [f"{number * 2654435761 % 2**32:08x}" for number in range(100_000)]  # takes ten seconds to learn from
     write(tmp_path / "a", "".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))

@@ -196,6 +196,29 @@ def test_the_final_model_has_the_averaged_weights_of_the_best_validation(tmp_pat
     assert not model.training
 
 
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_the_best_weights_so_far_are_the_model_at_every_step(tmp_path, ema):
+    scores, seen, found = iter([3.0, 1.0, 2.0, 2.0]), [], {}
+
+    def check(model):
+        seen.append({name: tensor.clone() for name, tensor in weights_of(model).items()})
+        return {"loss": next(scores)}
+
+    def look():
+        found[len(seen)] = load_file(tmp_path / "model.safetensors")
+
+    run(tmp_path, replace(EVERYTHING, ema=ema), check=check, report=Remarks({4: look, 7: look, 10: look}))
+    for validations, best in ((1, 0), (2, 1), (3, 1)):
+        assert all(torch.equal(found[validations][name], tensor) for name, tensor in seen[best].items())
+
+
+def test_a_run_killed_before_it_had_a_model_has_one_when_it_is_resumed(tmp_path):
+    run(tmp_path, replace(EVERYTHING, steps=3))
+    os.remove(tmp_path / "model.safetensors")
+    result = run(tmp_path, resume=True, report=Remarks({4: lambda: load_file(tmp_path / "model.safetensors")}))
+    assert result.state.step == 12
+
+
 @pytest.mark.parametrize(("score", "kept"), [(1.0, True), (2.0, True), (5.0, False), (float("nan"), False)])
 def test_the_mean_of_the_newest_checkpoints_is_final_unless_it_is_worse(tmp_path, score, kept):
     config = replace(EVERYTHING, ema=0.0, average=2)

@@ -22,6 +22,7 @@ from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
 from jumok.training.progress import Report
+from jumok.training.state import TrainingState
 
 
 class CaptionRun(NamedTuple):
@@ -53,6 +54,10 @@ def run_caption_recipe(
     if isinstance(model.encoder, GridEncoder) and model.encoder.config.weights and not begun.goes_on:
         begin_with_weights(model.encoder.network, model.encoder.config.weights)
     trained = TrainedCaptioner(model.to(begun.device), recipe, prepared.tokenizer)
+
+    def publish(weights: Path, state: TrainingState) -> None:
+        describe_captioner(begun.folder, trained, scores=shown(state.best_scores or {}), weights=weights)
+
     result = train(
         model,
         ImageBatches(prepared.train, recipe.batch, seed=recipe.training.seed, changes=recipe.augment),
@@ -65,10 +70,9 @@ def run_caption_recipe(
         settings=begun.settings,
         draw=draw_curve if draw else None,
         task=CaptionTask(),
+        publish=publish,
     )
-    scores = dict(result.state.best_scores or {})
-    describe_captioner(begun.folder, trained, scores=shown(scores))
-    return CaptionRun(Captioner(trained), result.stopped, scores)
+    return CaptionRun(Captioner(trained), result.stopped, dict(result.state.best_scores or {}))
 
 
 def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Callable[[nn.Module], dict[str, float]]:

@@ -25,6 +25,7 @@ from jumok.models.room import check_memory
 from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
 from jumok.training.loop import train
 from jumok.training.progress import Report
+from jumok.training.state import TrainingState
 from jumok.training.units import score_value
 from jumok.translator import find_device
 
@@ -54,7 +55,12 @@ def run_graph_recipe(
     begun.report.say(str(graph))
     check_memory(lambda network: network_for(network, graph), recipe.network, device=begun.device)
     model = new_network(recipe, graph).to(begun.device)
+    trained = TrainedGraph(model, recipe)
     held_out = batches_of(recipe, graph, graph.valid, device=begun.device)
+
+    def publish(weights: Path, state: TrainingState) -> None:
+        describe_graph_model(begun.folder, trained, graph, scores=_shown(_scores(state)), weights=weights)
+
     result = train(
         model,
         GraphBatches(
@@ -73,14 +79,22 @@ def run_graph_recipe(
         data=graph.fingerprint,
         settings=begun.settings,
         task=GraphTask(),
+        publish=publish,
     )
-    trained = TrainedGraph(model, recipe)
-    scores = {f"validation {name}": value for name, value in (result.state.best_scores or {}).items()}
+    scores = _scores(result.state)
     if len(graph.test):
         scores["test accuracy"] = accuracy_on_test(trained, graph).value
-    shown = {name: score_value(name, value) for name, value in scores.items()}
-    describe_graph_model(begun.folder, trained, graph, scores=shown)
+        describe_graph_model(begun.folder, trained, graph, scores=_shown(scores))
     return GraphRun(trained, graph, result.stopped, scores)
+
+
+def _scores(state: TrainingState) -> dict[str, float]:
+    """Of the best validation."""
+    return {f"validation {name}": value for name, value in (state.best_scores or {}).items()}
+
+
+def _shown(scores: dict[str, float]) -> dict[str, str]:
+    return {name: score_value(name, value) for name, value in scores.items()}
 
 
 def batches_of(

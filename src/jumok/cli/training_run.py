@@ -21,6 +21,7 @@ from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
 from jumok.training.progress import Report
+from jumok.training.state import TrainingState
 from jumok.translator import Translator
 
 VALIDATED = 1000
@@ -67,6 +68,10 @@ def run_recipe(
         tokenizers=prepared.tokenizers,
         sampling=recipe.tokenizer.sampling,
     )
+
+    def publish(weights: Path, state: TrainingState) -> None:
+        describe_model(begun.folder, trained, scores=shown(_scores(recipe, state)), weights=weights)
+
     result = train(
         model,
         batches,
@@ -78,11 +83,14 @@ def run_recipe(
         data=prepared.identity,
         settings=begun.settings,
         draw=draw_curve if draw else None,
+        publish=publish,
     )
-    best = result.state.best
-    scores: dict[str, float] = {} if best is None else {recipe.training.metric: best}
-    describe_model(begun.folder, trained, scores=shown(scores))
-    return Run(Translator(trained), result, result.stopped, scores)
+    return Run(Translator(trained), result, result.stopped, _scores(recipe, result.state))
+
+
+def _scores(recipe: Recipe, state: TrainingState) -> dict[str, float]:
+    """Of the best validation."""
+    return {} if state.best is None else {recipe.training.metric: state.best}
 
 
 def _check(recipe: Recipe, begun: Begun) -> None:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from jumok.errors import ConfigError
 from jumok.models.weights import load_weights
 from jumok.training.averaging import average_tensors
-from jumok.training.checkpoint import checkpoints, prune
+from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
-from jumok.training.final import best_weights, write_final
+from jumok.training.final import best_weights, judged_file, put, write_final
 from jumok.training.loss import BatchSource
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.progress import Report
@@ -29,6 +29,7 @@ from jumok.training.stopping import StopRequest
 from jumok.training.task import SEQUENCES, Task
 
 Validator = Callable[[nn.Module], dict[str, float]]
+Publisher = Callable[[Path, TrainingState], object]
 Reason = Literal["steps", "minutes", "patience", "interrupted"]
 
 
@@ -54,13 +55,15 @@ def train(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
     task: Task[Any] = SEQUENCES,
+    publish: Publisher = put,
 ) -> TrainingResult:
-    """Train the model into `folder`: checkpoints/, metrics.jsonl, and in the end model.safetensors.
+    """Train the model into `folder`: checkpoints/, metrics.jsonl, and from the first validation model.safetensors.
 
     `validate` scores the model as it is handed over, in evaluation mode; one of its scores must be `config.metric`.
     `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
     the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
-    with metrics.jsonl after validations. `task` says how a batch becomes a loss.
+    with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish` is handed a file with the
+    weights of every best validation so far, and with the final ones, and makes it the model's.
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
@@ -68,7 +71,7 @@ def train(
         make_folder(Path(folder), resume=resume)
         stack.enter_context(only_here(Path(folder)))
         origin = Origin(data, settings or {})
-        trainer = Trainer(model, config, Path(folder), report, validate, origin, task, resume=resume)
+        trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
         state = trainer.state
         position = Position(state.epoch, state.index)
@@ -97,6 +100,7 @@ class Trainer:
         validate: Validator | None,
         origin: Origin,
         task: Task[Any],
+        publish: Publisher,
         *,
         resume: bool,
     ) -> None:
@@ -106,14 +110,22 @@ class Trainer:
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
         self.recorder = Recorder(folder, self.state, device, report)
-        self._validator = validate
+        self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
+        if self.best is not None and self.best.exists() and not (folder / MODEL).exists():
+            self.publish(self.best)  # the process before was killed just before it did, or was of an earlier jumok
 
     @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints."""
         return self.folder / "checkpoints"
+
+    @property
+    def best(self) -> Path | None:
+        """The checkpoint of the best validation, if there has been one."""
+        step = self.state.best_step
+        return None if step is None else checkpoint_path(self.checkpoints, step)
 
     def run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
         """Until something says to stop, with everything saved."""
@@ -193,6 +205,12 @@ class Trainer:
         save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.origin)
         prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
         self._unsaved = False
+        if self.best is not None and self.state.best_step == self.state.step:
+            self.publish(self.best)
+
+    def publish(self, checkpoint: Path) -> None:
+        """Make the weights of a checkpoint the model's, so that it can be used whatever becomes of this process."""
+        self._publish(judged_file(self.folder, checkpoint), self.state)
 
     def finished(self) -> Reason | None:
         """What limit has been reached, if any."""
@@ -213,7 +231,8 @@ class Trainer:
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
         if len(newest) > 1 and stopped != "interrupted":
             weights = self._mean_unless_worse(newest, weights)
-        return write_final(self.folder, self.model.eval(), weights)
+        self._publish(write_final(self.folder, self.model.eval(), weights), self.state)
+        return self.folder / MODEL
 
     def _mean_unless_worse(self, paths: list[Path], best: dict[str, Tensor]) -> dict[str, Tensor]:
         """The mean of these checkpoints, unless validation finds the best weights better."""
