@@ -9,6 +9,10 @@ class ArgumentError(JumokError, ValueError):
     """An argument of the wrong shape, type, device or range: its name, what was seen and what was wanted."""
 
 
+class NoOutputError(ArgumentError):
+    """A model whose weights are too large or not finite, so that no output has a score."""
+
+
 class ConfigError(JumokError, ValueError):
     """A recipe or a combination of settings that cannot work."""
 

@@ -15,7 +15,7 @@ from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials,
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import split_text
 from jumok.decoding.tree import nodes_of
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, NoOutputError
 from jumok.model_folder import Trained, load_model
 
 Output = TypeVar("Output", bound=Any)
@@ -237,7 +237,7 @@ def _observer(jobs: Sequence[Job], watch: Watch) -> Observer:
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:
     if not config.min_length and not config.no_repeat:
-        raise ArgumentError(
+        raise NoOutputError(
             f"the model gives text {number} no output with a finite score: its weights are far too large or not "
             "finite; train it again with a lower training.learning_rate"
         )

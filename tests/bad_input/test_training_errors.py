@@ -327,6 +327,8 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
         ({"minutes": -1}, "training.minutes = -1; wanted at least 0"),
         ({"learning_rate": 0}, "training.learning_rate = 0; wanted more than 0"),
         ({"learning_rate": float("nan")}, "training.learning_rate = nan; wanted more than 0"),
+        ({"learning_rate": float("inf")}, "training.learning_rate = inf; wanted a finite number"),
+        ({"clip": float("inf")}, "training.clip = inf; wanted a finite number"),
         ({"schedule": "linear"}, 'training.schedule = "linear"; wanted one of noam, inverse_sqrt, cosine, constant'),
         ({"metric": "ter"}, 'training.metric = "ter"; wanted one of bleu, chrf, loss, exact_match, wer'),
         ({"precision": "fp16"}, 'training.precision = "fp16"; wanted one of auto, float32, bf16'),

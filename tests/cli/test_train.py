@@ -107,6 +107,16 @@ def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_a_run_that_diverges_after_a_validation_ends_well_with_the_best_model(tmp_path, monkeypatch):
+    monkeypatch.setattr("jumok.training.loop.learning_rate", lambda step, *_, **__: 0.001 if step < 4 else 1e37)
+    recipe = write(tmp_path / "r.toml", RECIPE)
+    changes = [*BRIEFLY, "--set=training.steps=40", "--set=training.log_every=1"]
+    done = well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", "--json", *changes)
+    assert json.loads(done.out)["stopped"] == "diverged"
+    assert "the loss is not finite since step 4, so nothing is learned any more; the best is step 2" in done.err
+    assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
+
+
 @pytest.mark.parametrize("valid_split", ["validation", ""])
 def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, monkeypatch, valid_split):
     datasets = pytest.importorskip("datasets")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from jumok.errors import TrainingError
 from jumok.models.weights import weights_of
 from jumok.training import TrainingConfig, train
 from jumok.training.checkpoint import checkpoints, step_of
@@ -155,6 +156,45 @@ def test_training_stops_when_validations_stop_getting_better(tmp_path):
     assert (done.stopped, done.state.step) == ("patience", 12)
     more = replace(config, patience=3, steps=15)
     assert run(tmp_path / "run", more, resume=True, check=lambda model: {"bleu": next(scores)}).state.best_step == 15
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_training_ends_with_the_best_model_when_the_loss_is_no_longer_finite(tmp_path, broken):
+    report, config = Remarks(), replace(EVERYTHING, steps=100, average=2, ema=0.0)
+    scores, seen = iter([3.0, 2.0, broken]), []
+
+    def check(model):
+        seen.append({name: tensor.clone() for name, tensor in weights_of(model).items()})
+        return {"loss": next(scores)}
+
+    result = run(tmp_path, config, check=check, report=report)
+    assert (result.stopped, result.state.step, result.state.best_step) == ("diverged", 9, 6)
+    assert report.said == [
+        "step 9: the loss is not finite since step 9, so nothing is learned any more; the best is step 6, which is the "
+        "final model; for a better one, lower training.learning_rate, lengthen training.warmup, or set training.clip, "
+        "and train into another folder"
+    ]
+    assert all(torch.equal(tensor, seen[1][name]) for name, tensor in load_file(result.path).items())
+    assert [step_of(path) for path in checkpoints(tmp_path / "checkpoints")] == [3, 6]
+    scores = iter([broken])
+    assert run(tmp_path, config, check=check, resume=True).stopped == "diverged"
+
+
+def test_training_whose_gradients_are_no_longer_finite_ends_with_the_best_model(tmp_path):
+    model, report = TinyModel(), Remarks()
+    broken = {4: lambda: model.decoder.norm.weight.register_hook(lambda gradient: gradient * float("nan"))}
+    report.after = broken
+    config = replace(EVERYTHING, steps=500, validate_every=3, patience=0, log_every=50)
+    result = run(tmp_path, config, model=model, report=report)
+    assert (result.stopped, result.state.step) == ("diverged", 150)
+    assert result.state.best_step is not None
+    assert "the gradients of the last 146 steps were not finite" in report.said[-1]
+    assert result.path.exists()
+
+
+def test_a_first_validation_that_is_not_finite_is_an_error_that_says_what_to_change(tmp_path):
+    with pytest.raises(TrainingError, match=r"the loss is not finite since step 3, .* lower training.learning_rate"):
+        run(tmp_path, check=lambda model: {"loss": float("nan")})
 
 
 def test_of_validations_with_equal_scores_the_one_with_the_lowest_loss_is_the_best_and_patience_goes_on(tmp_path):

@@ -1,6 +1,7 @@
 """What the training runs of all recipes share: how they begin, and what is shown beside the weights."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -8,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from jumok.errors import ConfigError, MissingExtraError
+from jumok.analysis.scores import Right, score_outputs
+from jumok.errors import ConfigError, MissingExtraError, NoOutputError
 from jumok.models.half import HalfConfig
+from jumok.training.config import Metric
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
 from jumok.training.units import score_name, score_value
@@ -64,6 +67,18 @@ def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
             f"{half.section}.longest = {half.limit} positions are too few for {setting} = {longest} tokens and "
             f"their end; set {half.section}.longest = {longest + 1} or {setting} = {half.limit - 1}"
         )
+
+
+def score_of(metric: Metric, loss: float, find: Callable[[], Sequence[str]], references: Sequence[Right]) -> float:
+    """The validation score of what a model finds; not a number for one that is too broken to find anything."""
+    if not math.isfinite(loss):
+        return math.nan
+    try:
+        outputs = find()
+    except NoOutputError:
+        return math.nan
+    (score,) = score_outputs(outputs, references, [metric], resamples=1)
+    return score.value
 
 
 def shown(scores: Mapping[str, float]) -> dict[str, str]:

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jumok.analysis.scores import score_outputs
 from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captioner, new_captioner
 from jumok.captioner import Captioner
-from jumok.cli.any_run import begin_run, check_positions, draw_curve, shown
+from jumok.cli.any_run import begin_run, check_positions, draw_curve, score_of, shown
 from jumok.cli.output import progress
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
 from jumok.models.build import DecoderConfig
@@ -86,9 +85,11 @@ def make_validator(trained: TrainedCaptioner, prepared: PreparedImages) -> Calla
         scores = held_out_loss(model, held_out, caption_loss)
         if recipe.training.metric != "loss":
             captioner = Captioner(trained._replace(model=model))  # type: ignore[arg-type]
-            outputs = [found.text for found in captioner.caption(list(prepared.valid.images))]
-            (score,) = score_outputs(outputs, references, [recipe.training.metric], resamples=1)
-            scores[recipe.training.metric] = score.value
+
+            def outputs() -> list[str]:
+                return [found.text for found in captioner.caption(list(prepared.valid.images))]
+
+            scores[recipe.training.metric] = score_of(recipe.training.metric, scores["loss"], outputs, references)
         return scores
 
     return validate

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from jumok.analysis.scores import score_outputs
-from jumok.cli.any_run import Begun, begin_run, check_positions, draw_curve, shown
+from jumok.cli.any_run import Begun, begin_run, check_positions, draw_curve, score_of, shown
 from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
 from jumok.data.prepare import kept_input, why_outdated
@@ -131,9 +130,11 @@ def make_validator(trained: Trained, prepared: Prepared) -> Callable[[nn.Module]
         scores = held_out_loss(model, held_out)
         if recipe.training.metric != "loss":
             translator = Translator(trained._replace(model=model))  # type: ignore[arg-type]
-            outputs = [found.text for found in translator.translate([pair.source for pair in pairs])]
-            (score,) = score_outputs(outputs, references, [recipe.training.metric], resamples=1)
-            scores[recipe.training.metric] = score.value
+
+            def outputs() -> list[str]:
+                return [found.text for found in translator.translate([pair.source for pair in pairs])]
+
+            scores[recipe.training.metric] = score_of(recipe.training.metric, scores["loss"], outputs, references)
         return scores
 
     return validate

@@ -1,6 +1,7 @@
 """How a model is trained: for how long, how fast, how it is judged, and what is kept of it."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from jumok.errors import ConfigError
@@ -80,6 +81,9 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         self._check_choices()
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), float) and math.isinf(value):
+                raise ConfigError(f"{self._said(field.name)}; wanted a finite number")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"{self._said('seed')}; wanted at least 0 and below 2^63")
         for name in ("steps", "accumulate", "validate_every", "keep", "log_every"):

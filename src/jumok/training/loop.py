@@ -1,5 +1,6 @@
 """The training loop: step, validate, save, until done or interrupted; and the same again after a resume."""
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
@@ -19,7 +20,7 @@ from jumok.training.loss import BatchSource
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.progress import Report
 from jumok.training.reading import Position, ReadAhead
-from jumok.training.recorder import Recorder
+from jumok.training.recorder import DivergedError, Recorder
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.schedule import learning_rate
 from jumok.training.snapshot import MODEL, save_snapshot
@@ -30,7 +31,7 @@ from jumok.training.task import SEQUENCES, Task
 
 Validator = Callable[[nn.Module], dict[str, float]]
 Publisher = Callable[[Path, TrainingState], object]
-Reason = Literal["steps", "minutes", "patience", "interrupted"]
+Reason = Literal["steps", "minutes", "patience", "interrupted", "diverged"]
 
 
 class TrainingResult(NamedTuple):
@@ -128,7 +129,19 @@ class Trainer:
         return None if step is None else checkpoint_path(self.checkpoints, step)
 
     def run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
-        """Until something says to stop, with everything saved."""
+        """Until something says to stop, with everything saved; what is broken is not, so that the best remains."""
+        try:
+            return self._run(reader, stop, draw)
+        except DivergedError as error:
+            if self.state.best_step is None:
+                raise
+            self.recorder.report.say(
+                f"step {self.state.step}: {error.what}; the best is step {self.state.best_step}, which is the final "
+                f"model; for a better one, {error.advice}"
+            )
+            return "diverged"
+
+    def _run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
         self.model.train()
         while True:
             if not stop.asked and self.validation_due() and self.validate(stop) and draw is not None:
@@ -173,9 +186,12 @@ class Trainer:
             if not stop.asked:
                 raise
             return False
-        best = self.state.judge(scores, self.config)
+        broken = not any(math.isfinite(scores.get(name, 0.0)) for name in (self.config.metric, "loss"))
+        best = not broken and self.state.judge(scores, self.config)
         self._unsaved = True
         self.recorder.validation(self.state, scores, best=best)
+        if broken:
+            raise self.recorder.broken(self.state)
         return True
 
     def scores(self) -> dict[str, float]:
@@ -226,10 +242,11 @@ class Trainer:
     def finish(self, stopped: Reason) -> Path:
         """Say why training is over, and write the final model."""
         self.recorder.last_words(self.state)
-        self.recorder.report.say(self._why(stopped))
+        if stopped != "diverged":  # which has been said
+            self.recorder.report.say(self._why(stopped))
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
-        if len(newest) > 1 and stopped != "interrupted":
+        if len(newest) > 1 and stopped not in ("interrupted", "diverged"):
             weights = self._mean_unless_worse(newest, weights)
         self._publish(write_final(self.folder, self.model.eval(), weights), self.state)
         return self.folder / MODEL

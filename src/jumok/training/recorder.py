@@ -17,6 +17,15 @@ HOPELESS = 100
 ADVICE = "lower training.learning_rate, lengthen training.warmup, or set training.clip"
 
 
+class DivergedError(TrainingError):
+    """Training whose numbers are no longer finite."""
+
+    def __init__(self, what: str) -> None:
+        self.what = f"{what}, so nothing is learned any more"
+        self.advice = f"{ADVICE}, and train into another folder"
+        super().__init__(f"{self.what}; {self.advice}")
+
+
 class Recorder:
     """Writes metrics.jsonl in `folder` and reports; also the clock of the run."""
 
@@ -59,10 +68,7 @@ class Recorder:
         self._tokens, self._seconds = 0, 0.0
         self._write(record)
         if found.skipped_in_a_row >= HOPELESS:
-            raise TrainingError(
-                f"the gradients of the last {found.skipped_in_a_row} steps were not finite, so nothing is learned any "
-                f"more; {ADVICE}, and train into another folder"
-            )
+            raise DivergedError(f"the gradients of the last {found.skipped_in_a_row} steps were not finite")
         self._say_skipped(state, found)
 
     def last_words(self, state: TrainingState) -> None:
@@ -73,6 +79,10 @@ class Recorder:
         """Write the scores of a validation."""
         self.tick(state)
         self._write({"step": state.step, "validation": scores, "best": best, "seconds": state.seconds})
+
+    def broken(self, state: TrainingState) -> DivergedError:
+        """What to say when a validation has no finite loss; no step since the one that broke it was kept."""
+        return DivergedError(f"the loss is not finite since step {state.step - self._sums.read().skipped_in_a_row}")
 
     def tick(self, state: TrainingState) -> float:
         """Put the time since the last call on the run's clock; how long that was."""
