@@ -59,6 +59,37 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+def endless(folder):
+    changes = ("training.steps=100000", "training.log_every=1", "training.validate_every=50000")
+    recipe = write(folder / "r.toml", RECIPE)
+    return ["train", recipe, "--out", folder / "run", "--device=cpu", *(f"--set={change}" for change in changes)]
+
+
+def test_training_saves_when_its_terminal_is_closed(tmp_path):
+    run, terminal = pytest.importorskip("pty").fork()
+    if not run:
+        os.execv(sys.executable, [sys.executable, "-m", "jumok.cli", *map(str, endless(tmp_path))])
+    said = b""
+    while b" loss " not in said:  # of the bar
+        said += os.read(terminal, 1000)
+    os.close(terminal)
+    _, status = os.waitpid(run, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
+
+
+def test_training_goes_on_where_a_closed_terminal_is_ignored(tmp_path):
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does for the program it starts
+    process = start(*endless(tmp_path))
+    signal.signal(signal.SIGHUP, ignored)
+    lines = iter(process.stderr.readline, "")
+    assert any(line.startswith("step 4/") for line in lines)
+    process.send_signal(signal.SIGHUP)
+    assert any(line.startswith(f"step {number}/") for line in lines for number in range(20, 40))
+    process.terminate()
+    assert "all saved" in process.communicate(timeout=60)[1]
+
+
 def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     changes = ("training.steps=100000", "training.validate_every=4", "training.log_every=2", "data.valid_size=8")

@@ -1,7 +1,8 @@
-"""Ctrl-C: asked once, training finishes its step and saves; asked twice, it quits at once."""
+"""Ctrl-C or a closed terminal: asked once, training finishes its step and saves; asked twice, it quits at once."""
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,8 +12,14 @@ from typing import Any
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
 
 
+HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
+
+
 class StopRequest:
-    """While entered, the first SIGINT or SIGTERM sets `asked`, and a second one raises KeyboardInterrupt."""
+    """While entered, the first SIGINT, SIGTERM or SIGHUP sets `asked`, and a second one raises KeyboardInterrupt.
+
+    A SIGHUP that is ignored, as `nohup` has it, stays so.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -30,7 +37,7 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():  # only there can signals be received
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, *_hangup()):
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
@@ -41,8 +48,26 @@ class StopRequest:
             signal.signal(number, handler or signal.SIG_DFL)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == HANGUP:
+            _leave_terminal()
+            if self.asked:
+                return  # closing a window can send it twice
         again, self.asked = self.asked, True
         if again or self._abandon:
             raise KeyboardInterrupt
         with suppress(OSError):  # Ctrl-C ends the other end of a pipe, too
             os.write(2, MESSAGE)  # print() may be in the middle of a line
+
+
+def _hangup() -> list[int]:
+    return [HANGUP] if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN else []
+
+
+def _leave_terminal() -> None:
+    """Say nothing more to a terminal that is gone: every word would be an error, and saving not come to its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
+                os.dup2(nowhere, number)
+    os.close(nowhere)
