@@ -1,8 +1,13 @@
 """The pages about recipes name every setting there is, as the dataclasses describe it."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from docs.make_settings import MARKED, PAGES, sections, table, with_settings
+from jumok.training import TrainingConfig
+from jumok.training.state import MAY_CHANGE
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -19,3 +24,11 @@ def test_every_section_has_its_table():
 def test_every_setting_is_described():
     for cls in sections().values():
         assert "|  |" not in table(cls)
+
+
+def test_the_page_names_every_setting_of_training_that_a_resumed_run_may_change_and_no_other():
+    page = Path(__file__).parents[2].joinpath("docs/train.md").read_text(encoding="utf-8")
+    said = re.search(r"What may change is what changes no step: (.*?) of `\[training\]`", page, re.DOTALL)
+    names = re.findall(r"`(\w+)`", said[1])
+    assert set(names) == MAY_CHANGE
+    assert TrainingConfig.__dataclass_fields__.keys() >= MAY_CHANGE
