@@ -25,6 +25,8 @@ from jumok.translator import Translator
 
 VALIDATED = 1000
 """Sentences translated at a validation, at most."""
+FEW = 50
+"""Validation pairs whose score says little of which model is better."""
 
 
 class Run(NamedTuple):
@@ -53,6 +55,8 @@ def run_recipe(
     data = kept_input(store, recipe.data) if begun.goes_on else recipe.data
     prepared = prepare(store, data, recipe.tokenizer, recipe.filter, say=say)
     say(str(prepared.report))
+    if recipe.data.holds_out:
+        say(held_out_message(len(prepared.valid_pairs)))
     check_room(recipe, begun.device, source=prepared.tokenizers.source.size, target=prepared.tokenizers.target.size)
     model = new_model(recipe, prepared.tokenizers)
     if not begun.goes_on:
@@ -85,6 +89,14 @@ def run_recipe(
         publish=publish,
     )
     return Run(Translator(trained), result, result.stopped, _scores(recipe, result.state))
+
+
+def held_out_message(pairs: int) -> str:
+    """What is said of so many pairs of the training text that are not learnt from."""
+    said = f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on"
+    if pairs >= FEW:
+        return said
+    return f"{said}; so few tell little: give others by data.valid_source and data.valid_target, or data.valid_pairs"
 
 
 def _scores(recipe: Recipe, state: TrainingState) -> dict[str, float]:

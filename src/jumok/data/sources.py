@@ -85,6 +85,11 @@ class DataConfig:
         files = f"{name(self.source)} and {name(self.target)}"
         return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether the pairs to validate on are taken from those to learn from."""
+        return not (self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split))
+
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
@@ -113,7 +118,7 @@ class DataConfig:
 
     def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
         """Those whose source was not held out; an error if there are none."""
-        if self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split):
+        if not self.holds_out:
             yield from pairs
             return
         held_out = {pair.source for pair in self.validation() if pair.source.strip()}
