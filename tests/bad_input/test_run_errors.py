@@ -55,7 +55,7 @@ def test_a_run_resumed_with_changed_text_harms_nothing_and_newer_copies_are_used
     two_files(lines + b"100 101\n", lines + b"100 101\n")
     resumed = [*command, "--resume", "--set=training.steps=3"]
     assert refused(*resumed) == (
-        "data.source = train.a and data.target = train.b: not the text that run/data was made from; put that back, or "
+        "data.source = train.a and data.target = train.b: not what run/data was made from; put that back, or "
         "train into another folder"
     )
     assert contents(Path("run")) == before

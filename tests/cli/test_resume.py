@@ -70,9 +70,7 @@ def test_a_run_whose_folder_was_renamed_is_resumed_from_its_copy_of_standard_inp
 def test_other_text_is_refused_by_name_and_harms_nothing(command):
     before = contents(Path("run"))
     write(Path("train.b"), "".join(reversed(LINES)))
-    said = (
-        "data.target = train.b: not the text that run/data was made from; put that back, or train into another folder"
-    )
+    said = "data.target = train.b: not what run/data was made from; put that back, or train into another folder"
     assert refused(*command, "--resume", MORE) == said
     assert contents(Path("run")) == before
 
@@ -91,7 +89,7 @@ def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(comma
     os.utime("train.a", (1, 1))
     again = [*command, "--resume", "--set=training.steps=5"]
     said = refused(*again)
-    assert "which cannot tell whether their text is the same" in said
+    assert "which cannot tell whether they hold the same" in said
     assert said.endswith("move run/data away: it is made anew")
     os.rename("run/data", "old")
     assert "going on after step 4" in well(*again).err
@@ -100,6 +98,40 @@ def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(comma
     assert refused(*again) == (
         "there is no file train.a, and run/data was made from another; put back the one it was made from"
     )
+
+
+GRAPH = """
+[graph]
+nodes = "nodes.tsv"
+edges = "edges.tsv"
+[network]
+width = 2
+heads = 1
+[training]
+steps = 2
+validate_every = 1
+warmup = 1
+metric = "accuracy"
+"""
+
+
+def test_a_graph_is_known_again_by_its_content_and_another_one_harms_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("nodes.tsv"), "label\tx\ty\n" + "".join(f"{n % 2}\t{n % 2}\t{n}\n" for n in range(20)))
+    write(Path("edges.tsv"), "source\ttarget\n" + "".join(f"{n}\t{n + 1}\n" for n in range(19)))
+    command = ["train", write(Path("g.toml"), GRAPH), "--device", "cpu", "--out", "run"]
+    well(*command)
+    os.utime("edges.tsv", (1, 1))
+    resumed(command, "--set=graph.nodes=./nodes.tsv", "--set=training.steps=3")
+    before, edges = contents(Path("run")), Path("edges.tsv").read_text()
+    write(Path("edges.tsv"), edges + "3\t9\n")
+    assert refused(*command, "--resume", "--set=training.steps=5") == (
+        "graph.edges = edges.tsv: not what run/data was made from; put that back, or train into another folder"
+    )
+    assert contents(Path("run")) == before
+    os.remove("edges.tsv")
+    said = resumed(command, "--set=training.steps=5")
+    assert "edges.tsv is gone; what was made of it in run/data is used" in said
 
 
 def test_word_links_by_another_name_are_the_same_links(command):

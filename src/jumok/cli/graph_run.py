@@ -9,9 +9,9 @@ import torch
 from jumok.analysis.graph_scores import Accuracy, accuracy
 from jumok.cli.any_run import begin_run
 from jumok.cli.output import progress
-from jumok.data.graph_store import prepare_graph
+from jumok.data.graph_store import prepare_graph, why_outdated
 from jumok.data.graphs import Graph
-from jumok.errors import DataError
+from jumok.errors import ConfigError, DataError
 from jumok.graph_model import (
     GraphRecipe,
     TrainedGraph,
@@ -51,6 +51,8 @@ def run_graph_recipe(
 ) -> GraphRun:
     """Put the graph in order, unless it is given, train on it, and write the model folder."""
     begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
+    if begun.goes_on and graph is None and (why := why_outdated(begun.folder / "data", recipe.graph)):
+        raise ConfigError(why)  # before its graph is made anew
     graph = graph or prepare_graph(begun.folder / "data", recipe.graph, say=begun.report.say)
     begun.report.say(str(graph))
     check_memory(lambda network: network_for(network, graph), recipe.network, device=begun.device)

@@ -42,11 +42,14 @@ def read_graph(config: GraphConfig) -> RawGraph:
     return from_arrays(_npz(path), str(path))
 
 
-def state_of(config: GraphConfig) -> list[tuple[str, int, int]]:
-    """Size and time of every file of a graph, by which a change is noticed."""
-    paths = [Path(path) for path in (config.path, config.nodes, config.edges) if path]
-    files = [file for path in paths for file in (sorted(path.glob("*.npy")) if path.is_dir() else [path])]
-    return [(str(file), *_stat(file)) for file in files]
+def files_of(config: GraphConfig) -> dict[str, str]:
+    """Every file of a graph, by the setting that names it."""
+    paths = {name: Path(path) for name in ("path", "nodes", "edges") if (path := getattr(config, name))}
+    found: dict[str, str] = {}
+    for name, path in paths.items():
+        arrays = {f"{name}/{file.name}": str(file) for file in sorted(path.glob("*.npy"))}
+        found |= arrays if path.is_dir() else {name: str(path)}
+    return found
 
 
 def from_pyg(data: Any) -> RawGraph:
@@ -260,11 +263,3 @@ def _two_rows(edges: np.ndarray, origin: str) -> np.ndarray:
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise DataError(f"{origin}: edges are {list(edges.shape)}; wanted [2, edge] or [edge, 2]")
     return edges
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    try:
-        stat = path.stat()
-    except OSError:
-        return -1, -1  # reading it will say what is wrong
-    return stat.st_size, stat.st_mtime_ns

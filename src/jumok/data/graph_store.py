@@ -23,6 +23,7 @@ from jumok.data.graphs import (
     check_split,
     chunks,
 )
+from jumok.data.made_from import Inputs, find, gone_message, record_sources, state, why_other
 from jumok.data.store import fingerprint_of
 from jumok.errors import DataError
 
@@ -34,15 +35,37 @@ def prepare_graph(
     folder: str | Path, config: GraphConfig, *, say: Callable[[str], None] = lambda message: None
 ) -> Graph:
     """The graph of a recipe, from `folder` if it is there already and nothing has changed since."""
-    from jumok.data.graph_files import read_graph, state_of
+    from jumok.data.graph_files import read_graph
 
-    folder = Path(folder)
-    made_from = fingerprint_of(asdict(config), state_of(config), FORMAT)
-    found = open_graph(folder)
-    if found is not None and found.fingerprint == made_from:
-        return found
+    folder, inputs = Path(folder), graph_inputs(config)
+    known, graph = find(folder, inputs), open_graph(folder)
+    if graph is not None and graph.fingerprint == known.fingerprint:
+        if known.gone:
+            say(gone_message(known.gone, folder))
+        return graph
     say("putting the graph in order")
-    return write_graph(folder, read_graph(config), config, fingerprint=made_from)
+    raw = read_graph(config)
+    record_sources(folder, inputs, known.fingerprint)
+    return write_graph(folder, raw, config, fingerprint=known.fingerprint)
+
+
+def why_outdated(folder: str | Path, config: GraphConfig) -> str:
+    """Why `prepare_graph` would write over what it made of other files; "" if it would not."""
+    folder, inputs = Path(folder), graph_inputs(config)
+    found, graph = find(folder, inputs), open_graph(folder)
+    if graph is None or graph.fingerprint == found.fingerprint:
+        return ""
+    return why_other(folder, inputs, found, "graph")
+
+
+def graph_inputs(config: GraphConfig) -> Inputs:
+    """What a recipe for a graph names."""
+    from jumok.data.graph_files import files_of
+
+    files, places = files_of(config), ("path", "nodes", "edges")
+    settings = {key: value for key, value in asdict(config).items() if key not in places}
+    states = [state(path) for path in files.values()]
+    return Inputs(fingerprint_of(asdict(config), states, FORMAT), fingerprint_of(settings, FORMAT), files)
 
 
 def write_graph(folder: Path, raw: RawGraph, config: GraphConfig, *, fingerprint: str = "") -> Graph:

@@ -5,7 +5,6 @@ A file whose place, size and time are as recorded is not read; of any other the 
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -42,48 +41,86 @@ class Record(NamedTuple):
     files: dict[str, Source]
 
 
+class Inputs(NamedTuple):
+    """What data are to be made from."""
+
+    fingerprint: str
+    """Changes with everything, the names and times of files, too."""
+    settings: str
+    """Changes with everything but the files."""
+    files: dict[str, str]
+    """Paths, by the settings that name them."""
+
+
 class Found(NamedTuple):
     """What the recipe names, compared with what the data in a folder were made from."""
 
-    inputs: str
-    """The fingerprint to look for in the folder: the recorded one where the text is the same."""
+    fingerprint: str
+    """What to look for in the folder: the recorded fingerprint where the content is the same."""
     gone: list[str]
     """Files that are no longer there, with the recorded fingerprint all the same."""
     changed: list[str]
-    """Settings whose file holds other text."""
+    """Settings whose file holds something else."""
     recorded: bool
     """Whether the folder knows what its data were made from."""
 
 
-def fingerprint_of_inputs(data: DataConfig) -> str:
-    """A name for the settings and the state of the files; changes with their names and times, too."""
-    settings = {key: value for key, value in asdict(data).items() if value != LATER.get(key, ...)}
-    paths = [*data.files(), *(path for label, path in _named(data) if label not in FILES)]
-    return fingerprint_of(settings, [_state(path) for path in paths], _made_by(data))
+def text_inputs(data: DataConfig) -> Inputs:
+    """What a recipe for texts names."""
+    values, made_by = asdict(data), version("babel") if data.corpus else ""
+    known = {key: value for key, value in values.items() if value != LATER.get(key, ...)}
+    saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they name a dataset's contents
+    paths = [*data.files(), *map(str, saved)]
+    places = {*FILES, "dataset"} if saved else set(FILES)
+    return Inputs(
+        fingerprint_of(known, [state(path) for path in paths], made_by),
+        fingerprint_of({key: value for key, value in values.items() if key not in places}, made_by),
+        {key: values[key] for key in FILES if values[key]}
+        | {f"dataset/{path.relative_to(data.dataset)}": str(path) for path in saved},
+    )
 
 
-def find(folder: Path, data: DataConfig) -> Found:
-    """Compare; where the text is the same, the new names and times are remembered."""
-    inputs, record = fingerprint_of_inputs(data), read_record(folder)
-    if record is None or record.inputs == inputs:
-        return Found(inputs, [], [], record is not None)
-    named = dict(_named(data))
-    if record.settings != _settings(data) or named.keys() != record.files.keys():
-        return Found(inputs, [], [], True)
-    now = {label: _again(path, record.files[label]) for label, path in named.items()}
+def find(folder: Path, inputs: Inputs) -> Found:
+    """Compare; where the content is the same, the new names and times are remembered."""
+    record = read_record(folder)
+    if record is None or record.inputs == inputs.fingerprint:
+        return Found(inputs.fingerprint, [], [], record is not None)
+    if record.settings != inputs.settings or inputs.files.keys() != record.files.keys():
+        return Found(inputs.fingerprint, [], [], True)
+    now = {label: _again(path, record.files[label]) for label, path in inputs.files.items()}
     if changed := [label for label, source in now.items() if source.sha256 != record.files[label].sha256]:
-        return Found(inputs, [], changed, True)
+        return Found(inputs.fingerprint, [], changed, True)
     if now != record.files:
         _write(folder, record._replace(files=now))
-    return Found(record.inputs, [path for path in named.values() if not Path(path).exists()], [], True)
+    return Found(record.inputs, [path for path in inputs.files.values() if not Path(path).exists()], [], True)
 
 
-def record_sources(folder: Path, data: DataConfig, inputs: str) -> None:
+def why_other(folder: Path, inputs: Inputs, found: Found, section: str) -> str:
+    """Why data in a folder are not those that this section of a recipe asks for, and what to do."""
+    if missing := [path for path in inputs.files.values() if not Path(path).exists()]:
+        return f"there is no file {missing[0]}, and {folder} was made from another; put back the one it was made from"
+    if found.changed:
+        named = " and ".join(f"{section}.{label.partition('/')[0]} = {inputs.files[label]}" for label in found.changed)
+        return f"{named}: not what {folder} was made from; put that back, or train into another folder"
+    unknown = "" if found.recorded else ", and by an earlier jumok, which cannot tell whether they hold the same"
+    return (
+        f"{folder} was made from other files than the recipe names, or from an earlier state of them{unknown}; put "
+        "them back, or train into another folder"
+    )
+
+
+def gone_message(gone: list[str], folder: Path) -> str:
+    """What is said where data in a folder are used whose files are gone."""
+    are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
+    return f"{' and '.join(gone)} {are} gone; what was made of {them} in {folder} is used"
+
+
+def record_sources(folder: Path, inputs: Inputs, fingerprint: str) -> None:
     """Remember what the data in `folder` are about to be made from, unless that is known."""
     record = read_record(folder)
-    if record is None or record.inputs != inputs:
-        files = {label: _source(path) for label, path in _named(data)}
-        _write(folder, Record(inputs, _settings(data), files))
+    if record is None or record.inputs != fingerprint:
+        files = {label: _source(path) for label, path in inputs.files.items()}
+        _write(folder, Record(fingerprint, inputs.settings, files))
 
 
 def read_record(folder: Path) -> Record | None:
@@ -103,36 +140,19 @@ def _write(folder: Path, record: Record) -> None:
         file.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def _named(data: DataConfig) -> Iterator[tuple[str, str]]:
-    """Every file by the setting that names it; of a dataset on disk those that name its contents."""
-    yield from ((key, getattr(data, key)) for key in FILES if getattr(data, key))
-    for path in sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []:
-        yield f"dataset/{path.relative_to(data.dataset)}", str(path)
-
-
-def _settings(data: DataConfig) -> str:
-    """Everything but where files are."""
-    places = {*FILES, "dataset"} if Path(data.dataset or "-").is_dir() else FILES
-    return fingerprint_of({key: value for key, value in asdict(data).items() if key not in places}, _made_by(data))
-
-
-def _made_by(data: DataConfig) -> str:
-    return version("babel") if data.corpus else ""
-
-
 def _again(path: str, before: Source) -> Source:
     """A file as it is now; one that is gone from where it was counts as unchanged."""
-    state = _state(path)[1:]
+    size, time = state(path)[1:]
     where = str(Path(path).resolve())
-    if state == (-1, -1):
+    if size < 0:
         return before if path == before.named or where == before.path else before._replace(sha256="")
-    if (where, *state) == (before.path, before.bytes, before.time):
+    if (where, size, time) == (before.path, before.bytes, before.time):
         return before._replace(named=path)
     return _source(path)
 
 
 def _source(path: str) -> Source:
-    size, time = _state(path)[1:]
+    size, time = state(path)[1:]
     try:
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -141,7 +161,8 @@ def _source(path: str) -> Source:
     return Source(path, str(Path(path).resolve()), size, time, digest)
 
 
-def _state(path: str) -> tuple[str, int, int]:
+def state(path: str) -> tuple[str, int, int]:
+    """Size and time of a file, by which a change is noticed."""
     try:
         stat = Path(path).stat()
     except OSError:

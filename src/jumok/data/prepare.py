@@ -11,7 +11,7 @@ from jumok.data.files import STDIN, atomic_write
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.first_look import check_files
 from jumok.data.links import Link, spaced_links, spaced_words
-from jumok.data.made_from import find, record_sources
+from jumok.data.made_from import find, gone_message, record_sources, text_inputs, why_other
 from jumok.data.pairs import Pair
 from jumok.data.sides import Tokenizers
 from jumok.data.sources import DataConfig
@@ -61,13 +61,14 @@ def prepare(
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
     data = _keep_input(folder, data)
-    inputs, gone, *_ = find(folder, data)
-    tokenizers = _tokenizers(folder, data, tokenizer, inputs, say)
-    made_from = _made_from(inputs, filters, tokenizers)
+    inputs = text_inputs(data)
+    found = find(folder, inputs)
+    tokenizers = _tokenizers(folder, data, tokenizer, found.fingerprint, say)
+    made_from = _made_from(found.fingerprint, filters, tokenizers)
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
-        record_sources(folder, data, inputs)
+        record_sources(folder, inputs, found.fingerprint)
         rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
     valid = open_store(folder / "valid.store", made_from)
@@ -76,9 +77,8 @@ def prepare(
         valid = valid or _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
     else:
         held_out = [Pair(*pair) for pair in valid.note[PAIRS]]
-    if gone:
-        are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
-        say(f"{' and '.join(gone)} {are} gone; what was made of {them} in {folder} is used")
+    if found.gone:
+        say(gone_message(found.gone, folder))
     valid_pairs = [pair for pair in held_out if pair.source.strip() and pair.target.strip()]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
@@ -116,23 +116,21 @@ def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
     """Why `prepare` would write over what it made of other text or with other settings; "" if it would not."""
-    folder, data = Path(folder), kept_input(folder, data)
-    found, tokenizers = find(folder, data), _saved_tokenizers(folder)
+    folder, inputs = Path(folder), text_inputs(kept_input(folder, data))
+    found, tokenizers = find(folder, inputs), _saved_tokenizers(folder)
     if tokenizers is None or not (folder / "train.store").exists():
         return ""
-    same_vocabulary = tokenizers.source.fingerprint == fingerprint_of(found.inputs, asdict(tokenizer) | {"sampling": 0})
-    if same_vocabulary and open_store(folder / "train.store", _made_from(found.inputs, filters, tokenizers)):
+    same_vocabulary = tokenizers.source.fingerprint == _vocabulary(found.fingerprint, tokenizer)
+    if same_vocabulary and open_store(folder / "train.store", _made_from(found.fingerprint, filters, tokenizers)):
         return ""
-    if missing := [path for path in data.files() if not Path(path).exists()]:
-        return f"there is no file {missing[0]}, and {folder} was made from another; put back the one it was made from"
-    if found.changed:
-        texts = " and ".join(f"data.{key} = {getattr(data, key, data.dataset)}" for key in found.changed)
-        return f"{texts}: not the text that {folder} was made from; put that back, or train into another folder"
-    unknown = "" if found.recorded else ", and by an earlier jumok, which cannot tell whether their text is the same"
-    return (
-        f"{folder} was made from other files than the recipe names, or from an earlier state of them{unknown}; put "
-        f"them back, train into another folder, or, if their text is the same, move {folder} away: it is made anew"
-    )
+    why = why_other(folder, inputs, found, "data")
+    if found.recorded or not all(Path(path).exists() for path in inputs.files.values()):
+        return why
+    return f"{why}, or, if they hold the same, move {folder} away: it is made anew"
+
+
+def _vocabulary(inputs: str, config: TokenizerConfig) -> str:
+    return fingerprint_of(inputs, asdict(config) | {"sampling": 0})
 
 
 def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
@@ -149,7 +147,7 @@ def _saved_tokenizers(folder: Path) -> Tokenizers | None:
 def _tokenizers(
     folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
 ) -> Tokenizers:
-    fingerprint = fingerprint_of(inputs, asdict(config) | {"sampling": 0})
+    fingerprint = _vocabulary(inputs, config)
     found = _saved_tokenizers(folder)
     if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
         return found
