@@ -68,6 +68,17 @@ def describe_model(folder: str | Path, trained: Trained, *, scores: Mapping[str,
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a folder, checked and ready to use."""
     folder = Path(folder)
+    contents = read_translator(folder)
+    recipe = read_recipe(folder / RECIPE, variables=False)
+    tokenizers = Tokenizers.load(folder)
+    model = new_model(recipe, tokenizers)
+    path = folder / WEIGHTS
+    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
+    return Trained(model.to(device).eval(), recipe, tokenizers)
+
+
+def read_translator(folder: Path) -> dict[str, bytes]:
+    """The files of a model that must not change, by name; a ModelError unless it is whole and translates."""
     if is_graph_model(folder):
         raise ModelError(
             f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
@@ -78,13 +89,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
             f"{folder} is a captioner, which reads images; use it with jumok caption {folder} image.jpg or "
             f"jumok look {folder} image.jpg"
         )
-    contents = read_sealed(folder)
-    recipe = read_recipe(folder / RECIPE, variables=False)
-    tokenizers = Tokenizers.load(folder)
-    model = new_model(recipe, tokenizers)
-    path = folder / WEIGHTS
-    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
-    return Trained(model.to(device).eval(), recipe, tokenizers)
+    return read_sealed(folder)
 
 
 def is_graph_model(folder: str | Path) -> bool:
@@ -175,6 +180,11 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
 def _sealed(folder: Path) -> list[Path]:
     """The files that must not change."""
     return [folder / WEIGHTS, folder / RECIPE, *sorted(folder.glob("tokenizer*.model"))]
+
+
+def own_files(folder: Path) -> list[Path]:
+    """The files that make a folder a model."""
+    return [*_sealed(folder), folder / README, folder / CHECKSUMS]
 
 
 def write_file(path: Path, content: bytes) -> None:
