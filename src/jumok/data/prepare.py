@@ -65,7 +65,7 @@ def prepare(
     train = open_store(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
-        rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
+        rows = data.training_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
     held_out = list(data.validation())
     valid = open_store(folder / "valid.store", made_from)
