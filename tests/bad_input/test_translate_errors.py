@@ -51,3 +51,16 @@ def test_maps_that_cannot_be_written(reverser, tmp_path):
     said = refused("translate", reverser, "--source", "text", "--attention", "text")
     assert said == "text is a file, not a folder; name another folder to write to"
     assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
+
+
+def test_a_zero_byte_in_the_text_is_not_translated_as_if_it_were_not_there(reverser):
+    said = refused("translate", reverser, stdin=b"1\x002 3\n")
+    assert said.startswith("standard input, line 1: byte 2 of the line is 0, which no text has")
+
+
+def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert refused("translate", reverser, "cat.png").startswith("cat.png is a PNG image, not text")
+    said = refused("look", reverser, "cat.png")
+    assert said.startswith(f"{reverser} reads text, and cat.png is a PNG image; images are for captioners")
+    assert "<" not in said
