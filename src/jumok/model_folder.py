@@ -132,7 +132,7 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     for folder in folders[1:]:
         check_same_words(folder, folders[0], load_model(folder).tokenizers, trained.tokenizers)
     load_mean(trained.model, models)
-    save_model(out, trained, scores={"averaged over": f"{len(models)} models"})
+    save_model(out, trained, scores={"averaged over": how_many(models)})
 
 
 def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
@@ -146,6 +146,11 @@ def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Pa
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     return folders
+
+
+def how_many(models: Sequence[str | Path]) -> str:
+    """The number of models, in words."""
+    return f"{len(models)} model{'s' if len(models) != 1 else ''}"
 
 
 def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:

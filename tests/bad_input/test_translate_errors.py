@@ -2,8 +2,8 @@
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, well, write
-from refusals import refused
+from commands import BRIEFLY, RECIPE, jumok, well, write
+from refusals import refused, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -64,3 +64,20 @@ def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
     said = refused("look", reverser, "cat.png")
     assert said.startswith(f"{reverser} reads text, and cat.png is a PNG image; images are for captioners")
     assert "<" not in said
+
+
+@pytest.mark.parametrize("penalty", [-1000, 5.1])
+def test_a_length_penalty_that_no_score_survives_is_blamed_not_the_weights(reverser, penalty):
+    done = jumok("translate", reverser, f"--length-penalty={penalty}", stdin="1\n")
+    assert (done.code, done.out) == (2, "")
+    assert "'--length-penalty'" in done.err
+    recipe = write_recipe(RECIPE + f"\n[decoding]\nlength_penalty = {penalty}\n")
+    said = refused("train", recipe, "--out", "run", "--device", "cpu")
+    assert f"decoding.length_penalty = {float(penalty)} must lie between -5 and 5" in said
+
+
+def test_maps_of_an_earlier_run_are_told_from_those_of_this_one(reverser):
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""
+    said = "maps also holds 2 maps of an earlier run, such as 0002.svg\n"
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n").err == said
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""
