@@ -4,7 +4,7 @@
 
 Outputs and all gradients at awkward sizes, compared with float64; fresh memory holds NaN. Every check runs whatever
 fails, and the exit code says how many did; --part 2/8 runs an eighth of them, for several processes side by side.
-For memory errors: compute-sanitizer --tool memcheck python -m benchmarks.additive_checks --few
+For memory errors and races: python -m benchmarks.additive_sanitizers
 """
 
 import argparse
@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from benchmarks import results
 from benchmarks.additive_shapes import ODD, Shape, inputs, run, with_gradients
 from benchmarks.results import Row
 from jumok.attention import additive, attend, causal, explain, from_lengths, window
+from jumok.attention.kernels import additive_fused
 
 RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
 """Our error over plain PyTorch's, by type and part, and where."""
@@ -38,6 +40,7 @@ FEW = (
     "spread 100",
     "spread 0.01",
     "dropout",
+    "large tiles",
 )
 """How the names of some checks begin that run every kernel."""
 
@@ -51,6 +54,16 @@ def poisoned() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def large_tiles() -> Iterator[None]:
+    """As if every problem filled the card: small ones run the kernels of large ones."""
+    held, additive_fused.FULL = additive_fused.FULL, 0
+    try:
+        yield
+    finally:
+        additive_fused.FULL = held
 
 
 def compare(name: str, shape: Shape, dtype: torch.dtype, spread: float = 1.0, **options) -> str:
@@ -109,14 +122,30 @@ def checks() -> dict[str, Callable[[], str]]:
         ("keys", torch.rand(129, device="cuda") > 0.5),
     ):  # fmt: skip
         add(name, odd, visible=visible)
+        found |= large(f"{name} {tuple(odd)} float32", found[f"{name} {tuple(odd)} float32"])
+    for spread in (0.01, 1.0, 8.0, 100.0):
+        found |= large(f"spread {spread}", partial(compare, f"spread {spread}", odd, f32, spread))
+    for dim, spread in ((60, 0.3), (60, 0.5), (60, 1.0), (60, 3.0), (256, 1.0)):
+        found[f"scores alone, {dim} features, spread {spread}"] = partial(scores_alone, dim, spread)
     add("lengths, one query", Shape(3, 1, 129, 60, 32), visible=from_lengths(lengths))
     add("spread 0.01, one query", Shape(3, 1, 129, 60, 32), spread=0.01)
     found |= {
         "NaN behind a mask": nan_behind_a_mask, "two runs are bit-equal": bit_equal, "dropout": dropout_is_fair,
         "weights": weights_on_demand, "opcheck": opcheck, "torch.compile": compiled, "CUDA graph": graphed,
         "autocast and checkpoint": autocast_and_checkpoint, "explain": explained, "piecewise backward": piecewise,
+        "weights under autocast": weights_under_autocast,
     }  # fmt: skip
-    return found
+    return found | large("piecewise backward", piecewise) | large("dropout", dropout_is_fair)
+
+
+def large(name: str, check: Callable[[], str]) -> dict[str, Callable[[], str]]:
+    """A check once more, with large tiles."""
+
+    def checked() -> str:
+        with large_tiles():
+            return check()
+
+    return {f"large tiles, {name}": checked}
 
 
 def nan_behind_a_mask() -> str:
@@ -169,6 +198,28 @@ def weights_on_demand() -> str:
         both.append([weights, *torch.autograd.grad(weights, leaves, upstream)])
     worst = max((a - b).abs().max().item() for a, b in zip(*both, strict=True))
     return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
+
+
+def scores_alone(dim: int, spread: float) -> str:
+    """Their error, which shows undiluted where v is large and weights are peaked."""
+    from jumok.attention.kernels import additive_ops
+
+    query, key, _, v = inputs(Shape(8, 64, 64, dim, 1), spread=spread)
+    plain = torch.tanh(query[:, :, None] + key[:, None]) @ v
+    exact = torch.tanh(query.double()[:, :, None] + key.double()[:, None]) @ v.double()
+    found = additive_ops.additive_scores(query, key, v[None])
+    ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (found, plain))
+    RATIOS.setdefault(("fp32", "scores"), []).append((ours / theirs, f"{dim} features, spread {spread}"))
+    return f"{'ok' if ours <= 2 * theirs else 'WRONG'}: {ours:.1e}/{theirs:.1e}"
+
+
+def weights_under_autocast() -> str:
+    """Values of an identity show the weights that mixed them."""
+    query, key, _, v = inputs(Shape(2, 70, 90, 64, 16))
+    with torch.autocast("cuda", torch.bfloat16):
+        out = attend(query.bfloat16(), key.bfloat16(), torch.eye(90, device="cuda").bfloat16(), score=additive(3 * v))
+        worst = (out.weights().float() - out.values.float()).abs().max().item()
+    return f"{'ok' if worst < 4e-3 else 'WRONG'}: {worst:.1e}"
 
 
 def opcheck() -> str:
@@ -240,8 +291,6 @@ def explained() -> str:
 
 def piecewise() -> str:
     """The backward pass in many pieces gives what it gives in one."""
-    from jumok.attention.kernels import additive_fused
-
     tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")
     wanted = with_gradients(run("fused"), tensors, upstream)
     held, additive_fused.PLANES = additive_fused.PLANES, 128 * 112 * 12

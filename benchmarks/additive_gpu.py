@@ -1,6 +1,7 @@
 """How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
 
     python -m benchmarks.additive_gpu [--only checks,pieces,times,long] [--out FOLDER]
+    python -m benchmarks.additive_gpu --only calls      the main shape again, on a quiet host: additive_calls.json
 
 jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
 a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
@@ -77,13 +78,10 @@ def systems() -> dict[str, Callable[..., Tensor]]:
 
 
 def too_large(system: str, shape: Shape, train: bool) -> str | None:
-    """What would not fit, or would take longer than it tells."""
-    if system == "PyTorch":
-        gib = shape.elements * 4 * (4 if train else 2) / 2**30
-        return f"not run: needs {gib:.0f} GiB" if gib > 110 else None
-    if system == "torch.compile" and shape.elements > 2e10:
-        return "not run: too long to compile and run here"
-    return None
+    """What would not fit."""
+    kept = {"PyTorch": 3 if train else 2, "torch.compile": 1 if train else 0}.get(system, 0)
+    gib = shape.elements * 4 * kept / 2**30  # tensors [batch, query, key, dim] in float32
+    return f"not run: needs {gib:.0f} GiB" if gib > 110 else None
 
 
 ROUNDS = 4
@@ -157,6 +155,15 @@ def run_times(group: str, shape: Shape, dtype: torch.dtype, systems: dict[str, C
     return rows
 
 
+def calls(systems: dict[str, Callable[..., Tensor]]) -> list[Row]:
+    """How long a program waits for a call at the main shape."""
+    return [
+        Row(f"quiet-call/{name}", system, measure(compute, inputs(MAIN), train)["time"], "ms", f"{MAIN}; fp32")
+        for name, train in (("forward", False), ("forward and backward", True))
+        for system, compute in systems.items()
+    ]
+
+
 def problems(parts: list[str]) -> list[tuple[str, Shape, torch.dtype]]:
     """What is asked for, the most important first."""
     found = [("additive", shape, torch.float32) for shape in SHAPES] + [("additive", MAIN, torch.bfloat16)]
@@ -179,6 +186,8 @@ def main() -> None:
     if "pieces" in parts:
         rows += pieces()
     compared = systems()
+    if "calls" in parts:
+        results.write("additive_calls", calls(compared), device=device, packages=("torch", "triton"))
     for group, shape, dtype in problems(parts):
         rows += run_times(group, shape, dtype, compared)
         results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))

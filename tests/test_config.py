@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jumok.caption_model import make_caption_recipe
 from jumok.config import (
     BY_KIND,
     PLAIN,
@@ -15,7 +16,9 @@ from jumok.config import (
     read_recipe,
     write_recipe,
 )
+from jumok.data.graphs import GraphConfig
 from jumok.errors import ConfigError
+from jumok.graph_model import make_graph_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"corpus": "reverse"}
@@ -103,6 +106,22 @@ def test_a_variable_that_is_not_set_is_named(monkeypatch):
 def test_a_dollar_in_what_a_variable_holds_is_left_alone(monkeypatch):
     monkeypatch.setenv("CORPUS", "/there/$x")
     assert make_recipe({"data": {"pairs": "$CORPUS/a.tsv"}}).data.pairs == "/there/$x/a.tsv"
+
+
+@pytest.mark.parametrize(("given", "path"), [("~/a", "/home/me/a"), ("~/$CORPUS/a", "/home/me/x/a")])
+def test_a_path_may_begin_at_home(monkeypatch, given, path):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("CORPUS", "x")
+    assert make_recipe({"data": {"pairs": given}}).data.pairs == path
+    assert make_graph_recipe({"graph": {"nodes": given, "edges": "a/~"}}).graph == GraphConfig(nodes=path, edges="a/~")
+    captions = make_caption_recipe({"images": {"path": given, "captions": given}})
+    assert (captions.images.path, captions.images.captions) == (path, path)
+
+
+@pytest.mark.parametrize("value", ["~", "~/b"])
+def test_a_tilde_in_what_a_variable_holds_is_left_alone_as_in_a_shell(monkeypatch, value):
+    monkeypatch.setenv("CORPUS", value)
+    assert make_recipe({"data": {"pairs": "$CORPUS/a"}}).data.pairs == f"{value}/a"
 
 
 def test_a_saved_recipe_names_the_files_themselves_and_needs_no_variable(tmp_path, monkeypatch):

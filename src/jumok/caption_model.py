@@ -20,6 +20,7 @@ from jumok.model_folder import (
     WEIGHTS,
     check_same_words,
     folders_to_average,
+    how_many,
     is_captioner,
     load_mean,
     read_sealed,
@@ -143,7 +144,7 @@ def average_captioners(models: Sequence[str | Path], out: str | Path) -> None:
         check_same_words(folder, folders[0], [load_captioner(folder).tokenizer], [trained.tokenizer])
     load_mean(trained.model, models)
     write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
-    describe_captioner(out, trained, scores={"averaged over": f"{len(models)} models"})
+    describe_captioner(out, trained, scores={"averaged over": how_many(models)})
 
 
 def _readme(trained: TrainedCaptioner, scores: Mapping[str, Any]) -> str:

@@ -75,7 +75,8 @@ class Recipe:
 def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> Recipe:
     """The recipe in a file, with changes such as "training.steps=2000" made to it.
 
-    $NAME in a path stands for a variable of the environment, unless `variables` is False: then it is what it says.
+    $NAME in a path stands for a variable of the environment and ~ for a home folder, unless `variables` is False: then
+    they are what they say.
     """
     return read_file(path, changes, lambda tables: _made(tables, variables))
 
@@ -172,7 +173,7 @@ def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str)
 
 
 def with_variables(table: Any, name: str, paths: Container[str]) -> Any:
-    """A section with $NAME and ${NAME} in its paths as the environment has them, so that recipes can be shared."""
+    """A section with $NAME, ${NAME} and ~ in its paths as a shell has them, so that recipes can be shared."""
     if not isinstance(table, Mapping):
         return table
     return {
@@ -182,7 +183,7 @@ def with_variables(table: Any, name: str, paths: Container[str]) -> Any:
 
 
 def expanded(text: str, place: str) -> str:
-    """A text with $NAME and ${NAME} as the environment has them."""
+    """A path with $NAME and ${NAME} as the environment has them, and a home folder for ~ at its beginning."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2]
@@ -193,7 +194,8 @@ def expanded(text: str, place: str) -> str:
             )
         return os.environ[name]
 
-    return re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, text)
+    path = re.sub(r"\$(?:(\w+)|\{(\w+)\})", value, text)
+    return os.path.expanduser(path) if text.startswith("~") else path
 
 
 def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jumok.model_folder import (
     RECIPE,
     WEIGHTS,
     folders_to_average,
+    how_many,
     is_graph_model,
     load_mean,
     read_sealed,
@@ -119,7 +120,7 @@ def average_graph_models(models: Sequence[str | Path], out: str | Path) -> None:
             raise ModelError(f"{folder} was trained on another graph than {folders[0]}, so their weights have no mean")
     load_mean(trained.model, models)
     write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
-    describe_graph_model(out, trained, graph, scores={"averaged over": f"{len(models)} models"})
+    describe_graph_model(out, trained, graph, scores={"averaged over": how_many(models)})
 
 
 def _check_pooling(recipe: GraphRecipe, graph: Graph) -> None:

@@ -75,6 +75,17 @@ def describe_model(
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a folder, checked and ready to use."""
     folder = Path(folder)
+    contents = read_translator(folder)
+    recipe = read_recipe(folder / RECIPE, variables=False)
+    tokenizers = Tokenizers.load(folder)
+    model = new_model(recipe, tokenizers)
+    path = folder / WEIGHTS
+    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
+    return Trained(model.to(device).eval(), recipe, tokenizers)
+
+
+def read_translator(folder: Path) -> dict[str, bytes]:
+    """The files of a model that must not change, by name; a ModelError unless it is whole and translates."""
     if is_graph_model(folder):
         raise ModelError(
             f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
@@ -85,13 +96,7 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
             f"{folder} is a captioner, which reads images; use it with jumok caption {folder} image.jpg or "
             f"jumok look {folder} image.jpg"
         )
-    contents = read_sealed(folder)
-    recipe = read_recipe(folder / RECIPE, variables=False)
-    tokenizers = Tokenizers.load(folder)
-    model = new_model(recipe, tokenizers)
-    path = folder / WEIGHTS
-    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
-    return Trained(model.to(device).eval(), recipe, tokenizers)
+    return read_sealed(folder)
 
 
 def is_graph_model(folder: str | Path) -> bool:
@@ -154,7 +159,7 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
     for folder in folders[1:]:
         check_same_words(folder, folders[0], load_model(folder).tokenizers, trained.tokenizers)
     load_mean(trained.model, models)
-    save_model(out, trained, scores={"averaged over": f"{len(models)} models"})
+    save_model(out, trained, scores={"averaged over": how_many(models)})
 
 
 def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
@@ -168,6 +173,11 @@ def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Pa
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     return folders
+
+
+def how_many(models: Sequence[str | Path]) -> str:
+    """The number of models, in words."""
+    return f"{len(models)} model{'s' if len(models) != 1 else ''}"
 
 
 def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
@@ -201,6 +211,11 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
 
 def _tokenizers(folder: Path) -> list[Path]:
     return sorted(folder.glob("tokenizer*.model"))
+
+
+def own_files(folder: Path) -> list[Path]:
+    """The files that make a folder a model."""
+    return [*_sealed(folder), folder / README, folder / CHECKSUMS]
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -1,6 +1,7 @@
 """Whom a node looked at: the weights are the model's own, and drawings hold whatever names there are."""
 
 from dataclasses import replace
+from unicodedata import normalize
 from xml.etree import ElementTree
 
 import numpy as np
@@ -90,6 +91,12 @@ def test_the_json_brings_back_the_map_and_draws_the_same(graph):
     again = AttentionMap.from_json(shown.to_json())
     assert again.to_json() == shown.to_json()
     assert graph_svg(again) == graph_svg(shown)
+
+
+def test_a_node_is_found_however_its_name_is_spelt_in_unicode(graph):
+    assert find_node(graph, normalize("NFD", "노드 7")) == 7
+    spelt = replace(graph, names=[normalize("NFD", name) for name in graph.names])
+    assert find_node(spelt, "노드 7") == find_node(spelt, normalize("NFD", "노드 7")) == 7
 
 
 def test_names_are_written_as_text_and_shortened_to_their_discs(graph):

@@ -3,6 +3,8 @@
 test_fused.py runs this file in a process of its own: see fused.py.
 """
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from triton.runtime import interpreter
 from fused import DEVICE, draw, with_backend
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, causal, explain, from_lengths
-from jumok.attention.kernels import additive_fused, additive_ops, launch
+from jumok.attention.kernels import additive_ops, additive_tiles, launch
 from jumok.errors import BackendError
 from jumok.layers import AdditiveAttention
 
@@ -97,9 +99,8 @@ class Watched:
 
 @pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
 @pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
-@pytest.mark.parametrize("full", [0, torch.inf])
-def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim, full):
-    monkeypatch.setattr(additive_fused, "FULL", full)
+@pytest.mark.usefixtures("tiles")
+def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
     memory, run, launched = interpreter._interpreter, launch.Kernel.__call__, []
 
     def watched(kernel, grid, *arguments, **constants):
@@ -111,6 +112,39 @@ def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim, full
     monkeypatch.setattr(launch.Kernel, "__call__", watched)
     values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
     assert len(launched) >= 2, "nothing was watched"
+
+
+def run_assembly(text, inputs):
+    """What PTX of a few instructions gives, each rounded to single precision as a GPU does."""
+    held = {f"${at}": np.float64(number) for at, number in enumerate(inputs, start=1)}
+    steps = {"fma": lambda a, b, c: a * b + c, "mul": lambda a, b: a * b, "min": min, "rcp": lambda a: 1 / a}
+
+    def number(name):
+        if name.startswith("0f"):
+            return np.float64(np.frombuffer(bytes.fromhex(name[2:]), ">f4")[0])
+        return held[name]
+
+    for line in re.findall(r"(\w+)\.[\w.]*f32 ([^;]+);", text.replace(".reg .f32", "")):
+        name, *operands = line[1].split(", ")
+        held[name] = np.float64(np.float32(steps[line[0]](*map(number, operands))))
+    return held["$0"]
+
+
+@pytest.mark.parametrize(("text", "cap"), [(additive_tiles.USUAL, None), (additive_tiles.CAPPED, 3e8)])
+@pytest.mark.parametrize("size", [0.5, 4.0, 12.0])
+def test_the_assembly_of_four_features_is_the_sum_of_their_tanhs(text, cap, size):
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        query, key = random.uniform(-size, size, (2, 4)) / 2
+        v, before = random.normal(size=4), random.normal()
+        u = -2 * v
+        inputs = [before, *np.exp(2 * query), *np.exp(2 * key), *u[:2], -u[:2].sum() / 2, *u[2:], -u[2:].sum() / 2]
+        found = run_assembly(text.value, np.float32(inputs))
+        assert abs(found - (before + v @ np.tanh(query + key))) < 1e-5
+    assert text.value.count("min.f32") == (0 if cap is None else 4)
+    if cap is not None:  # four x of 10⁶⁰ would be infinite, and 0 · inf no number
+        inputs = [0.0, *[1e30] * 4, *[1e8] * 4, *[-2.0, -2.0, 2.0, -2.0, -2.0, 2.0]]
+        assert abs(run_assembly(text.value, np.float32(inputs)) - 4) < 1e-6
 
 
 class Stub:

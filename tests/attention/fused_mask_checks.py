@@ -30,6 +30,7 @@ def masks():
     }
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("name", masks())
 @pytest.mark.parametrize("queries", [1, 6])
 def test_it_sees_what_the_mask_shows(name, queries):
@@ -95,6 +96,14 @@ def test_under_a_mask_a_value_that_is_not_finite_spoils_the_whole_answer_of_thos
     values = with_backend("fused", visible=from_lengths(torch.tensor([9, 5], device=DEVICE)))(*inputs)
     assert values[0].isnan().all()
     assert values[1].isfinite().all()
+
+
+def test_nan_behind_a_mask_stays_there_where_there_is_nothing_to_compare():
+    inputs = draw(2, 6, 9, dim=0)
+    inputs[2][:, 5:] = torch.nan
+    found = attend(*inputs[:3], score=additive(inputs[3]), visible=from_lengths(torch.tensor([5, 0], device=DEVICE)))
+    torch.testing.assert_close(found.values[0], inputs[2][0, :5].mean(0).expand(6, -1))
+    assert not found.values[1].any()
 
 
 def test_a_nan_that_is_seen_spoils_its_row_only():

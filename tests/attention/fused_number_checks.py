@@ -12,13 +12,7 @@ from jumok.attention import additive, attend, causal, concat, window
 from jumok.attention.kernels import additive_backward, additive_fused, additive_ops
 
 
-@pytest.fixture(params=["small tiles", "large tiles"])
-def _tiles(request, monkeypatch):
-    """As on a card that the problem does not fill, and on one that it does."""
-    monkeypatch.setattr(additive_fused, "FULL", 0 if request.param == "large tiles" else torch.inf)
-
-
-@pytest.mark.usefixtures("_tiles")
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize(
     ("queries", "keys", "dim", "values"),
     [
@@ -61,7 +55,7 @@ def test_small_scores_and_the_gradient_of_v_keep_the_digits_of_a_tanh(queries, s
     assert ((d_v - given.sum((0, 1, 2))).abs() <= digits * given.abs().sum((0, 1, 2))).all()
 
 
-@pytest.mark.usefixtures("_tiles")
+@pytest.mark.usefixtures("tiles")
 def test_tiles_of_small_usual_large_and_huge_numbers_stand_side_by_side():
     query, key, value, v = draw(1, 70, 150)
     for tensor, sizes in ((query, (1e-3, 1.0, 100.0)), (key, (1e-3, 1.0, 1e-3, 1.0, 6.0))):
@@ -94,6 +88,7 @@ def test_leading_axes_broadcast(v_lead):
     assert_all_close(values_and_gradients(with_backend("fused"), inputs), wanted, atol=5e-6, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("tiles")
 @pytest.mark.parametrize("values", [3, 300])
 def test_where_the_work_is_cut_does_not_matter(monkeypatch, values):
     inputs, visible = draw(3, 150, 20, 3, values), causal(2)
@@ -131,6 +126,16 @@ def test_weights_in_half_precision_are_those_that_mixed_the_values(dtype, querie
     assert out.weights().dtype == dtype
     # Values of an identity show the weights.
     torch.testing.assert_close(out.weights(), out.values, atol=1e-7, rtol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("queries", [3, 9])
+def test_under_autocast_too_the_weights_are_those_that_mixed_the_values(queries):
+    query, key, _, v = draw(2, queries, 40, 64, spread=2.0)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        out = attend(query.bfloat16(), key.bfloat16(), torch.eye(40, device=DEVICE).bfloat16(), score=additive(3 * v),
+                     backend="fused")  # fmt: skip
+        weights = out.weights()
+    torch.testing.assert_close(weights, out.values, atol=1e-7, rtol=torch.finfo(torch.bfloat16).eps)
 
 
 def test_luongs_concat_is_the_same_sum_after_a_projection():

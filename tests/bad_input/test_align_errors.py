@@ -3,6 +3,7 @@
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.data.sources import DataConfig
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +134,18 @@ def test_guidance_of_what_is_not_there(text, change, message):
     write(text / "links", "0-1 1-0\n0-0\n")
     changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, **change}
     assert message in said(*recipe_of(text, **changes))
+
+
+def test_links_past_the_end_of_their_pair_are_left_out_and_counted_in_one_line(text):
+    write(text / "links", "0-1 1-0 0-99\n7-0 0-0\n")
+    changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, "training.steps": 1}
+    said = [line for line in well(*recipe_of(text, **changes)).err.splitlines() if line.startswith(f"{text}/links")]
+    first = "line 1: 0-99 (counted from 0), in a pair of 2 and 2 words"
+    assert said == [f"{text}/links: 2 links are past the end of their pair and left out; the first in {first}"]
+
+
+def test_a_link_past_the_end_of_its_pair_does_not_become_one_of_the_next_it_is_joined_with(text):
+    write(text / "links", "0-2\n0-0\n")
+    valid = {"valid_source": f"{text}/one", "valid_target": f"{text}/two"}
+    files = {"source": f"{text}/one", "target": f"{text}/two", "alignments": f"{text}/links", **valid}
+    assert [links for _, links in DataConfig(**files, joined=(2,)).training_links()] == [[(2, 2)]]

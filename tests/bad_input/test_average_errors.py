@@ -18,6 +18,11 @@ def test_an_average_with_a_tampered_model(model, reverser, name):
     assert not os.path.exists("mean")
 
 
+def test_one_model_is_not_called_models(reverser):
+    assert well("average", reverser, "--out", "mean").err == "the mean of 1 model is in mean\n"
+    assert "- averaged over: 1 model\n" in Path("mean/README.md").read_text()
+
+
 def test_an_average_of_models_with_other_words(reverser):
     write(
         Path("letters.tsv"), "".join(f"{one}{other}\t{other}{one}\n" for one in "abcdefghij" for other in "abcdefghij")

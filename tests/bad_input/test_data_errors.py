@@ -68,6 +68,37 @@ def test_the_encoding_to_convert_from_is_the_likely_one(tmp_path, text, encoding
     assert f"iconv -f {encoding} -t UTF-8" in message_of(DataError, lambda: list(read_lines(path)))
 
 
+def test_a_zero_byte_is_located_and_not_read_over(tmp_path):
+    path = write(tmp_path / "a.txt", b"fine\nca\0fe\n")
+    said = message_of(DataError, lambda: list(read_lines(path)))
+    assert said == (
+        f"{path}, line 2: byte 3 of the line is 0, which no text has; remove it, for example: "
+        r"tr -d '\000' < FILE > NEW"
+    )
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE"])
+def test_wide_text_without_a_mark_is_told_its_encoding(tmp_path, encoding):
+    path = write(tmp_path / "a.txt", "some text\n".encode(encoding))
+    said = message_of(DataError, lambda: list(read_lines(path)))
+    assert said.endswith(f"is 0, as in UTF-16; convert the file first, for example: iconv -f {encoding} -t UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image"),
+        (b"\xff\xd8\xff\xe0\0", "a JPEG image"),
+        (b"GIF89a\x10\0", "a GIF image"),
+        (gzip.compress(b"text"), "compressed by gzip without the ending .gz"),
+    ],
+)
+def test_what_is_no_text_at_all_is_called_what_it_is(tmp_path, beginning, kind):
+    path = write(tmp_path / "a", beginning)
+    said = message_of(DataError, lambda: list(read_lines(path)))
+    assert said == f"{path} is {kind}, not text; name a file of text, one sentence a line"
+
+
 def test_a_missing_file_is_named_with_its_nearest_neighbour(tmp_path):
     write(tmp_path / "train.en", "x\n")
     assert message_of(DataError, lambda: list(read_lines(tmp_path / "trian.en"))) == (

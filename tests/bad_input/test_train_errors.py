@@ -26,8 +26,15 @@ def test_an_empty_corpus(content):
     said = train(two_files(content, content))
     assert said in (
         "train.a holds no pairs; is it the file you meant?",
-        "the training text is empty, so there is nothing to train a tokenizer on",
+        "no pair is left to learn from: a side of each of the 2 pairs of train.a and train.b is empty; give text on "
+        "both sides",
     )
+
+
+@pytest.mark.parametrize("kind", ["bpe", "char"])
+def test_an_empty_side_is_said_before_a_tokenizer_fails_on_the_other(kind):
+    recipe = two_files(b"one\ntwo\nthree\n", b"\n \n\n").replace('"char"', f'"{kind}"\nsize = 80\nshared = true')
+    assert train(recipe).startswith("no pair is left to learn from: a side of each of the 2 pairs of train.a and")
 
 
 def test_a_corpus_of_one_line_says_what_is_needed():

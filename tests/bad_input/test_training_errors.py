@@ -196,6 +196,7 @@ def test_the_length_of_a_cosine_cannot_change_on_resume(tmp_path):
     [
         (errno.ENOSPC, "free some space on the disk, then go on with the same command and --resume"),
         (errno.EROFS, "name a folder that can be"),
+        (errno.EFBIG, "remove the cause, then go on with the same command and --resume"),
     ],
 )
 def test_a_disk_that_fills_up_while_training_harms_no_checkpoint(tmp_path, monkeypatch, code, advice):

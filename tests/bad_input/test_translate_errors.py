@@ -2,8 +2,8 @@
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, well, write
-from refusals import refused
+from commands import BRIEFLY, RECIPE, jumok, well, write
+from refusals import refused, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -51,3 +51,33 @@ def test_maps_that_cannot_be_written(reverser, tmp_path):
     said = refused("translate", reverser, "--source", "text", "--attention", "text")
     assert said == "text is a file, not a folder; name another folder to write to"
     assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
+
+
+def test_a_zero_byte_in_the_text_is_not_translated_as_if_it_were_not_there(reverser):
+    said = refused("translate", reverser, stdin=b"1\x002 3\n")
+    assert said.startswith("standard input, line 1: byte 2 of the line is 0, which no text has")
+
+
+def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert refused("translate", reverser, "cat.png").startswith("cat.png is a PNG image, not text")
+    said = refused("look", reverser, "cat.png")
+    assert said.startswith(f"{reverser} reads text, and cat.png is a PNG image; images are for captioners")
+    assert "<" not in said
+
+
+@pytest.mark.parametrize("penalty", [-1000, 5.1])
+def test_a_length_penalty_that_no_score_survives_is_blamed_not_the_weights(reverser, penalty):
+    done = jumok("translate", reverser, f"--length-penalty={penalty}", stdin="1\n")
+    assert (done.code, done.out) == (2, "")
+    assert "'--length-penalty'" in done.err
+    recipe = write_recipe(RECIPE + f"\n[decoding]\nlength_penalty = {penalty}\n")
+    said = refused("train", recipe, "--out", "run", "--device", "cpu")
+    assert f"decoding.length_penalty = {float(penalty)} must lie between -5 and 5" in said
+
+
+def test_maps_of_an_earlier_run_are_told_from_those_of_this_one(reverser):
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""
+    said = "maps also holds 2 maps of an earlier run, such as 0002.svg\n"
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n").err == said
+    assert well("translate", reverser, "--attention", "maps", stdin="12\n34\n56\n").err == ""

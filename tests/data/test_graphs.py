@@ -1,5 +1,7 @@
 """Graphs from every kind of file, put in order in bounded memory."""
 
+from unicodedata import normalize
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch_geometric.data import Data
 
 from graphs import CONFIG, raw_graph, stored
 from jumok.data import graph_store, graphs
-from jumok.data.graph_files import from_pyg, read_graph
+from jumok.data.graph_files import from_pyg, read_graph, read_tables
 from jumok.data.graph_store import open_graph, prepare_graph, write_graph
 from jumok.data.graphs import GraphConfig, SparseTable
 from jumok.data.planted import COLOURS, SYMBOLS, planted_graph
@@ -95,6 +97,17 @@ def test_two_tables_with_names_classes_and_splits(tmp_path):
     assert (graph.train.tolist(), graph.valid.tolist(), graph.test.tolist()) == ([0], [3], [2])
     assert edges_of(graph) == {(0, 1), (1, 0), (1, 2), (2, 1)}
     assert graph.name(0) == "가"
+
+
+def test_names_that_look_the_same_are_the_same_however_they_are_spelt_in_unicode(tmp_path):
+    composed, letters = "나", normalize("NFD", "나")
+    (tmp_path / "nodes.tsv").write_text(
+        f"id\tlabel\tx\n{composed}\t개\t1\n너\t{normalize('NFD', '개')}\t2\n", encoding="utf-8"
+    )
+    (tmp_path / "edges.tsv").write_text(f"{letters}\t너\n", encoding="utf-8")
+    raw = read_tables(str(tmp_path / "nodes.tsv"), str(tmp_path / "edges.tsv"))
+    assert raw.edges.tolist() == [[0], [1]]
+    assert list(raw.class_names) == ["개"]
 
 
 def test_without_a_split_one_is_drawn_from_labelled_nodes_the_same_every_time(tmp_path):

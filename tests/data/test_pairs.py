@@ -66,7 +66,7 @@ def test_files_are_streamed_not_loaded(tmp_path):
     assert next(pairs) == Pair("x", "x")
 
 
-@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r")), min_size=1))
+@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\n\r\0")), min_size=1))
 def test_any_lines_written_are_read_back(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("lines") / "a.txt"
     path.write_bytes(lines(texts).encode())

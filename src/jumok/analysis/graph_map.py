@@ -1,5 +1,7 @@
 """Whom a node looked at, and whom its neighbours did: the attention map of a graph network around one node."""
 
+from unicodedata import normalize
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -46,10 +48,16 @@ def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> Attentio
 
 
 def find_node(graph: Graph, name: str) -> int:
-    """The number of a node by its name, or by its number where nodes have no names."""
+    """The number of a node by its name, or by its number where nodes have no names.
+
+    Names that look the same are the same: "나" as a syllable and, as macOS spells it, in two letters.
+    """
     if graph.names:
         if name in graph.names:
             return list(graph.names).index(name)
+        composed = [normalize("NFC", one) for one in graph.names]
+        if (same := normalize("NFC", name)) in composed:
+            return composed.index(same)
         raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
     if not name.isdigit() or int(name) >= graph.nodes:
         raise ArgumentError(f"there is no node {name}; nodes are 0 to {graph.nodes - 1}")

@@ -138,14 +138,18 @@ def _looks(system: System, sentences: int, watch: Watch) -> Looks | None:
     return looks(shown for shown in maps if shown is not None)
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two systems of one name."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"two systems are called {twice!r}; give one another name: --compare NAME=PATH")
+
+
 def check_systems(task: Task, systems: Sequence[System]) -> None:
     """Refuse what no report can be made of."""
     if not task.sources:
         raise ArgumentError("there is nothing to report on: no sentences")
-    names = [system.name for system in systems]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ArgumentError(f"two systems are called {twice.pop()!r}; give one another name: --compare NAME=PATH")
+    check_names([system.name for system in systems])
     for system in systems:
         if len(system.outputs) != len(task.sources):
             raise ArgumentError(

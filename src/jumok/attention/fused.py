@@ -31,8 +31,8 @@ def why_not(lookup: Lookup) -> str | None:
 
 
 def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> bool:
-    """Whether it can run a call that is not empty."""
-    return _why_not(score, normaliser, visible, query) is None
+    """Whether it can run a call that has queries, keys and values."""
+    return query.shape[-1] > 0 and _why_not(score, normaliser, visible, query) is None
 
 
 def _why_not(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
@@ -69,7 +69,7 @@ def twin(score: Score, query: Tensor) -> Score:
         return score
     from jumok.attention.kernels.additive_ops import AdditiveFused
 
-    return AdditiveFused(score.v.to(query.dtype))
+    return AdditiveFused(score.v)
 
 
 def run(lookup: Lookup) -> tuple[Tensor, Lookup]:

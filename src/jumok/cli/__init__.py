@@ -24,6 +24,9 @@ from jumok.errors import JumokError
 INTERRUPTED = 130
 """What a program ends with after Ctrl-C, by the custom of shells; typer keeps to it."""
 
+STDERR = 2
+"""The number of standard error among the open files of a process."""
+
 app = typer.Typer(
     name="jumok",
     help="Attention you can read: sequence-to-sequence models, and what they look at.",
@@ -62,8 +65,23 @@ def _is_about_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
 
+def _open_streams() -> None:
+    """Give messages that nobody reads a place to go; refuse where results have none."""
+    if sys.stderr is None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, STDERR)  # so that no file gets its number, at which libraries write
+        sys.stderr = os.fdopen(STDERR, "w", encoding="utf-8", closefd=False)
+    if sys.stdout is None:
+        print(
+            "jumok: standard output is closed, and results go there; open it, or give it a file: > output.txt",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+
+
 def main() -> None:
     """Run a command; what the caller can mend is one line on standard error and exit code 1."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on

@@ -60,14 +60,15 @@ def align(
     dev = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
     _check(model, {"reverse": reverse, **asked, **dev}, threshold)
     pairs = _pairs(source, target)
+    wanted = None if gold is None else _gold(gold, pairs)
     if model is None:
         found = _from_text(pairs, threshold)
     else:
         how = {**asked, "threshold": threshold}
         found = _from_models(model, reverse, pairs, how, _dev(*dev.values()), device)
     found = progress(found, "aligning", "pairs", total=len(pairs))
-    if gold is not None:
-        _print_scores(list(found), _gold(gold, pairs), pairs, json)
+    if wanted is not None:
+        _print_scores(list(found), wanted, pairs, json)
     else:
         _print_links(found, pairs, json, complain=model is not None)
 

@@ -15,11 +15,13 @@ def average(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; all else is taken from the first."""
+    from jumok.model_folder import how_many
+
     _writer(models)(models, out)
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in models]})
     else:
-        say(f"the mean of {len(models)} models is in {out}")
+        say(f"the mean of {how_many(models)} is in {out}")
 
 
 def _writer(models: list[Path]) -> Callable[[list[Path], Path], None]:

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from jumok.cli.output import print_json, print_table, progress, say
-from jumok.cli.systems import all_named
+from jumok.cli.systems import all_named, check_model, check_named
 
 if TYPE_CHECKING:
     from jumok.analysis.chart_svg import LineChart
@@ -50,8 +50,9 @@ def length(
     check_scores([metric], tokenize)
     edges = _numbers(bands, "--bands")
     given = all_named(models)
-    _check_out(out)
+    _check_out(out, [*(one.path for one in given), source, reference])
     sources, references = _texts(source, reference, joined)
+    check_named(given, len(sources))
     systems = [system_of(one, sources, beam, device) for one in given]
     found = {
         one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize)
@@ -91,8 +92,9 @@ def gradient(
     from jumok.analysis.gradient_reach import reach_by_distance, reach_curves
 
     given = all_named(models)
-    _check_out(out)
+    _check_out(out, [*(one.path for one in given), source, reference])
     sources, references = _texts(source, reference, joined)
+    _check_models(given)
     found = {}
     for one in given:
         gradients = _gradients(one, sources, references, shortest, sentences, fresh, device)
@@ -127,7 +129,8 @@ def speed(
 
     wanted, where = _numbers(lengths, "--lengths"), find_device(device)
     given = all_named(models)
-    _check_out(out)
+    _check_out(out, [one.path for one in given])
+    _check_models(given)
     found = {}
     for one in given:
         times = step_times(load_model(one.path, where).model, wanted, tokens=tokens, repeats=repeats)
@@ -192,11 +195,18 @@ def _numbers(given: str, option: str) -> list[int]:
         ) from None
 
 
-def _check_out(out: Path | None) -> None:
+def _check_models(given: "Sequence[Named]") -> None:
+    for one in given:
+        check_model(one.path)
+
+
+def _check_out(out: Path | None, read: Sequence[str | Path]) -> None:
+    from jumok.cli.places import check_written
     from jumok.errors import ArgumentError
 
     if out is not None and out.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise ArgumentError(f"--out {out} should end in one of .svg, .png, .pdf")
+    check_written("--out", out, read)
 
 
 def _draw(out: Path | None, curves: Callable[[], Sequence["LineChart"]]) -> None:

@@ -60,7 +60,7 @@ def evaluate(
         return
     if reference is None:
         _refuse_without_reference(model)
-    _check_texts(model, source, output, by_length=by_length, report=report, compare=compare, save=save)
+    _check_texts(model, source, reference, output, by_length=by_length, report=report, compare=compare, save=save)
     references = composed_lines(reference)
     sources = list(read_lines(source)) if source is not None else []
     if source is not None and len(sources) != len(references):
@@ -68,6 +68,7 @@ def evaluate(
             f"--source has {len(sources)} lines but --reference has {len(references)}: line n of each must be the same "
             "sentence"
         )
+    _check_compared(str(model or output), compare or [], len(references))
     system = _first(model, output, sources, beam, device)
     if save is not None:
         _save(save, system.outputs)
@@ -85,6 +86,7 @@ def evaluate(
 def _check_texts(
     model: Path | None,
     source: str | None,
+    reference: str,
     output: str | None,
     *,
     by_length: bool,
@@ -93,7 +95,8 @@ def _check_texts(
     save: Path | None,
 ) -> None:
     """That there is something to score and room for what is to be written, before the work."""
-    from jumok.data.files import check_file
+    from jumok.cli.places import check_written
+    from jumok.cli.systems import named
     from jumok.errors import ArgumentError
 
     if (model is None) == (output is None):
@@ -104,9 +107,20 @@ def _check_texts(
         raise ArgumentError(f"--report {report} should end in .html")
     if compare and report is None:
         raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
-    for place in (save, report):
-        if place is not None:
-            check_file(place)
+    if save is not None and save == report:
+        raise ArgumentError(f"--save and --report are both {save}; name two files")
+    read = [model, source, reference, output, *(named(other).path for other in compare or ())]
+    for option, place in (("--save", save), ("--report", report)):
+        check_written(option, place, read)
+
+
+def _check_compared(first: str, others: list[str], sentences: int) -> None:
+    """What else the report is to show, before the first of its systems is at work."""
+    from jumok.analysis.report_numbers import check_names
+    from jumok.cli.systems import check_named, named
+
+    check_names([named(one).name for one in (first, *others)])
+    check_named([named(other) for other in others], sentences)
 
 
 def _refuse_without_reference(model: Path | None) -> NoReturn:
@@ -126,10 +140,13 @@ def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
     from jumok.cli.graph_run import evaluate_graph
-    from jumok.data.files import check_file
+    from jumok.cli.places import check_written
+    from jumok.graph_model import read_graph_recipe
+    from jumok.model_folder import RECIPE
 
     if save is not None:
-        check_file(save)
+        graph = read_graph_recipe(model / RECIPE, variables=False).graph
+        check_written("--save", save, [model, *(path for path in (graph.path, graph.nodes, graph.edges) if path)])
     found = evaluate_graph(model, device=device, save=save)
     if json:
         print_json(found)
@@ -140,11 +157,15 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
+    from jumok.caption_model import read_caption_recipe
     from jumok.cli.caption_scores import evaluate_captioner
-    from jumok.data.files import check_file
+    from jumok.cli.places import check_written
+    from jumok.model_folder import RECIPE
 
     if save is not None:
-        check_file(save)
+        images = read_caption_recipe(model / RECIPE, variables=False).images
+        own = [path for path in (images.path, images.captions) if path]
+        check_written("--save", save, [model, options["images"], options["captions"], *own])
     found = evaluate_captioner(model, names, **options)
     if save is not None:
         _save(save, found.outputs)

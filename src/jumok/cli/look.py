@@ -41,10 +41,12 @@ def look(
     from jumok.analysis.saving import check_kind
     from jumok.cli.look_graph import looked_in_graph
     from jumok.cli.look_words import looked_in_image, looked_in_text
+    from jumok.cli.places import check_written
     from jumok.model_folder import is_captioner, is_graph_model
 
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
+        check_written("--out", path, [model, text])
     if node is not None or (model is not None and is_graph_model(model)):
         given = {"--target": target is not None, "--beam": beam is not None, "--tokens": tokens, "--grid": grid}
         _only_for_texts(str(model), "a graph model", given)

@@ -64,12 +64,25 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
         raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")
     if text not in (None, "-") and isfile(str(text)):
         named = model or "[MODEL]"
+        if kind := _kind(str(text)):
+            raise ArgumentError(
+                f"{model or 'the model'} reads text, and {text} is {kind}; images are for captioners, and this one is "
+                f'given a text: jumok look {named} "text"'
+            )
         raise ArgumentError(
             f"{model or 'the model'} reads text, and {text} is a file; give it the text itself: jumok look {named} "
             f'"text", or a line of the file: jumok look {named} - < {text}'
         )
     folder = named_or_bundled(Path(model) if model is not None else None)
     return folder, _first_line() if text in (None, "-") else str(text)
+
+
+def _kind(path: str) -> str:
+    """What a file is that is no text, by its beginning."""
+    from jumok.data.files import known_kind, open_bytes
+
+    with open_bytes(path) as file:
+        return known_kind(file.read(8))
 
 
 def _first_line() -> str:

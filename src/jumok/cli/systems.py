@@ -60,6 +60,27 @@ def translations(model: Path, sources: Sequence[str], beam: int | None, device: 
     return list(progress(found, f"translating with {model}", "lines", total=len(sources)))
 
 
+def check_named(given: Sequence[Named], sentences: int) -> None:
+    """Refuse, before any work, what is neither a model that translates nor a file of as many outputs."""
+    from jumok.data import read_lines
+    from jumok.errors import ArgumentError, ModelError
+
+    for name, path in given:
+        if not path.exists():
+            raise ModelError(f"there is no model folder {path}, and no file of outputs; `jumok train` writes a model")
+        if not path.is_file():
+            check_model(path)
+        elif (lines := sum(1 for _ in read_lines(path))) != sentences:
+            raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
+
+
+def check_model(folder: Path) -> None:
+    """Refuse a folder that is no whole model, or one that does not translate."""
+    from jumok.model_folder import read_translator
+
+    read_translator(folder)
+
+
 def system_of(given: Named, sources: Sequence[str], beam: int | None, device: str) -> "System":
     """The outputs of a model on the sources, or those of a file."""
     from jumok.analysis.report_numbers import System

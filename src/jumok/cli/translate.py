@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -16,7 +17,9 @@ def translate(
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
     beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
     n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
-    length_penalty: Annotated[float | None, Option(help="0 favours short outputs, 1 is neutral.")] = None,
+    length_penalty: Annotated[
+        float | None, Option(min=-5, max=5, help="0 favours short outputs, 1 is neutral.")
+    ] = None,
     min_length: Annotated[int | None, Option(min=0, help="Fewest tokens of an output.")] = None,
     max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
@@ -40,6 +43,7 @@ def translate(
 
     if attention is not None:
         check_place(attention)
+    older = set() if attention is None else _maps(attention)
     _check_format(format)
     source = _source(model, file, source)
     translator = Translator.load(named_or_bundled(model), device=device)
@@ -55,10 +59,22 @@ def translate(
         say("type a text and press Enter; Ctrl-D ends")
     for number, translation in enumerate(progress(found, "translating", "lines") if barred else found, start=1):
         if attention is not None and len(translation.pieces) == 1:
-            translation.attention().save(attention / f"{number:04}.{format}")
+            translation.attention().save(path := attention / f"{number:04}.{format}")
+            older.discard(path)
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+    if older:
+        maps = "1 map" if len(older) == 1 else f"{len(older)} maps"
+        say(f"{attention} also holds {maps} of an earlier run, such as {min(older).name}")
+
+
+def _maps(folder: Path) -> set[Path]:
+    """The maps that a folder holds, of whatever kind."""
+    from jumok.analysis.saving import KINDS
+
+    kinds = "|".join(KINDS)
+    return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}\.({kinds})", path.name)}
 
 
 def _is_typed(source: str) -> bool:

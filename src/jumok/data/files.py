@@ -17,6 +17,16 @@ from jumok.errors import DataError
 
 STDIN = "-"
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+KINDS = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"RIFF": "an image, sound or film",
+    b"PK\x03\x04": "an archive, as .zip, .docx and .xlsx are",
+    b"\x1f\x8b": "compressed by gzip without the ending .gz",
+    b"\xfd7zXZ": "compressed by xz without the ending .xz",
+}
+"""How files begin that are taken for text by mistake, and what they are."""
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -30,17 +40,36 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def decode_line(raw: bytes, path: str | Path, number: int) -> str:
-    """The text of one line, or a DataError naming its first byte that is not UTF-8."""
+    """The text of one line, or a DataError naming its first byte that is not UTF-8 or stands for no letter (NUL)."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{name(path)}, line {number}: byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8; "
-            f"convert the file first, for example: iconv -f {_likely_encoding(raw, number)} -t UTF-8"
-        ) from None
+        raise _not_text(raw, error.start, path, number) from None
+    if "\0" in text:
+        raise _not_text(raw, raw.index(0), path, number)
     if number == 1:
         text = text.removeprefix("\ufeff")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def known_kind(beginning: bytes) -> str:
+    """What a file with this beginning is that is no text, in words; "" where its beginning does not say."""
+    return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")
+
+
+def _not_text(raw: bytes, at: int, path: str | Path, number: int) -> DataError:
+    """Why a line cannot be read, and what to do; `at` is the byte at fault."""
+    if number == 1 and (kind := known_kind(raw)):
+        return DataError(f"{name(path)} is {kind}, not text; name a file of text, one sentence a line")
+    where = f"{name(path)}, line {number}: byte {at + 1} of the line"
+    if raw[at]:
+        seen, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
+    elif 3 * raw.count(0) > len(raw):  # letters of two bytes each, one of them 0
+        swapped = number == 1 and raw[::2].count(0) > raw[1::2].count(0)
+        seen, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"
+    else:
+        return DataError(f"{where} is 0, which no text has; remove it, for example: tr -d '\\000' < FILE > NEW")
+    return DataError(f"{where} {seen}; convert the file first, for example: iconv -f {likely} -t UTF-8")
 
 
 def _likely_encoding(raw: bytes, number: int) -> str:

@@ -6,6 +6,7 @@ from itertools import islice
 from jumok.data.files import open_bytes
 from jumok.data.pairs import read_pairs
 from jumok.data.sources import DataConfig
+from jumok.errors import DataError
 
 FIRST = 1000
 """Lines of every file that are really read."""
@@ -13,7 +14,7 @@ AT_ONCE = 1 << 20
 
 
 def check_files(data: DataConfig) -> None:
-    """Raise a DataError for a file that is missing or unreadable, is not UTF-8 at its beginning, or lacks lines."""
+    """Raise a DataError for a file that is missing or unreadable, is not UTF-8 at its beginning, or lacks text."""
     for one, other in ((data.source, data.target), (data.valid_source, data.valid_target)):
         if one:
             _read(islice(read_pairs(one, other), FIRST))
@@ -24,6 +25,21 @@ def check_files(data: DataConfig) -> None:
             _read(islice(read_pairs(path, columns=data.columns, only=data.only), FIRST))
     if data.alignments:
         _read(islice(data.training_links(), FIRST))
+    if data.files():
+        _find_whole_pair(data)
+
+
+def _find_whole_pair(data: DataConfig) -> None:
+    """Of text without any, a tokenizer would be learnt of one side, which fails for reasons that are not the cause."""
+    count = 0
+    for pair in data.training():
+        if pair.source.strip() and pair.target.strip():
+            return
+        count += 1
+    raise DataError(
+        f"no pair is left to learn from: a side of each of the {count:,} pairs of {data.origin} is empty; "
+        "give text on both sides"
+    )
 
 
 def _read(items: Iterable[object]) -> None:

@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -116,7 +117,8 @@ def read_tables(nodes: str, edges: str) -> RawGraph:
 
 
 def _rows(path: str) -> Iterator[list[str]]:
-    lines = (line for line in read_lines(path) if line.strip())
+    """The rows of a table, in composed form: names of nodes and edges that look the same are the same."""
+    lines = (normalize("NFC", line) for line in read_lines(path) if line.strip())
     return csv.reader(lines, delimiter="\t" if bare_suffix(path) == ".tsv" else ",", skipinitialspace=True)
 
 

@@ -6,10 +6,10 @@ are what single spaces divide; the two nearly always agree, and `spaced_words` s
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from jumok.data.files import name, read_lines
 from jumok.data.normalise import NOT_TEXT, Normaliser
+from jumok.data.pairs import Pair
 from jumok.errors import DataError
 
 Link = tuple[int, int]
 """The number of a source word and that of a target word."""
-Item = TypeVar("Item")
 
 LINK = re.compile(r"(\d+)-(\d+)")
 WORD = re.compile(r"\S+")
@@ -53,17 +53,28 @@ def read_links(path: str | Path) -> Iterator[list[Link]]:
         yield parse_links(line, f"{name(path)}, line {number}")
 
 
-def with_links(items: Iterable[Item], path: str | Path) -> Iterator[tuple[Item, list[Link]]]:
-    """Every training pair with its line of a file of links."""
-    missing = object()
-    for count, (item, links) in enumerate(zip_longest(items, read_links(path), fillvalue=missing)):
-        if item is missing or links is missing:
-            pairs, lines = ("no more", "more") if item is missing else ("more", "no more")
+def with_links(
+    pairs: Iterable[Pair], path: str | Path, *, tell: Callable[[str], None] = lambda message: None
+) -> Iterator[tuple[Pair, list[Link]]]:
+    """Every training pair with its line of a file of links; those past its end are left out, and told in the end."""
+    outside, first = 0, ""
+    for count, (pair, links) in enumerate(zip_longest(pairs, read_links(path))):
+        if pair is None or links is None:
+            left, lines = ("no more", "more") if pair is None else ("more", "no more")
             raise DataError(
                 f"{name(path)} must have a line of links for every training pair, but after {count} there are "
-                f"{pairs} pairs and {lines} lines; make the links from the same text"
+                f"{left} pairs and {lines} lines; make the links from the same text"
             )
-        yield item, links  # type: ignore[misc]
+        source, target = len(pair.source.split()), len(pair.target.split())
+        inside = [(i, j) for i, j in links if i < source and j < target]
+        if len(inside) < len(links):
+            outside += len(links) - len(inside)
+            i, j = next(link for link in links if link not in inside)
+            first = first or f"line {count + 1}: {i}-{j} (counted from 0), in a pair of {source} and {target} words"
+        yield pair, inside
+    if outside:
+        are = "1 link is" if outside == 1 else f"{outside:,} links are"
+        tell(f"{name(path)}: {are} past the end of their pair and left out; the first in {first}")
 
 
 class Words(NamedTuple):

@@ -69,7 +69,7 @@ def prepare(
     if train is None:
         say("tokenising the training text")
         record_sources(folder, inputs, found.fingerprint)
-        rows = data.training_links() if data.alignments else ((pair, None) for pair in data.training())
+        rows = data.training_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
     valid = open_store(folder / "valid.store", made_from)
     if valid is None or PAIRS not in valid.note:

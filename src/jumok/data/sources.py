@@ -1,6 +1,6 @@
 """What to learn from: the [data] of a recipe, and the pairs it names, as streams that can be read again."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, get_args
@@ -112,9 +112,9 @@ class DataConfig:
         rows: Iterator[Row] = ((pair, []) for pair in self._everything())
         return (pair for pair, _ in join_rows(self._kept(rows), self.joined))
 
-    def training_links(self) -> Iterator[Row]:
-        """The pairs to learn from, each with its word links."""
-        return join_rows(self._kept(with_links(self._everything(), self.alignments)), self.joined)
+    def training_links(self, *, tell: Callable[[str], None] = lambda message: None) -> Iterator[Row]:
+        """The pairs to learn from, each with its word links; `tell` hears of links that are left out."""
+        return join_rows(self._kept(with_links(self._everything(), self.alignments, tell=tell)), self.joined)
 
     def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
         """Those whose source was not held out; an error if there are none."""

@@ -1,12 +1,12 @@
 """How hypotheses are searched for and compared."""
 
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any
 
 from jumok.errors import ArgumentError, ConfigError
 
 WIDEST = 100_000
+STEEPEST = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,11 @@ class DecodingConfig:
         for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
             if not isinstance(getattr(self, name), int):
                 raise ConfigError(f"decoding.{name} = {getattr(self, name)!r} must be a whole number")
-        if not isfinite(self.length_penalty):
-            raise ConfigError(f"decoding.length_penalty = {self.length_penalty} must be a finite number")
+        if not -STEEPEST <= self.length_penalty <= STEEPEST:  # beyond, scores of long outputs are no finite numbers
+            raise ConfigError(
+                f"decoding.length_penalty = {self.length_penalty} must lie between -{STEEPEST} and {STEEPEST}; "
+                "0 favours short outputs, 1 is neutral"
+            )
         if self.beam > WIDEST:
             raise ConfigError(f"decoding.beam = {self.beam} is wider than any use; the widest is {WIDEST}")
         for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0), ("max_source", 0)):

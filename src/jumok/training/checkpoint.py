@@ -159,7 +159,7 @@ def _said(what: str, path: Path) -> Iterator[None]:
             errno.EROFS: "name a folder that can be written to",
             errno.EACCES: "name a folder you may write to, or change its permissions",
             errno.EPERM: "name a folder you may write to, or change its permissions",
-        }.get(error.errno or 0, "then go on with the same command and --resume")
+        }.get(error.errno or 0, "remove the cause, then go on with the same command and --resume")
         raise CheckpointError(
             f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
         ) from None

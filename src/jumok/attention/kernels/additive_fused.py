@@ -167,7 +167,7 @@ class Scorer:
         full = tiles >= FULL * multiprocessors(query.device)
         # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
         self.at_once = by_time or not full
-        self.tile, self.ahead = (TILE, 1) if full else (SMALL_TILE, AHEAD)
+        self.tile, self.ahead = (TILE, 1) if full else (SMALL_TILE, min(AHEAD, part_of(self.dims) // 4))
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
@@ -194,7 +194,6 @@ class Scorer:
             DIM=self.dims,
             PART=part_of(self.dims),
             TILE=self.tile,
-            AHEAD=self.ahead,
             ASSEMBLY=not INTERPRETED,
             warps=self.tile // 16,
             stages=1,
@@ -204,7 +203,7 @@ class Scorer:
         tiles = 1 if self.at_once else 4
         additive_tiles.other_scores_kernel(
             (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
-            ALL=self.at_once, TILES=tiles,
+            ALL=self.at_once, TILES=tiles, AHEAD=self.ahead,
         )  # fmt: skip
         return plane
 

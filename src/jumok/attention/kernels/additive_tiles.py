@@ -21,7 +21,7 @@ from jumok.attention.kernels.additive_prepare import workspace
 from jumok.attention.kernels.additive_tanh import half_tanh, reciprocal, small_half_tanh
 from jumok.attention.kernels.launch import kernel
 
-SMALL = tl.constexpr(2.0)
+SMALL = tl.constexpr(3.0)
 """Below this |q| + |k| every pair has its own tanh."""
 QUADS = tl.constexpr(9.5)
 """Up to this |q| + |k| the product of four x is finite, with v up to 10⁴ as a factor, and its reciprocal not 0."""
@@ -58,13 +58,62 @@ def zeros_in_squares(ROWS: tl.constexpr, COLS: tl.constexpr):
 
 
 @triton.jit
-def two_features(a0, a1, b0, b1, table, CAP: tl.constexpr):
+def two_features(a0, a1, b0, b1, u0, u1, c, CAP: tl.constexpr):
     """Numerator and denominator of the score of two features, for all pairs of a tile."""
-    x0, x1 = a0[:, None] * b0[None, :] + 1.0, a1[:, None] * b1[None, :] + 1.0
+    x0, x1 = a0 * b0 + 1.0, a1 * b1 + 1.0
     if CAP > 0:
         x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
     below = x0 * x1
-    return below * tl.load(table + 2) + (tl.load(table) * x1 + tl.load(table + 1) * x0), below
+    return below * c + (u0 * x1 + u1 * x0), below
+
+
+def four_features_of_a_pair(cap: str) -> str:
+    """`four_features` in assembly, with what caps x.
+
+    Pairs come one after another. In the order of the steps, the compiler's from Triton 3.7, all pairs of a thread are
+    begun before one is done, and their numbers fill the registers.
+    """
+    return f"""{{
+.reg .f32 x0, x1, x2, x3, above, below, above_, below_, r;
+fma.rn.f32 x0, $2, $6, 0f3F800000;
+fma.rn.f32 x1, $3, $7, 0f3F800000;
+{cap.replace("x", "x0")}{cap.replace("x", "x1")}
+mul.rn.f32 below, x0, x1;
+mul.rn.f32 above, $11, x0;
+fma.rn.f32 above, $10, x1, above;
+fma.rn.f32 above, below, $12, above;
+fma.rn.f32 x2, $4, $8, 0f3F800000;
+fma.rn.f32 x3, $5, $9, 0f3F800000;
+{cap.replace("x", "x2")}{cap.replace("x", "x3")}
+mul.rn.f32 below_, x2, x3;
+mul.rn.f32 above_, $14, x2;
+fma.rn.f32 above_, $13, x3, above_;
+fma.rn.f32 above_, below_, $15, above_;
+mul.rn.f32 r, below, below_;
+mul.rn.f32 above_, above_, below;
+fma.rn.f32 above, above, below_, above_;
+rcp.approx.ftz.f32 r, r;
+fma.rn.f32 $0, above, r, $1;
+}}"""
+
+
+USUAL, CAPPED = (tl.constexpr(four_features_of_a_pair(cap)) for cap in ("", "min.f32 x, x, 0f4D8F0D18;\n"))
+
+
+@triton.jit
+def four_features(
+    acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP: tl.constexpr, ASSEMBLY: tl.constexpr
+):  # fmt: skip
+    """A tile of scores with those of four features added."""
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            CAPPED if CAP > 0 else USUAL, "=f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
+            [acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_], dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        above, below = two_features(a0, a1, b0, b1, u0, u1, c, CAP)
+        above_, below_ = two_features(a2, a3, b2, b3, u2, u3, c_, CAP)
+        return acc + (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
 
 
 @triton.jit
@@ -91,13 +140,13 @@ def some_scores(
     """The part of some features in them; AHEAD turns of the loop are written out, so that loads come early."""
     acc = zeros_in_squares(TILE, TILE)
     for _ in tl.range(0, FEATURES, 4, loop_unroll_factor=AHEAD):
-        a0, a1 = tl.load(up), tl.load(up + TILE)
-        a2, a3 = tl.load(up + 2 * TILE), tl.load(up + 3 * TILE)
-        b0, b1 = tl.load(down), tl.load(down + TILE)
-        b2, b3 = tl.load(down + 2 * TILE), tl.load(down + 3 * TILE)
-        above, below = two_features(a0, a1, b0, b1, table, CAP)
-        above_, below_ = two_features(a2, a3, b2, b3, table + 4, CAP)
-        acc += (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
+        a0, a1 = tl.load(up)[:, None], tl.load(up + TILE)[:, None]
+        a2, a3 = tl.load(up + 2 * TILE)[:, None], tl.load(up + 3 * TILE)[:, None]
+        b0, b1 = tl.load(down)[None, :], tl.load(down + TILE)[None, :]
+        b2, b3 = tl.load(down + 2 * TILE)[None, :], tl.load(down + 3 * TILE)[None, :]
+        u0, u1, c = tl.load(table), tl.load(table + 1), tl.load(table + 2)
+        u2, u3, c_ = tl.load(table + 4), tl.load(table + 5), tl.load(table + 6)
+        acc = four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP, ASSEMBLY)
         up += 4 * TILE
         down += 4 * TILE
         table += 8
@@ -128,7 +177,7 @@ def scores_kernel(
     room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
     batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES,
     FIRST: tl.constexpr, BEYOND: tl.constexpr,
-    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The scores of `count` queries with every key, written out, a tile to a program.
 
@@ -156,7 +205,7 @@ def scores_kernel(
     down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
     table += tl.minimum(batch, vectors - 1) * (2 * DIM)
     at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
-    write_scores(at, up, down, table, TILE, DIM, PART, 0, AHEAD, ASSEMBLY)
+    write_scores(at, up, down, table, TILE, DIM, PART, 0, 1, ASSEMBLY)
 
 
 @kernel

@@ -7,6 +7,7 @@ sizes and types, at addresses that are multiples of 16, run the same compiled ke
 
 import os
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,6 +16,20 @@ from torch import Tensor
 from triton import knobs
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+VARYING = (
+    "batches",
+    "vectors",
+    "batch_start",
+    "row_start",
+    "count",
+    "number",
+    "queries",
+    "keys",
+    "parts",
+    "FIRST_BATCH",
+    "BEYOND_BATCH",
+)
+"""Arguments that change from batch to batch: being 1 or a multiple of 16 must not mean another compilation."""
 MOST = 10_000
 """So many combinations of sizes are remembered."""
 
@@ -83,4 +98,5 @@ def is_heard(hook: Any) -> bool:
 
 def kernel(function: Any) -> Kernel:
     """A decorator: compiled by Triton, launched from here."""
-    return Kernel(triton.jit(function))
+    names = signature(function).parameters
+    return Kernel(triton.jit(function, do_not_specialize=[name for name in VARYING if name in names]))

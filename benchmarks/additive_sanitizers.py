@@ -1,0 +1,48 @@
+"""Do the kernels of fused additive attention touch what is not theirs, or race?
+
+    python -m benchmarks.additive_sanitizers [--out FOLDER]
+
+On a CUDA GPU, NVIDIA's compute-sanitizer watches some checks of additive_checks.py that run every kernel: memcheck for
+reads and writes outside of allocations, racecheck for shared memory that two threads use at once. Writes
+additive_sanitizers.json: what each found, and how many checks ran under it.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks import results
+from benchmarks.results import Row
+
+TOOLS = {"memcheck": r"ERROR SUMMARY: (\d+) error", "racecheck": r"RACECHECK SUMMARY: (\d+) hazard"}
+"""And where each says how much it found."""
+
+
+def watched(tool: str) -> list[Row]:
+    """One tool's finding; a summary that is missing, or a check that fails, is an error."""
+    command = ["compute-sanitizer", "--tool", tool, sys.executable, "-m", "benchmarks.additive_checks", "--few"]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace")
+    said = done.stdout + done.stderr
+    summary, failed = re.search(TOOLS[tool], said), re.search(r"checks: (\d+) wrong", said)
+    if summary is None or failed is None or int(failed[1]):
+        sys.exit(f"{tool} did not come to its end:\n{said[-3000:]}")
+    checks = f"{len(re.findall(r' s ok', said))} checks"
+    return [Row(f"additive-sanitizer/{tool}", "jumok", int(summary[1]), "findings", checks)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    results.FOLDER = parser.parse_args().out
+    rows = [row for tool in TOOLS for row in watched(tool)]
+    for row in rows:
+        print(f"{row.id}: {row.value} {row.unit} in {row.conditions}")
+    results.write("additive_sanitizers", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))
+
+
+if __name__ == "__main__":
+    main()
