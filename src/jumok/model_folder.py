@@ -147,8 +147,7 @@ def _read_sealed(folder: Path) -> dict[str, bytes]:
     _existing(folder / RECIPE)
     coming = [_checksums(folder / COMING)] if (folder / COMING).exists() else []
     checksums = [_checksums(folder / CHECKSUMS), *coming] if (folder / CHECKSUMS).exists() or not coming else coming
-    sealed = (folder / WEIGHTS, folder / RECIPE, *_tokenizers(folder))
-    names = dict.fromkeys([*(path.name for path in sealed), *(name for found in checksums for name in found)])
+    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *(name for found in checksums for name in found)])
     return {name: _verified(folder / name, {found.get(name) for found in checksums}) for name in names}
 
 
@@ -207,6 +206,11 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _sealed(folder: Path) -> list[Path]:
+    """The files that must not change."""
+    return [folder / WEIGHTS, folder / RECIPE, *_tokenizers(folder)]
 
 
 def _tokenizers(folder: Path) -> list[Path]:
