@@ -65,16 +65,28 @@ def endless(folder):
     return ["train", recipe, "--out", folder / "run", "--device=cpu", *(f"--set={change}" for change in changes)]
 
 
+def exit_code(process, seconds):
+    """What a process ends with by itself, in this time; one that does not end is killed."""
+    for _ in range(10 * seconds):
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.1)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    raise AssertionError(f"still running after {seconds} s")
+
+
 def test_training_saves_when_its_terminal_is_closed(tmp_path):
     run, terminal = pytest.importorskip("pty").fork()
     if not run:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` has the tests ignore it
         os.execv(sys.executable, [sys.executable, "-m", "jumok.cli", *map(str, endless(tmp_path))])
     said = b""
     while b" loss " not in said:  # of the bar
         said += os.read(terminal, 1000)
     os.close(terminal)
-    _, status = os.waitpid(run, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert exit_code(run, seconds=60) == 0
     assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
 
 
