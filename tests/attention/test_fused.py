@@ -18,12 +18,15 @@ HERE = Path(__file__).parent
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.parametrize("checks", ["fused_number_checks.py", "fused_mask_checks.py", "fused_launch_checks.py"])
-def test_the_kernels_do_what_they_must(checks):
+@pytest.mark.parametrize(
+    ("checks", "some"),
+    [("number", "size or tiles"), ("number", "not (size or tiles)"), ("mask", ""), ("launch", "")],
+)
+def test_the_kernels_do_what_they_must(checks, some):
     interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning", "-k", some]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(HERE / checks)],
+        [sys.executable, "-m", "pytest", *options, str(HERE / f"fused_{checks}_checks.py")],
         cwd=HERE.parents[1],
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | interpreter,
         capture_output=True,
