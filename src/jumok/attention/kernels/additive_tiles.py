@@ -14,6 +14,8 @@ every pair has its own. Each tile looks at its own largest |q|, |k|. The code fo
 fast loop, and with them a tenth of its speed, so large problems leave them to a second launch.
 """
 
+from struct import pack
+
 import triton
 import triton.language as tl
 
@@ -97,7 +99,8 @@ fma.rn.f32 $0, above, r, $1;
 }}"""
 
 
-USUAL, CAPPED = (tl.constexpr(four_features_of_a_pair(cap)) for cap in ("", "min.f32 x, x, 0f4D8F0D18;\n"))
+CAP_X = f"min.f32 x, x, 0f{pack('>f', LARGEST_X.value).hex().upper()};\n"
+USUAL, CAPPED = (tl.constexpr(four_features_of_a_pair(cap)) for cap in ("", CAP_X))
 
 
 @triton.jit
