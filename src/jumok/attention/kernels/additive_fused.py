@@ -31,6 +31,8 @@ FULL = 6
 """From so many tiles for every multiprocessor the card is full, and they fill each other's pauses."""
 SMALL_TILE, AHEAD = 16, 16
 """Fewer of them are cut smaller, and written out so many turns of the loop over features, for loads to come early."""
+AT_ONCE, REGISTERS = 8, 255
+"""So many small tiles are on a multiprocessor at once, each a warp whose threads take all the registers they can."""
 BLOCK = 128
 """Planes hold multiples of so many queries: whole tiles."""
 PLANES = 256 * 2**20
@@ -167,7 +169,11 @@ class Scorer:
         full = tiles >= FULL * multiprocessors(query.device)
         # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
         self.at_once = by_time or not full
-        self.tile, self.ahead = (TILE, 1) if full else (SMALL_TILE, min(AHEAD, part_of(self.dims) // 4))
+        self.tile, self.ahead, self.registers = TILE, 1, None
+        if not full:
+            self.tile, self.ahead = SMALL_TILE, min(AHEAD, part_of(self.dims) // 4)
+            tiles = batches * blocks(queries, SMALL_TILE) * blocks(keys, SMALL_TILE)
+            self.registers = REGISTERS if tiles <= AT_ONCE * multiprocessors(query.device) else None
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
@@ -203,7 +209,7 @@ class Scorer:
         tiles = 1 if self.at_once else 4
         additive_tiles.other_scores_kernel(
             (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
-            ALL=self.at_once, TILES=tiles, AHEAD=self.ahead,
+            ALL=self.at_once, TILES=tiles, AHEAD=self.ahead, registers=self.registers,
         )  # fmt: skip
         return plane
 

@@ -73,7 +73,7 @@ def four_features_of_a_pair(cap: str) -> str:
     """`four_features` in assembly, with what caps x.
 
     Pairs come one after another. In the order of the steps, the compiler's from Triton 3.7, all pairs of a thread are
-    begun before one is done, and their numbers fill the registers.
+    begun before one is done, and their numbers fill the registers. The reciprocal is asked for as early as it can be.
     """
     return f"""{{
 .reg .f32 x0, x1, x2, x3, above, below, above_, below_, r;
@@ -88,13 +88,13 @@ fma.rn.f32 x2, $4, $8, 0f3F800000;
 fma.rn.f32 x3, $5, $9, 0f3F800000;
 {cap.replace("x", "x2")}{cap.replace("x", "x3")}
 mul.rn.f32 below_, x2, x3;
+mul.rn.f32 r, below, below_;
+rcp.approx.ftz.f32 r, r;
 mul.rn.f32 above_, $14, x2;
 fma.rn.f32 above_, $13, x3, above_;
 fma.rn.f32 above_, below_, $15, above_;
-mul.rn.f32 r, below, below_;
 mul.rn.f32 above_, above_, below;
 fma.rn.f32 above, above, below_, above_;
-rcp.approx.ftz.f32 r, r;
 fma.rn.f32 $0, above, r, $1;
 }}"""
 
@@ -105,10 +105,11 @@ USUAL, CAPPED = (tl.constexpr(four_features_of_a_pair(cap)) for cap in ("", CAP_
 
 @triton.jit
 def four_features(
-    acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP: tl.constexpr, ASSEMBLY: tl.constexpr
+    acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_,
+    CAP: tl.constexpr, IN_TURN: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """A tile of scores with those of four features added."""
-    if ASSEMBLY:
+    """A tile of scores with those of four features added, on demand the pairs of a thread IN_TURN."""
+    if ASSEMBLY and IN_TURN:
         return tl.inline_asm_elementwise(
             CAPPED if CAP > 0 else USUAL, "=f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
             [acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_], dtype=tl.float32, is_pure=True, pack=1,
@@ -140,16 +141,19 @@ def some_scores(
     up, down, table, TILE: tl.constexpr, FEATURES: tl.constexpr,
     CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The part of some features in them; AHEAD turns of the loop are written out, so that loads come early."""
+    """The part of some features in them.
+
+    Where AHEAD turns of the loop are written out, loads come early, and wait in registers; otherwise these are few.
+    """
     acc = zeros_in_squares(TILE, TILE)
     for _ in tl.range(0, FEATURES, 4, loop_unroll_factor=AHEAD):
-        a0, a1 = tl.load(up)[:, None], tl.load(up + TILE)[:, None]
-        a2, a3 = tl.load(up + 2 * TILE)[:, None], tl.load(up + 3 * TILE)[:, None]
         b0, b1 = tl.load(down)[None, :], tl.load(down + TILE)[None, :]
         b2, b3 = tl.load(down + 2 * TILE)[None, :], tl.load(down + 3 * TILE)[None, :]
         u0, u1, c = tl.load(table), tl.load(table + 1), tl.load(table + 2)
         u2, u3, c_ = tl.load(table + 4), tl.load(table + 5), tl.load(table + 6)
-        acc = four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP, ASSEMBLY)
+        a0, a1 = tl.load(up)[:, None], tl.load(up + TILE)[:, None]
+        a2, a3 = tl.load(up + 2 * TILE)[:, None], tl.load(up + 3 * TILE)[:, None]
+        acc = four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP, AHEAD == 1, ASSEMBLY)
         up += 4 * TILE
         down += 4 * TILE
         table += 8

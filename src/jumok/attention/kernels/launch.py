@@ -16,20 +16,10 @@ from torch import Tensor
 from triton import knobs
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-VARYING = (
-    "batches",
-    "vectors",
-    "batch_start",
-    "row_start",
-    "count",
-    "number",
-    "queries",
-    "keys",
-    "parts",
-    "FIRST_BATCH",
-    "BEYOND_BATCH",
-)
-"""Arguments that change from batch to batch: being 1 or a multiple of 16 must not mean another compilation."""
+VARYING = ("batches", "number", "batch_start", "FIRST_BATCH", "BEYOND_BATCH")
+"""Arguments that change from batch to batch and place nothing: multiples of 16 need no compilation of their own. One of
+queries or keys does, for it lets whole vectors be read under a mask; and so does 1, with which much is left out.
+"""
 MOST = 10_000
 """So many combinations of sizes are remembered."""
 
@@ -99,4 +89,4 @@ def is_heard(hook: Any) -> bool:
 def kernel(function: Any) -> Kernel:
     """A decorator: compiled by Triton, launched from here."""
     names = signature(function).parameters
-    return Kernel(triton.jit(function, do_not_specialize=[name for name in VARYING if name in names]))
+    return Kernel(triton.jit(function, do_not_specialize_on_alignment=[name for name in VARYING if name in names]))
