@@ -1,7 +1,6 @@
 """How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
 
     python -m benchmarks.additive_gpu [--only checks,pieces,times,long] [--out FOLDER]
-    python -m benchmarks.additive_gpu --only calls      the main shape again, on a quiet host: additive_calls.json
 
 jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
 a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
@@ -120,6 +119,7 @@ def replayed(once: Callable[[], object]) -> float:
         for _ in range(3):
             once()
     torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.empty_cache()  # a graph has memory of its own: what the calls held would stand beside it
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         held = once()
@@ -155,15 +155,6 @@ def run_times(group: str, shape: Shape, dtype: torch.dtype, systems: dict[str, C
     return rows
 
 
-def calls(systems: dict[str, Callable[..., Tensor]]) -> list[Row]:
-    """How long a program waits for a call at the main shape."""
-    return [
-        Row(f"quiet-call/{name}", system, measure(compute, inputs(MAIN), train)["time"], "ms", f"{MAIN}; fp32")
-        for name, train in (("forward", False), ("forward and backward", True))
-        for system, compute in systems.items()
-    ]
-
-
 def problems(parts: list[str]) -> list[tuple[str, Shape, torch.dtype]]:
     """What is asked for, the most important first."""
     found = [("additive", shape, torch.float32) for shape in SHAPES] + [("additive", MAIN, torch.bfloat16)]
@@ -186,8 +177,6 @@ def main() -> None:
     if "pieces" in parts:
         rows += pieces()
     compared = systems()
-    if "calls" in parts:
-        results.write("additive_calls", calls(compared), device=device, packages=("torch", "triton"))
     for group, shape, dtype in problems(parts):
         rows += run_times(group, shape, dtype, compared)
         results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))
