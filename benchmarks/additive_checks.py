@@ -3,17 +3,21 @@
     python -m benchmarks.additive_checks
 
 Outputs and all gradients at awkward sizes, compared with float64; fresh memory holds NaN. Every check runs whatever
-fails, and the exit code says how many did; --part 2/8 runs an eighth of them, for several processes side by side.
+fails, several processes side by side since most of the time goes into compiling, and the exit code says how many did.
 For memory errors and races: python -m benchmarks.additive_sanitizers
 """
 
 import argparse
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +31,7 @@ from jumok.attention.kernels import additive_fused
 
 RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
 """Our error over plain PyTorch's, by type and part, and where."""
+MOST_PROCESSES = 10
 PARTS = ("out", "dq", "dk", "dvalue", "dv")
 DRAWS, ENOUGH = 3, 300
 """At least so many draws, and so many queries in all: the error of few of them is a matter of luck."""
@@ -321,16 +326,24 @@ def attempt(function: Callable[[], str]) -> str:
         return f"FAILED: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300]
 
 
+def some_checks(part: int, parts: int) -> tuple[int, dict[tuple[str, str], list[tuple[float, str]]]]:
+    """One of so many parts of the checks: how many failed, and the errors."""
+    torch.manual_seed(0)
+    return run_checks(dict(list(checks().items())[part::parts])), RATIOS
+
+
 def check_all() -> int:
     """All of them, into additive_checks.json; how many failed."""
-    torch.manual_seed(0)
-    every = checks()
-    bad = run_checks(every)
+    parts = min(MOST_PROCESSES, os.cpu_count() or 1)
+    with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
+        done = list(pool.map(some_checks, range(parts), [parts] * parts))
+    bad = sum(failed for failed, _ in done)
+    ratios = {key: [one for _, found in done for one in found.get(key, [])] for _, found in done for key in found}
     rows = [
-        Row("additive-checks/failed", "jumok", bad, "checks", f"of {len(every)}"),
+        Row("additive-checks/failed", "jumok", bad, "checks", f"of {len(checks())}"),
         *(
             Row(f"additive-error/{part}, {kind}", "jumok", max(found)[0], "× PyTorch's", f"worst at {max(found)[1]}")
-            for (kind, part), found in sorted(RATIOS.items(), reverse=True)
+            for (kind, part), found in sorted(ratios.items(), reverse=True)
         ),
     ]
     results.write("additive_checks", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))
@@ -338,15 +351,13 @@ def check_all() -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", default="1/1", help="which part of how many")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--few", action="store_true", help="one of each kind only, for slow tools")
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
-    if options.part == "1/1" and not options.few:
+    results.FOLDER = options.out
+    if not options.few:
         sys.exit(check_all())
-    part, parts = (int(number) for number in options.part.split("/"))
+    ENOUGH = 1
     torch.manual_seed(0)
-    if options.few:
-        ENOUGH = 1
-    every = [(name, check) for name, check in checks().items() if not options.few or name.startswith(FEW)]
-    sys.exit(run_checks(dict(every[part - 1 :: parts])))
+    sys.exit(run_checks({name: check for name, check in checks().items() if name.startswith(FEW)}))
