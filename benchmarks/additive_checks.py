@@ -23,10 +23,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import additive_uses as uses
 from benchmarks import results
 from benchmarks.additive_shapes import ODD, Shape, inputs, run, with_gradients
 from benchmarks.results import Row
-from jumok.attention import additive, attend, causal, explain, from_lengths, window
+from jumok.attention import additive, attend, causal, from_lengths, window
 from jumok.attention.kernels import additive_fused
 
 RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
@@ -136,11 +137,11 @@ def checks() -> dict[str, Callable[[], str]]:
     add("spread 0.01, one query", Shape(3, 1, 129, 60, 32), spread=0.01)
     found |= {
         "NaN behind a mask": nan_behind_a_mask, "two runs are bit-equal": bit_equal, "dropout": dropout_is_fair,
-        "weights": weights_on_demand, "opcheck": opcheck, "torch.compile": compiled, "CUDA graph": graphed,
-        "autocast and checkpoint": autocast_and_checkpoint, "explain": explained, "piecewise backward": piecewise,
-        "weights under autocast": weights_under_autocast,
+        "weights": weights_on_demand, "weights under autocast": uses.weights_under_autocast, "opcheck": uses.opcheck,
+        "torch.compile": uses.compiled, "CUDA graph": uses.graphed, "explain": uses.explained,
+        "autocast and checkpoint": uses.autocast_and_checkpoint, "piecewise backward": uses.piecewise,
     }  # fmt: skip
-    return found | large("piecewise backward", piecewise) | large("dropout", dropout_is_fair)
+    return found | large("piecewise backward", uses.piecewise) | large("dropout", dropout_is_fair)
 
 
 def large(name: str, check: Callable[[], str]) -> dict[str, Callable[[], str]]:
@@ -216,95 +217,6 @@ def scores_alone(dim: int, spread: float) -> str:
     ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (found, plain))
     RATIOS.setdefault(("fp32", "scores"), []).append((ours / theirs, f"{dim} features, spread {spread}"))
     return f"{'ok' if ours <= 2 * theirs else 'WRONG'}: {ours:.1e}/{theirs:.1e}"
-
-
-def weights_under_autocast() -> str:
-    """Values of an identity show the weights that mixed them."""
-    query, key, _, v = inputs(Shape(2, 70, 90, 64, 16))
-    with torch.autocast("cuda", torch.bfloat16):
-        out = attend(query.bfloat16(), key.bfloat16(), torch.eye(90, device="cuda").bfloat16(), score=additive(3 * v))
-        worst = (out.weights().float() - out.values.float()).abs().max().item()
-    return f"{'ok' if worst < 4e-3 else 'WRONG'}: {worst:.1e}"
-
-
-def opcheck() -> str:
-    from jumok.attention.kernels import additive_ops
-
-    query, key, value, v = (tensor.requires_grad_() for tensor in inputs(Shape(2, 9, 11, 8, 4)))
-    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v[None], None, None, None, None, 0.0))
-    torch.library.opcheck(additive_ops.additive_scores, (query, key, v[None]))
-    return "ok"
-
-
-def compiled() -> str:
-    tensors, upstream = inputs(Shape(2, 65, 70, 32, 16)), torch.randn(2, 65, 16, device="cuda")
-    compute = run("fused", visible=causal())
-    worst = max(
-        (a - b).abs().max().item()
-        for a, b in zip(
-            with_gradients(torch.compile(compute, fullgraph=True), tensors, upstream),
-            with_gradients(compute, tensors, upstream),
-            strict=True,
-        )
-    )
-    return f"{'ok' if worst < 1e-5 else 'WRONG'}: {worst:.1e}"
-
-
-def graphed() -> str:
-    tensors = [tensor.requires_grad_() for tensor in inputs(Shape(2, 65, 70, 32, 16))]
-    upstream, compute = torch.randn(2, 65, 16, device="cuda"), run("fused")
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            torch.autograd.grad(compute(*tensors), tensors, upstream)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        held = torch.autograd.grad(compute(*tensors), tensors, upstream)
-    with torch.no_grad():
-        for tensor in tensors:
-            tensor.copy_(torch.randn_like(tensor))
-    graph.replay()
-    torch.cuda.synchronize()
-    wanted = torch.autograd.grad(compute(*tensors), tensors, upstream)
-    return "ok" if all(torch.equal(a, b) for a, b in zip(held, wanted, strict=True)) else "WRONG"
-
-
-def autocast_and_checkpoint() -> str:
-    from torch.utils.checkpoint import checkpoint
-
-    from jumok.layers import AdditiveAttention
-
-    layer = AdditiveAttention(query_width=24, key_width=40, hidden=32, backend="fused").cuda()
-    query, states = torch.randn(2, 7, 24, device="cuda"), torch.randn(2, 9, 40, device="cuda")
-
-    def loss() -> Tensor:
-        with torch.autocast("cuda", torch.bfloat16):
-            return layer(query, layer.memory(states)).values.float().square().sum()
-
-    parameters = list(layer.parameters())
-    plain = torch.autograd.grad(loss(), parameters)
-    again = torch.autograd.grad(checkpoint(loss, use_reentrant=False), parameters)
-    return "ok" if all(torch.equal(a, b) for a, b in zip(plain, again, strict=True)) else "WRONG"
-
-
-def explained() -> str:
-    query, key, value, v = inputs(Shape(2, 9, 11, 8, 4))
-    return f"{'ok' if explain(query, key, value, score=additive(v)).backend == 'fused' else 'WRONG'}"
-
-
-def piecewise() -> str:
-    """The backward pass in many pieces gives what it gives in one."""
-    tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")
-    wanted = with_gradients(run("fused"), tensors, upstream)
-    held, additive_fused.PLANES = additive_fused.PLANES, 128 * 112 * 12
-    try:
-        found = with_gradients(run("fused"), tensors, upstream)
-    finally:
-        additive_fused.PLANES = held
-    worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
-    return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
 
 
 def run_checks(chosen: dict[str, Callable[[], str]]) -> int:
