@@ -50,7 +50,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     well("train", recipe, "--out", tmp_path / "whole", *options)
     broken = ["train", recipe, "--out", tmp_path / "broken", *options]
     code, out, said = interrupted(start(*broken), "step 4/")
-    assert (code, out) == (0, "")
+    assert (code, out) == (130, "")
     assert "finishing this step and saving; once more to quit at once" in said
     assert f"all saved in {tmp_path / 'broken'}; go on with the same command and --resume" in said
     assert "Traceback" not in said
@@ -86,7 +86,7 @@ def test_training_saves_when_its_terminal_is_closed(tmp_path):
     while b" loss " not in said:  # of the bar
         said += os.read(terminal, 1000)
     os.close(terminal)
-    assert exit_code(run, seconds=60) == 0
+    assert exit_code(run, seconds=60) == 130
     assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
 
 
@@ -161,6 +161,6 @@ def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
         pass
     process.stderr.close()  # as `2>&1 | tee log` does
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=60) == 130
     process.stdout.close()
     assert (tmp_path / "run" / "model.safetensors").exists()

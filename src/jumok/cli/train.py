@@ -35,6 +35,8 @@ def train(
         print_json({"folder": str(folder), "stopped": found.stopped, **found.scores})
     else:
         say(f"the model is in {folder}; use it: {use}")
+    if found.stopped == "interrupted":
+        raise KeyboardInterrupt  # a script that trains and then does more must not go on
 
 
 def _translator(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["Run", str]:
