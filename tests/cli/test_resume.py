@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from commands import jumok, well, write
 from jumok.data import made_from
@@ -132,6 +133,76 @@ def test_a_graph_is_known_again_by_its_content_and_another_one_harms_nothing(tmp
     os.remove("edges.tsv")
     said = resumed(command, "--set=training.steps=5")
     assert "edges.tsv is gone; what was made of it in run/data is used" in said
+
+
+CAPTIONS = """
+[images]
+path = "images"
+captions = "captions.tsv"
+size = 16
+[tokenizer]
+kind = "char"
+[encoder]
+stem = "large"
+blocks = [1]
+channels = 4
+width = 8
+[decoder]
+kind = "rnn"
+width = 8
+embedding = 8
+[training]
+steps = 2
+validate_every = 1
+warmup = 1
+[decoding]
+beam = 1
+"""
+
+
+@pytest.fixture
+def captioning(tmp_path, monkeypatch):
+    """The command that made a captioner of two steps in `run`, from images/ and captions.tsv, where we are."""
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    for number in range(12):
+        Image.new("RGB", (16, 16), (20 * number, 0, 0)).save(f"images/{number}.png")
+    write(Path("captions.tsv"), "".join(f"{number}.png\tred {number}\n" for number in range(12)))
+    command = ["train", write(Path("c.toml"), CAPTIONS), "--device", "cpu", "--out", "run"]
+    well(*command)
+    return command
+
+
+def test_captioned_images_are_known_again_wherever_they_are_and_whatever_lies_beside_them(captioning):
+    os.utime("captions.tsv", (1, 1))
+    os.rename("images", "elsewhere")
+    write(Path("elsewhere/notes.txt"), "new")
+    said = resumed(captioning, "--set=images.path=elsewhere", "--set=training.steps=3")
+    assert "reading 11 images" not in said
+
+
+def test_a_captioner_goes_on_to_the_same_bits_without_the_images_it_was_made_from(captioning):
+    well(*captioning[:-1], "whole", MORE)
+    shutil.rmtree("images")
+    os.remove("captions.tsv")
+    said = resumed(captioning)
+    assert "images and captions.tsv are gone; what was made of them in run/data is used\n" in said
+    assert_same_run(Path("whole"), Path("run"))
+
+
+@pytest.mark.parametrize("changed", ["captions", "path"])
+def test_other_captions_or_images_are_refused_by_name_and_harm_nothing(captioning, changed):
+    before, captions = contents(Path("run")), Path("captions.tsv")
+    if changed == "captions":
+        write(captions, captions.read_text().replace("red 3", "red three"))
+    else:
+        Image.effect_noise((16, 16), 50).save("images/3.png")
+        write(Path("images/new.txt"), "a folder is looked at again when something was added")
+    assert refused(*captioning, "--resume", MORE) == (
+        f"images.{changed} = {'captions.tsv' if changed == 'captions' else 'images'}: not what run/data was made from; "
+        "put that back, or train into another folder"
+    )
+    assert contents(Path("run")) == before
 
 
 def test_word_links_by_another_name_are_the_same_links(command):

@@ -11,7 +11,9 @@ from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captio
 from jumok.captioner import Captioner
 from jumok.cli.any_run import begin_run, check_positions, draw_curve, score_of, shown
 from jumok.cli.output import progress
+from jumok.data.image_inputs import why_outdated
 from jumok.data.image_store import ImageBatches, PreparedImages, prepare_images
+from jumok.errors import ConfigError
 from jumok.models.build import DecoderConfig
 from jumok.models.captioner import EncoderConfig, build_captioner
 from jumok.models.image_encoder import GridEncoder
@@ -47,6 +49,8 @@ def run_caption_recipe(
     begun = begin_run(recipe, folder, resume=resume, device=device, report=report)
     check_room(recipe, begun.device)  # whatever the vocabulary will be
     say = begun.report.say
+    if begun.goes_on and (why := why_outdated(begun.folder / "data", recipe.images, recipe.tokenizer)):
+        raise ConfigError(why)  # before its images are made anew
     prepared = prepare_images(begun.folder / "data", recipe.images, recipe.tokenizer, say=say, watch=_watched)
     check_room(recipe, begun.device, vocabulary=prepared.tokenizer.size)
     model = new_captioner(recipe, prepared.tokenizer)

@@ -40,6 +40,15 @@ class ImageFolder:
             return [name for name in self._infos if not name.endswith("/")]
         return [path.relative_to(self.path).as_posix() for path in sorted(self.path.rglob("*")) if path.is_file()]
 
+    def facts(self, image: str) -> tuple[int, int]:
+        """Bytes of an image, and in a zip its checksum; -1 of what is not there."""
+        image = self._found(image)
+        if not self._has(image):
+            return -1, -1
+        if self._zip is None:
+            return (self.path / image).stat().st_size, -1
+        return self._infos[image].file_size, self._infos[image].CRC
+
     def read(self, image: str) -> Pixels:
         """One image in its own size."""
         image = self._found(image)

@@ -2,12 +2,13 @@
 
 data/train.images.npy    [image, side, side, 3], uint8: what the model sees
 data/train.store         a row for every caption: (number of its image), (its tokens)
+data/references.json     the captions of every image to validate on
 """
 
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +19,19 @@ from torch import Tensor
 
 from jumok.data.augment import AugmentConfig, augment
 from jumok.data.batches import BatchConfig, pad
+from jumok.data.files import atomic_write
+from jumok.data.image_inputs import image_inputs
 from jumok.data.image_pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_split
+from jumok.data.made_from import find, gone_message, record_sources
+from jumok.data.pairs import Split
 from jumok.data.plan import BatchPlan
 from jumok.data.sides import SHARED
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.errors import DataError
 
+SPLITS: tuple[Split, ...] = ("train", "valid")
+REFERENCES = "references.json"
 Say = Callable[[str], None]
 Watch = Callable[[Sequence[Captioned]], Iterable[Captioned]]
 """Passes images on, and sees them go by."""
@@ -106,34 +113,36 @@ def prepare_images(
     watch: Watch = iter,
 ) -> PreparedImages:
     """Bring images to one size and captions to tokens, unless that was done already; `watch` sees images go by."""
-    folder = Path(folder)
-    made_from = fingerprint_of(asdict(config), asdict(tokenizer), _states(config), 1)
-    valid = read_split(config, "valid", say=say)
-    if not valid.rows:
-        raise DataError(f"{config.captions} has no captions to validate on; see images.split_column and images.splits")
-    found = _opened(folder, made_from)
-    if found is None:
-        train = read_split(config, "train", say=say)
-        if not train.rows:
-            raise DataError(f"{config.captions} has no captions to learn from; see images.split_column, images.splits")
-        say("learning the vocabulary")
-        words = Tokenizer.train((text for row in train.rows for text in row.captions), tokenizer, side="target")
-        words.save(folder / SHARED)
-        say(f"reading {len(train.rows) + len(valid.rows):,} images")
-        for name, source in (("train", train), ("valid", valid)):
-            note = _write_images(folder / f"{name}.images.npy", source, config, watch)
-            # The rows come last, so that a store means that all is there.
-            store = write_store(
-                folder / f"{name}.store",
-                _rows(source, words, config.max_length),
-                size=max(words.size, len(source.rows)),
-                fingerprint=made_from,
-                note=note,
-            )
-            _check_lengths(store, source, config, name, say)
-        found = _opened(folder, made_from)
-        assert found is not None
-    return PreparedImages(*found, [row.captions for row in valid.rows])
+    folder, inputs = Path(folder), image_inputs(config, tokenizer)
+    known = find(folder, inputs)
+    found = _opened(folder, known.fingerprint)
+    if found is not None:
+        if known.gone:
+            say(gone_message(known.gone, folder))
+        return found
+    train, valid = (read_split(config, split, say=say) for split in SPLITS)
+    _check_rows(train, valid, config)
+    record_sources(folder, inputs, known.fingerprint)
+    say("learning the vocabulary")
+    words = Tokenizer.train((text for row in train.rows for text in row.captions), tokenizer, side="target")
+    words.save(folder / SHARED)
+    with atomic_write(folder / REFERENCES) as file:
+        file.write(json.dumps([row.captions for row in valid.rows], ensure_ascii=False).encode())
+    say(f"reading {len(train.rows) + len(valid.rows):,} images")
+    for name, source in zip(SPLITS, (train, valid), strict=True):
+        note = _write_images(folder / f"{name}.images.npy", source, config, watch)
+        # The rows come last, so that a store means that all is there.
+        store = write_store(
+            folder / f"{name}.store",
+            _rows(source, words, config.max_length),
+            size=max(words.size, len(source.rows)),
+            fingerprint=known.fingerprint,
+            note=note,
+        )
+        _check_lengths(store, source, config, name, say)
+    found = _opened(folder, known.fingerprint)
+    assert found is not None
+    return found
 
 
 def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tensor, "batch 3 side side"]:
@@ -141,12 +150,26 @@ def to_tensor(images: Sequence[UInt8[np.ndarray, "side side 3"]]) -> UInt8[Tenso
     return torch.from_numpy(np.ascontiguousarray(np.stack(images).transpose(0, 3, 1, 2)))
 
 
-def _opened(folder: Path, made_from: str) -> tuple[Tokenizer, PreparedSplit, PreparedSplit] | None:
-    train, valid = (open_store(folder / f"{name}.store", made_from) for name in ("train", "valid"))
-    if train is None or valid is None:
+def _check_rows(train: ImageSource, valid: ImageSource, config: ImagesConfig) -> None:
+    for source, purpose in ((valid, "validate on"), (train, "learn from")):
+        if not source.rows:
+            where = "see images.split_column and images.splits"
+            raise DataError(f"{config.captions} has no captions to {purpose}; {where}")
+
+
+def _opened(folder: Path, made_from: str) -> PreparedImages | None:
+    stores = [open_store(folder / f"{name}.store", made_from) for name in SPLITS]
+    if any(store is None for store in stores) or not (folder / REFERENCES).exists():
         return None
-    train_images, valid_images = (_images(folder, store) for store in (train, valid))
-    return Tokenizer.load(folder / SHARED), PreparedSplit(train_images, train), PreparedSplit(valid_images, valid)
+    train, valid = (PreparedSplit(_images(folder, store), store) for store in stores if store is not None)
+    return PreparedImages(Tokenizer.load(folder / SHARED), train, valid, _references(folder / REFERENCES))
+
+
+def _references(path: Path) -> list[tuple[str, ...]]:
+    try:
+        return [tuple(captions) for captions in json.loads(path.read_bytes())]
+    except (OSError, ValueError, TypeError):
+        raise DataError(f"{path} is damaged; delete {path.parent} and it will be written again") from None
 
 
 def _images(folder: Path, store: Store) -> UInt8[np.ndarray, "image side side 3"]:
@@ -193,15 +216,3 @@ def _check_lengths(store: Store, source: ImageSource, config: ImagesConfig, name
         raise DataError(f"every caption of {name} is {limit} tokens")
     if long := sum(len(row.captions) for row in source.rows) - len(store):
         say(f"{long:,} captions of {name} are {limit} tokens and left out")
-
-
-def _states(config: ImagesConfig) -> list[tuple[str, int, int]]:
-    """Size and time of the files, by which a change is noticed."""
-    found = []
-    for path in (config.path, config.captions):
-        try:
-            stat = Path(path).stat() if path else None
-        except OSError:
-            stat = None  # reading it will say what is wrong
-        found.append((path, stat.st_size, stat.st_mtime_ns) if stat else (path, -1, -1))
-    return found

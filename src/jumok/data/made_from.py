@@ -5,9 +5,11 @@ A file whose place, size and time are as recorded is not read; of any other the 
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jumok.data.files import atomic_write
@@ -50,6 +52,8 @@ class Inputs(NamedTuple):
     """Changes with everything but the files."""
     files: dict[str, str]
     """Paths, by the settings that name them."""
+    digests: Mapping[str, Callable[[], str]] = MappingProxyType({})
+    """What tells contents apart where it is not the SHA-256 of a file."""
 
 
 class Found(NamedTuple):
@@ -87,7 +91,7 @@ def find(folder: Path, inputs: Inputs) -> Found:
         return Found(inputs.fingerprint, [], [], record is not None)
     if record.settings != inputs.settings or inputs.files.keys() != record.files.keys():
         return Found(inputs.fingerprint, [], [], True)
-    now = {label: _again(path, record.files[label]) for label, path in inputs.files.items()}
+    now = {label: _again(path, record.files[label], inputs.digests.get(label)) for label, path in inputs.files.items()}
     if changed := [label for label, source in now.items() if source.sha256 != record.files[label].sha256]:
         return Found(inputs.fingerprint, [], changed, True)
     if now != record.files:
@@ -119,7 +123,7 @@ def record_sources(folder: Path, inputs: Inputs, fingerprint: str) -> None:
     """Remember what the data in `folder` are about to be made from, unless that is known."""
     record = read_record(folder)
     if record is None or record.inputs != fingerprint:
-        files = {label: _source(path) for label, path in inputs.files.items()}
+        files = {label: _source(path, inputs.digests.get(label)) for label, path in inputs.files.items()}
         _write(folder, Record(fingerprint, inputs.settings, files))
 
 
@@ -140,7 +144,7 @@ def _write(folder: Path, record: Record) -> None:
         file.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def _again(path: str, before: Source) -> Source:
+def _again(path: str, before: Source, digest: Callable[[], str] | None) -> Source:
     """A file as it is now; one that is gone from where it was counts as unchanged."""
     size, time = state(path)[1:]
     where = str(Path(path).resolve())
@@ -148,17 +152,20 @@ def _again(path: str, before: Source) -> Source:
         return before if path == before.named or where == before.path else before._replace(sha256="")
     if (where, size, time) == (before.path, before.bytes, before.time):
         return before._replace(named=path)
-    return _source(path)
+    return _source(path, digest)
 
 
-def _source(path: str) -> Source:
+def _source(path: str, digest: Callable[[], str] | None) -> Source:
     size, time = state(path)[1:]
+    return Source(path, str(Path(path).resolve()), size, time, digest() if digest else _digest(path))
+
+
+def _digest(path: str) -> str:
     try:
         with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    return Source(path, str(Path(path).resolve()), size, time, digest)
 
 
 def state(path: str) -> tuple[str, int, int]:
