@@ -180,6 +180,13 @@ def test_training_ends_with_the_best_model_when_the_loss_is_no_longer_finite(tmp
     assert run(tmp_path, config, check=check, resume=True).stopped == "diverged"
 
 
+def test_a_loss_that_is_not_a_number_ends_training_though_the_metric_is_one(tmp_path):
+    scores = iter([(0.5, 1.0), (0.9, 0.5), (1 / 7, float("nan"))])  # of NaN the largest is always the first class
+    config = replace(EVERYTHING, steps=100, metric="accuracy")
+    result = run(tmp_path, config, check=lambda model: dict(zip(("accuracy", "loss"), next(scores), strict=True)))
+    assert (result.stopped, result.state.step, result.state.best_step) == ("diverged", 9, 6)
+
+
 def test_training_whose_gradients_are_no_longer_finite_ends_with_the_best_model(tmp_path):
     model, report = TinyModel(), Remarks()
     broken = {4: lambda: model.decoder.norm.weight.register_hook(lambda gradient: gradient * float("nan"))}
@@ -199,7 +206,7 @@ def test_a_first_validation_that_is_not_finite_is_an_error_that_says_what_to_cha
 
 def test_of_validations_with_equal_scores_the_one_with_the_lowest_loss_is_the_best_and_patience_goes_on(tmp_path):
     config = replace(EVERYTHING, steps=100, patience=4, metric="accuracy")
-    pairs = iter([(0.5, 1.0), (1.0, 0.9), (1.0, 0.2), (1.0, 0.4), (1.0, float("nan")), (1.0, 0.1)])
+    pairs = iter([(0.5, 1.0), (1.0, 0.9), (1.0, 0.2), (1.0, 0.4), (1.0, float("inf")), (1.0, 0.1)])
     result = run(
         tmp_path / "run", config, check=lambda model: dict(zip(("accuracy", "loss"), next(pairs), strict=True))
     )

@@ -186,7 +186,8 @@ class Trainer:
             if not stop.asked:
                 raise
             return False
-        broken = not any(math.isfinite(scores.get(name, 0.0)) for name in (self.config.metric, "loss"))
+        loss, judged = scores.get("loss", 0.0), scores[self.config.metric]
+        broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(judged))
         best = not broken and self.state.judge(scores, self.config)
         self._unsaved = True
         self.recorder.validation(self.state, scores, best=best)
