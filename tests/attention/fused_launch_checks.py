@@ -32,6 +32,22 @@ def test_the_gradient_has_a_gradient(queries, visible):
     assert_all_close(*found, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("queries", [2, 6])
+@pytest.mark.parametrize("masked", [from_lengths(torch.tensor([5, 3], device=DEVICE)), "tensor"])
+def test_nan_behind_a_mask_reaches_no_gradient_that_has_a_gradient(queries, masked):
+    inputs, found = draw(2, queries, 9), []
+    inputs[1][:, 5:] = inputs[2][:, 5:] = torch.nan
+    visible = torch.arange(9, device=DEVICE) < 5 if isinstance(masked, str) else masked
+    for backend in ("direct", "fused"):
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        slopes = torch.autograd.grad(
+            with_backend(backend, visible=visible)(*leaves).square().sum(), leaves, create_graph=True
+        )
+        found.append([*slopes, *torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves)])
+    assert all(slope.isfinite().all() for slope in found[1])
+    assert_all_close(*found, atol=1e-5, rtol=1e-4)
+
+
 def test_a_second_gradient_through_dropout_is_refused():
     query, *others = draw()
     values = with_backend("fused", dropout=0.5)(query.requires_grad_(), *others)

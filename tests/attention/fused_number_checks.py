@@ -72,12 +72,28 @@ def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queri
     torch.testing.assert_close(scores.cpu(), wanted.expand(1, queries, 3), atol=2e-6, rtol=0)
 
 
-@pytest.mark.parametrize("total", [9.4, 9.6, 10.95, 38.0])
-@pytest.mark.parametrize("v", [1.0, 1e4])
+@pytest.mark.parametrize("total", [9.4, 9.6, 10.95, 20.0, 38.0, 90.0])
+@pytest.mark.parametrize("v", [1.0, 1e6, 1e30])
 def test_saturated_features_do_not_overflow_with_large_v(total, v):
     query, key, v = torch.full((1, 6, 8), total / 2), torch.full((1, 3, 8), total / 2), torch.full((1, 8), v)
     scores = additive_ops.additive_scores(*(tensor.to(DEVICE) for tensor in (query, key, v)))
     torch.testing.assert_close(scores.cpu(), v.sum().expand(1, 6, 3), atol=0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
+def test_a_large_v_is_as_exact_as_a_small_one(spread, tiles):
+    query, key, _, v = draw(2, 40, 70, 60, spread=spread)
+    scores = [additive_ops.additive_scores(query, key, v[None] * large) for large in (1.0, 2.0**60)]
+    assert torch.equal(scores[0] * 2.0**60, scores[1])
+
+
+def test_the_gradient_of_a_large_v_is_that_of_the_direct_form():
+    *inputs, v = draw(2, 40, 70, 60)
+    inputs.append(1e5 * v)
+    found, plain = (values_and_gradients(with_backend(backend), inputs) for backend in ("fused", "direct"))
+    wanted = values_and_gradients(with_backend("direct"), [tensor.double() for tensor in inputs])
+    for exact, ours, theirs in zip(wanted, found, plain, strict=True):
+        assert (ours - exact).norm() <= 2 * (theirs - exact).norm() + 1e-6 * exact.norm()
 
 
 @pytest.mark.parametrize("v_lead", [(), (3,), (2, 1)])

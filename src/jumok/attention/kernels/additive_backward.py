@@ -80,7 +80,7 @@ def backward_of_few(
     d_value = torch.empty(inputs.value.shape, dtype=kind, device=query.device)
     d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
     additive_few.few_gradients_kernel(
-        (batches, parts), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
+        (batches * parts,), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
         *reach.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
         batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
         VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,

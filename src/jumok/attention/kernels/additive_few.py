@@ -23,7 +23,7 @@ def few_gradients_kernel(
     BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of some keys and their values, and their share in those of the queries and v."""
-    batch, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    batch, part = (tl.program_id(0) % batches).to(tl.int64), tl.program_id(0) // batches
     cols = part * COLS + tl.arange(0, COLS)
     key += batch * keys * dim
     d_key += batch * keys * dim

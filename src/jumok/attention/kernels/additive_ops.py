@@ -4,16 +4,16 @@ The compiler is given operators; without it the same functions run through torch
 the operators' own work, as much as that of a small problem's kernels. Importing this module imports Triton.
 """
 
+from functools import reduce
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
 from jumok.attention.kernels.additive_fused import Reach, in_type
-from jumok.attention.normalise import distribution
 from jumok.errors import BackendError
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -129,22 +129,33 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
 
 
 def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    """The same as `_backward` from the equation as it is written, so that it has a gradient itself."""
+    """The same as `_backward` from the direct form, tanh(q + k) and all, so that it has a gradient itself."""
+    from jumok.attention.mechanism import attend
+
     query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
     if dropout:
         raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
     inputs = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in (query, key, value, v)]
-    query, key, value, v = (tensor.float() for tensor in inputs)
-    scores = (torch.tanh(query[:, :, None] + key[:, None]) * v[:, None, None]).sum(-1)
-    seen, at = torch.ones_like(scores, dtype=torch.bool), torch.arange(key.shape[1], device=key.device)
-    if first is not None:
-        seen = seen & (at >= first[..., None])
-    if beyond is not None:
-        seen = seen & (at < beyond[..., None])
-    if mask is not None:
-        seen = seen & mask.repeat_interleave(len(query) // len(mask), 0)
-    mixed = distribution(scores.masked_fill(~seen, -torch.inf)) @ value
-    return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+    visible = _seen(query, key, first, beyond, mask)
+    with torch.autocast(query.device.type, enabled=False):
+        query, key, value, v = (tensor.float() for tensor in inputs)
+        score = Additive(v[0] if len(v) == 1 else v)
+        mixed = attend(query, key, value, score=score, visible=visible, backend="direct").values
+        return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+
+
+def _seen(
+    query: Tensor, key: Tensor, first: Tensor | None, beyond: Tensor | None, mask: Tensor | None
+) -> Bool[Tensor, "batch #query key"] | None:
+    """Which keys each query sees; None if all see everything."""
+    at = torch.arange(key.shape[1], device=key.device)
+    parts = [
+        None if first is None else at >= first[..., None],
+        None if beyond is None else at < beyond[..., None],
+        None if mask is None else mask.repeat_interleave(len(query) // len(mask), 0),
+    ]
+    given = [part for part in parts if part is not None]
+    return reduce(torch.logical_and, given) if given else None
 
 
 def _like(tensor: Tensor) -> Tensor:

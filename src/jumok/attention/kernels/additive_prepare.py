@@ -6,6 +6,9 @@ import triton.language as tl
 from jumok.attention.kernels.additive_tanh import squared_exponential
 from jumok.attention.kernels.launch import kernel
 
+BIAS, INFINITE = tl.constexpr(127), tl.constexpr(255)
+"""Exponents of 1 and of infinity, as numbers in single precision hold them."""
+
 
 @triton.jit
 def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
@@ -70,13 +73,23 @@ def exponentials(
 
 @triton.jit
 def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
-    """For every two features u₀, u₁, c and nothing: u = −2v, c = −½ (u₀ + u₁); zeros in the padding."""
+    """For every two features u₀, u₁, c and `scale`: u = −2v / scale, c = −½ (u₀ + u₁); zeros in the padding.
+
+    The scale is the same for all, a power of two that makes |u| less than 2: products of features cannot overflow then,
+    however large v is.
+    """
     pairs = tl.arange(0, FEATURES // 2)
     v += vector.to(tl.int64) * dim + 2 * pairs
     one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
     other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
+    largest = tl.max(tl.maximum(tl.abs(one), tl.abs(other)), 0)
+    exponent = tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, BIAS)
+    exponent = tl.where(exponent < INFINITE, exponent, BIAS)
+    scale = (exponent << 23).to(tl.float32, bitcast=True)
+    one, other = one / scale, other / scale
     table += vector.to(tl.int64) * 2 * DIM + 4 * pairs
     real = 2 * pairs < DIM
     tl.store(table, one, mask=real)
     tl.store(table + 1, other, mask=real)
     tl.store(table + 2, -0.5 * (one + other), mask=real)
+    tl.store(table + 3, tl.zeros_like(one) + scale, mask=real)

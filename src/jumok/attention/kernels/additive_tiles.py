@@ -23,10 +23,12 @@ from jumok.attention.kernels.additive_prepare import workspace
 from jumok.attention.kernels.additive_tanh import half_tanh, reciprocal, small_half_tanh
 from jumok.attention.kernels.launch import kernel
 
+SCALE = tl.constexpr(3)
+"""Where in the table stands what v's coefficients were divided by."""
 SMALL = tl.constexpr(3.0)
 """Below this |q| + |k| every pair has its own tanh."""
 QUADS = tl.constexpr(9.5)
-"""Up to this |q| + |k| the product of four x is finite, with v up to 10⁴ as a factor, and its reciprocal not 0."""
+"""Up to this |q| + |k| the product of four x is finite, with v's coefficients as factors, and its reciprocal not 0."""
 LARGEST_X = tl.constexpr(3e8)
 """Beyond QUADS x is capped at this."""
 EXPONENTIALS = tl.constexpr(40.0)
@@ -132,7 +134,7 @@ def write_scores(
     """
     for start in range(0, DIM, PART):
         found = some_scores(up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART, CAP, AHEAD, ASSEMBLY)
-        tl.store(at, found + tl.load(at, mask=start > 0, other=0.0))
+        tl.store(at, found * tl.load(table + SCALE) + tl.load(at, mask=start > 0, other=0.0))
         tl.debug_barrier()
 
 
@@ -176,7 +178,7 @@ def own_scores(
         if d % 16 == 15:
             acc += some
             some = tl.zeros_like(some)
-    return acc + some
+    return (acc + some) * tl.load(table + SCALE)
 
 
 @kernel
