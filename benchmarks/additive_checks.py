@@ -46,6 +46,7 @@ FEW = (
     "spread 100",
     "spread 0.01",
     "dropout",
+    "weights",
     "large tiles",
 )
 """How the names of some checks begin that run every kernel."""
@@ -128,16 +129,19 @@ def checks() -> dict[str, Callable[[], str]]:
         ("keys", torch.rand(129, device="cuda") > 0.5),
     ):  # fmt: skip
         add(name, odd, visible=visible)
-        found |= large(f"{name} {tuple(odd)} float32", found[f"{name} {tuple(odd)} float32"])
+        found |= large(name, partial(compare, f"large tiles, {name}", odd, f32, visible=visible))
     for spread in (0.01, 1.0, 8.0, 100.0):
-        found |= large(f"spread {spread}", partial(compare, f"spread {spread}", odd, f32, spread))
+        found |= large(f"spread {spread}", partial(compare, f"large tiles, spread {spread}", odd, f32, spread))
     for dim, spread in ((60, 0.3), (60, 0.5), (60, 1.0), (60, 3.0), (256, 1.0)):
         found[f"scores alone, {dim} features, spread {spread}"] = partial(scores_alone, dim, spread)
+    for spread in (0.1, 1.0, 8.0, 30.0):
+        found[f"scores alone, v of a million, spread {spread}"] = partial(scores_alone, 60, spread, 1e6)
     add("lengths, one query", Shape(3, 1, 129, 60, 32), visible=from_lengths(lengths))
     add("spread 0.01, one query", Shape(3, 1, 129, 60, 32), spread=0.01)
     found |= {
         "NaN behind a mask": nan_behind_a_mask, "two runs are bit-equal": bit_equal, "dropout": dropout_is_fair,
-        "weights": weights_on_demand, "weights under autocast": uses.weights_under_autocast, "opcheck": uses.opcheck,
+        "weights": partial(weights_on_demand, 70, 90), "weights, one query": partial(weights_on_demand, 1, 500),
+        "weights under autocast": uses.weights_under_autocast, "opcheck": uses.opcheck,
         "torch.compile": uses.compiled, "CUDA graph": uses.graphed, "explain": uses.explained,
         "autocast and checkpoint": uses.autocast_and_checkpoint, "piecewise backward": uses.piecewise,
     }  # fmt: skip
@@ -192,30 +196,33 @@ def dropout_is_fair() -> str:
     return f"{'ok' if right else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
 
 
-def weights_on_demand() -> str:
-    query, key, value, v = inputs(Shape(2, 70, 90, 48, 16))
-    upstream = torch.randn(2, 70, 90, device="cuda")
+def weights_on_demand(queries: int, keys: int) -> str:
+    query, key, value, v = inputs(Shape(2, queries, keys, 48, 16))
+    upstream = torch.randn(2, queries, keys, device="cuda")
     both = []
     for backend in ("fused", "direct"):
         leaves = [tensor.detach().clone().requires_grad_() for tensor in (query, key, v)]
         weights = attend(
-            leaves[0], leaves[1], value, score=additive(leaves[2]), visible=causal(9), backend=backend
+            leaves[0], leaves[1], value, score=additive(leaves[2]), visible=causal(keys // 10), backend=backend
         ).weights()
         both.append([weights, *torch.autograd.grad(weights, leaves, upstream)])
     worst = max((a - b).abs().max().item() for a, b in zip(*both, strict=True))
     return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"
 
 
-def scores_alone(dim: int, spread: float) -> str:
+def scores_alone(dim: int, spread: float, large: float = 1.0) -> str:
     """Their error, which shows undiluted where v is large and weights are peaked."""
     from jumok.attention.kernels import additive_ops
 
     query, key, _, v = inputs(Shape(8, 64, 64, dim, 1), spread=spread)
+    v *= large
     plain = torch.tanh(query[:, :, None] + key[:, None]) @ v
     exact = torch.tanh(query.double()[:, :, None] + key.double()[:, None]) @ v.double()
     found = additive_ops.additive_scores(query, key, v[None])
     ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (found, plain))
-    RATIOS.setdefault(("fp32", "scores"), []).append((ours / theirs, f"{dim} features, spread {spread}"))
+    RATIOS.setdefault(("fp32", "scores"), []).append(
+        (ours / theirs, f"{dim} features, spread {spread}, v times {large:g}")
+    )
     return f"{'ok' if ours <= 2 * theirs else 'WRONG'}: {ours:.1e}/{theirs:.1e}"
 
 
@@ -240,6 +247,7 @@ def attempt(function: Callable[[], str]) -> str:
 
 def some_checks(part: int, parts: int) -> tuple[int, dict[tuple[str, str], list[tuple[float, str]]]]:
     """One of so many parts of the checks: how many failed, and the errors."""
+    RATIOS.clear()
     torch.manual_seed(0)
     return run_checks(dict(list(checks().items())[part::parts])), RATIOS
 
@@ -250,6 +258,7 @@ def check_all() -> int:
     with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
         done = list(pool.map(some_checks, range(parts), [parts] * parts))
     bad = sum(failed for failed, _ in done)
+    print(f"{bad} of {len(checks())} checks wrong")
     ratios = {key: [one for _, found in done for one in found.get(key, [])] for _, found in done for key in found}
     rows = [
         Row("additive-checks/failed", "jumok", bad, "checks", f"of {len(checks())}"),
