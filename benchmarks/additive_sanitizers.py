@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ TOOLS = {"memcheck": r"ERROR SUMMARY: (\d+) error", "racecheck": r"RACECHECK SUM
 """And where each says how much it found."""
 
 
-def watched(tool: str) -> list[Row]:
+def watched(tool: str) -> Row:
     """One tool's finding; a summary that is missing, or a check that fails, is an error."""
     command = ["compute-sanitizer", "--tool", tool, sys.executable, "-m", "benchmarks.additive_checks", "--few"]
     # Every tensor has an allocation of its own: in PyTorch's cache the next one is no error to step on.
@@ -34,14 +35,15 @@ def watched(tool: str) -> list[Row]:
     if summary is None or failed is None or int(failed[1]):
         sys.exit(f"{tool} did not come to its end:\n{said[-3000:]}")
     checks = f"{len(re.findall(r' s ok', said))} checks"
-    return [Row(f"additive-sanitizer/{tool}", "jumok", int(summary[1]), "findings", checks)]
+    return Row(f"additive-sanitizer/{tool}", "jumok", int(summary[1]), "findings", checks)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     results.FOLDER = parser.parse_args().out
-    rows = [row for tool in TOOLS for row in watched(tool)]
+    with ThreadPoolExecutor() as pool:
+        rows = list(pool.map(watched, TOOLS))
     for row in rows:
         print(f"{row.id}: {row.value} {row.unit} in {row.conditions}")
     results.write("additive_sanitizers", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton"))

@@ -48,7 +48,8 @@ def kept(rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
 def product(left, right, acc, PRECISION: tl.constexpr):
     """left · right + acc. Tensor cores read 11 of 24 bits; SPLIT multiplies the others apart.
 
-    They also cut off what they add up instead of rounding it, so long sums are not theirs to make.
+    They also cut off what they add up instead of rounding it, so long sums are not theirs to make. What is infinite in
+    `right` gives NaN, for its other bits are inf − inf.
     """
     if PRECISION == SPLIT:
         left_high, right_high = high_bits(left), high_bits(right)
