@@ -3,10 +3,13 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
-from refusals import refused, train, two_files, write_recipe
+from graphs import raw_graph
+from jumok.data import Pair, TokenizerConfig, Tokenizers
+from refusals import contents, refused, train, two_files, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -169,6 +172,34 @@ def test_files_of_the_users_own_are_not_overwritten():
     assert "holds recipe.toml and README.md, which the model's own would overwrite" in said
     assert Path("README.md").read_text(encoding="utf-8").strip() == "my notes"
     assert Path("recipe.toml").read_text(encoding="utf-8") == recipe
+
+
+def test_the_arrays_of_a_graph_are_not_overwritten_by_those_that_are_learnt_from():
+    raw = raw_graph()
+    Path("data").mkdir()
+    for name in ("edges", "features", "labels"):
+        np.save(f"data/{name}.npy", getattr(raw, name))
+    before = contents(Path("data"))
+    write(Path("mine.toml"), '[graph]\npath = "data"\n[training]\nsteps = 1\n')
+    assert refused("train", "mine.toml", "--out", ".", "--device", "cpu") == (
+        "data holds features.npy and labels.npy, which the run's own data would overwrite; "
+        "train into another folder: --out runs/NAME"
+    )
+    assert contents(Path("data")) == before
+    well("train", "mine.toml", "--out", "runs/mine", "--device", "cpu")
+    assert contents(Path("data")) == before
+
+
+def test_a_vocabulary_of_the_users_own_is_not_overwritten_and_one_of_a_stopped_run_is():
+    recipe = write_recipe(two_files(b"a b\nb a\n" * 20, b"b a\na b\n" * 20))
+    Path("run/data").mkdir(parents=True)
+    write(Path("run/data/tokenizer.model"), "my own")
+    options = ("--out", "run", "--device", "cpu", "--set=training.steps=1")
+    said = refused("train", recipe, *options)
+    assert "run/data holds tokenizer.model, which the run's own data would overwrite" in said
+    assert Path("run/data/tokenizer.model").read_text() == "my own"
+    Tokenizers.train([Pair("a b", "b a")], TokenizerConfig(kind="char")).save("run/data")
+    well("train", recipe, *options)
 
 
 @pytest.mark.parametrize("command", [("train", "recipe.toml"), ("average", "one"), ("demo",)])

@@ -1,9 +1,12 @@
 import io
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
+from graphs import raw_graph
 from jumok.data import (
     BatchConfig,
     Batches,
@@ -15,6 +18,9 @@ from jumok.data import (
     corpus_pairs,
     prepare,
 )
+from jumok.data.graph_store import prepare_graph, write_graph
+from jumok.data.graphs import GraphConfig, SparseTable
+from jumok.data.made_from import MADE, RECORD, VOCABULARIES, foreign_files
 from jumok.data.store import write_store
 from jumok.data.subwords import BOS, EOS, UNK
 from jumok.data.unknown import unknown_message, unknown_share
@@ -189,3 +195,19 @@ def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeyp
     monkeypatch.setattr("jumok.data.unknown.SAMPLE", 100)
     rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
     assert unknown_share(write_store(tmp_path / "large", rows, size=9), 0) == 0.25
+
+
+def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is_too(tmp_path):
+    prepare(tmp_path / "shared", DataConfig(corpus="reverse", size=50, valid_size=5), SMALL)
+    prepare(tmp_path / "two", DataConfig(corpus="reverse", size=50, valid_size=5), replace(SMALL, shared=False))
+    prepare_graph(tmp_path / "graph", GraphConfig(built_in="planted", size=50))
+    sparse = SparseTable(starts=np.arange(41), columns=np.zeros(40, np.int64), values=np.ones(40, np.float32), width=2)
+    several = {"graph": np.arange(40) // 20, "labels": np.array([0, 1])}
+    edges = {"edges": np.array([[0, 30], [1, 31]]), "edge_features": np.ones((2, 3), np.float32)}
+    write_graph(tmp_path / "sparse", replace(raw_graph(), features=sparse, **several, **edges), GraphConfig(path="x"))
+    names = {file.name for folder in tmp_path.iterdir() for file in folder.iterdir()}
+    assert names <= {*MADE, *VOCABULARIES}
+    assert {"edge_features.npy", "graph.npy", "columns.npy", "graph.json"} <= names
+    for folder in tmp_path.iterdir():
+        (folder / RECORD).unlink(missing_ok=True)
+    assert foreign_files(tmp_path / "shared") == ["train.store", "valid.store"]  # the vocabulary was learnt here

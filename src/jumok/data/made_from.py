@@ -15,10 +15,18 @@ from typing import Any, NamedTuple
 from jumok.data.files import atomic_write
 from jumok.data.sources import DataConfig
 from jumok.data.store import fingerprint_of
+from jumok.data.subwords import settings_of
 from jumok.errors import DataError
 
 RECORD = "sources.json"
 FILES = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments")
+VOCABULARIES = ("tokenizer.model", "tokenizer.source.model", "tokenizer.target.model")
+ARRAYS = (
+    "starts", "sources", "features", "feature_starts", "columns", "values", "edge_features", "labels", "graph", "kept",
+    "train", "valid", "test", "train.images", "valid.images",
+)  # fmt: skip
+MADE = (RECORD, "graph.json", "references.json", "train.store", "valid.store", *(f"{name}.npy" for name in ARRAYS))
+"""What else is written where data are prepared; files of the user's may have these names, too."""
 LATER = {"alignments": "", "joined": (1,)}  # settings that data prepared before there were any need not know
 
 
@@ -125,6 +133,23 @@ def record_sources(folder: Path, inputs: Inputs, fingerprint: str) -> None:
     if record is None or record.inputs != fingerprint:
         files = {label: _source(path, inputs.digests.get(label)) for label, path in inputs.files.items()}
         _write(folder, Record(fingerprint, inputs.settings, files))
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Files with names of prepared data in a folder where nothing was prepared: they are the user's own."""
+    if read_record(folder) is not None:
+        return []
+    vocabularies = [name for name in VOCABULARIES if (folder / name).exists() and not _is_vocabulary(folder / name)]
+    return vocabularies + [name for name in MADE if (folder / name).exists()]
+
+
+def _is_vocabulary(path: Path) -> bool:
+    """Whether it was learnt here, as is left of a run that was stopped before its text was tokenised."""
+    try:
+        settings_of(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def read_record(folder: Path) -> Record | None:

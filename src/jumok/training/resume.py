@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from jumok.data.files import check_place
+from jumok.data.made_from import foreign_files
 from jumok.errors import CheckpointError
 from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
 from jumok.training.config import TrainingConfig
@@ -64,7 +65,13 @@ def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping
     for place in (folder, folder / "data", folder / "checkpoints"):
         check_place(place)
     check_folder(folder, resume=resume)
-    return resume and will_go_on(folder, config, settings)
+    begun = resume and will_go_on(folder, config, settings)
+    if not begun and (foreign := foreign_files(folder / "data")):
+        raise CheckpointError(
+            f"{folder / 'data'} holds {' and '.join(foreign)}, which the run's own data would overwrite; "
+            "train into another folder: --out runs/NAME"
+        )
+    return begun
 
 
 def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
