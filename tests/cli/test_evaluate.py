@@ -48,6 +48,15 @@ def test_the_same_korean_text_scores_100_however_it_is_spelt_in_unicode(tmp_path
     assert "2 lines are not in Unicode's composed form" in done.err
 
 
+def test_lines_that_were_cut_for_the_model_are_counted(reverser, tmp_path):
+    write(tmp_path / "src", "1 2\n" + "1 " * 400 + "\n")
+    write(tmp_path / "ref", "2 1\n" + "1 " * 400 + "\n")
+    said = well(
+        "evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "ref", "--metrics", "chrf"
+    ).err
+    assert f"{reverser}: 1 line was too long for it and was translated in parts (decoding.max_source = " in said
+
+
 def test_the_table_shows_value_interval_and_signature(files):
     lines = well("evaluate", "--output", files / "out", "--reference", files / "ref").out.splitlines()
     assert lines[0].split() == ["score", "value", "95%", "interval", "signature"]

@@ -26,7 +26,7 @@ class DecodingConfig:
     no_repeat: int = 0
     """No run of this many tokens comes twice in one output; 0 allows all."""
     max_source: int = 0
-    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it to the longest it saw."""
+    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it: the longest, outliers aside."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
