@@ -19,6 +19,7 @@ from jumok.models.build import build_model
 from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
+from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
@@ -171,6 +172,10 @@ def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Pa
     check_place(out)
     if (Path(out) / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
+    if has_checkpoints(Path(out) / "checkpoints"):
+        raise ModelError(f"{out} holds a training run; write the mean into another folder")
+    if why := why_foreign(Path(out), DESCRIBED):
+        raise ModelError(f"{why}; write the mean into another folder")
     return folders
 
 

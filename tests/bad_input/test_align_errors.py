@@ -1,5 +1,7 @@
 """What `jumok align` and guided alignment say of wrong input: one line, the place, and what to do."""
 
+import shutil
+
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
@@ -48,7 +50,7 @@ def test_no_such_file(reverser, text):
 
 
 def test_unknown_names_are_answered_with_the_known_ones(reverser, text):
-    both = [*files(text), f"--reverse={reverser}"]
+    both = [*files(text), "--reverse=other"]
     assert "grow-diag-final-and" in said("align", reverser, *both, "--symmetrise=gdfa")
     assert "argmax, mutual, threshold" in said("align", reverser, *files(text), "--links=best")
 
@@ -58,7 +60,7 @@ def test_options_that_would_do_nothing(reverser, text):
         assert "is about a model" in said("align", *files(text), option)
     assert "--reverse FOLDER" in said("align", reverser, *files(text), "--symmetrise=union")
     assert "--links threshold" in said("align", reverser, *files(text), "--threshold=0.5")
-    product = [f"--reverse={reverser}", "--symmetrise=product", "--links=mutual"]
+    product = ["--reverse=other", "--symmetrise=product", "--links=mutual"]
     assert "--symmetrise product joins both before" in said("align", reverser, *files(text), *product)
 
 
@@ -88,7 +90,17 @@ def test_a_model_without_attention(text):
     recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
     well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)
     assert "no attention to align with" in said("align", text / "fixed", *files(text))
-    assert "no attention to align with" in said("align", text / "fixed", *files(text), "--reverse", text / "fixed")
+    back = shutil.copytree(text / "fixed", text / "back")
+    assert "no attention to align with" in said("align", text / "fixed", *files(text), "--reverse", back)
+
+
+def test_a_model_is_not_its_own_reverse_under_whatever_path(reverser, text):
+    (text / "link").symlink_to(reverser)
+    for path in (reverser, text / "link", reverser.parent / "." / reverser.name / ".." / reverser.name):
+        assert said("align", reverser, *files(text), "--reverse", path) == (
+            f"jumok: --reverse {path} is the model itself, of the same direction; name one that was trained on the "
+            "same text with source and target exchanged, or leave --reverse out\n"
+        )
 
 
 def recipe_of(text, **changes):

@@ -55,3 +55,27 @@ def test_a_full_disk_while_a_model_is_written(model, monkeypatch):
 def test_a_mean_of_models_into_a_file(reverser, tmp_path):
     write(tmp_path / "file", "")
     assert refused("average", reverser, "--out", "file").startswith("file is a file, not a folder")
+
+
+@pytest.mark.parametrize("name", ["README.md", "recipe.toml", "tokenizer.model", "checksums.json"])
+def test_a_mean_does_not_overwrite_a_file_of_the_users_own(reverser, name):
+    Path("mine").mkdir()
+    write(Path("mine") / name, "my own")
+    assert refused("average", reverser, "--out", "mine") == (
+        f"mine holds {name}, which the model's own would overwrite; write the mean into another folder"
+    )
+    assert contents(Path("mine")) == {Path("mine") / name: b"my own"}
+
+
+def test_a_mean_goes_beside_files_of_other_names(reverser):
+    Path("mine").mkdir()
+    write(Path("mine/notes.txt"), "my own")
+    well("average", reverser, "--out", "mine")
+    assert Path("mine/notes.txt").read_text() == "my own"
+
+
+def test_a_mean_does_not_go_into_a_run_that_is_not_validated_yet(reverser):
+    Path("run/checkpoints/step-00000003").mkdir(parents=True)
+    said = refused("average", reverser, "--out", "run")
+    assert said == "run holds a training run; write the mean into another folder"
+    assert not contents(Path("run"))

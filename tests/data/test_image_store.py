@@ -184,3 +184,13 @@ def test_korean_names_that_a_mac_wrote_in_letters_are_found_in_a_folder_and_a_zi
             assert name in folder
             assert (folder.read(name) == 77).all()
         assert "사진 모음/하늘.png" not in folder
+
+
+def test_a_vocabulary_that_knows_little_of_the_captions_is_told(files):
+    said = []
+    prepare_images(files / "data", config(files), TokenizerConfig(kind="word", size=6, shared=False), say=said.append)
+    (line,) = [line for line in said if "unknown" in line]
+    assert line.startswith("about 71% of the tokens of the captions are unknown to the vocabulary")  # 5 of 7
+    assert line.endswith('raise tokenizer.size = 6, or set tokenizer.kind = "unigram"')
+    prepare_images(files / "enough", config(files), WORDS, say=said.append)
+    assert len([line for line in said if "unknown" in line]) == 1

@@ -15,6 +15,9 @@ from jumok.data import (
     corpus_pairs,
     prepare,
 )
+from jumok.data.store import write_store
+from jumok.data.subwords import BOS, EOS, UNK
+from jumok.data.unknown import unknown_message, unknown_share
 
 SMALL = TokenizerConfig(kind="char")
 
@@ -156,3 +159,45 @@ def test_sentences_are_cut_anew_every_epoch_and_the_same_in_the_same_epoch(tmp_p
 
     assert cuts(0) == cuts(0)
     assert cuts(0) != cuts(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "raised"),
+    [
+        ({"kind": "word", "size": 5}, 'tokenizer.size = 5, or set tokenizer.kind = "unigram"'),
+        ({"kind": "char", "size": 8}, "tokenizer.size = 8"),
+    ],
+)
+def test_a_vocabulary_that_knows_little_of_its_text_is_told_by_side(tmp_path, settings, raised):
+    pairs = [Pair(f"one two three four {number}", "하나 " * 9 + str(number)) for number in range(50)]
+    config, said = TokenizerConfig(**settings, shared=False), []
+    prepared = prepare(tmp_path / "run", DataConfig(**two_files(tmp_path, pairs)), config, say=said.append)
+    ids = [id for row in range(len(prepared.train)) for id in prepared.train[row][0].tolist() if id not in (BOS, EOS)]
+    share = ids.count(UNK) / len(ids)
+    assert said[-1] == (
+        f"about {share:.0%} of the tokens of the source are unknown to the vocabulary, and a model cannot tell them "
+        f"apart; raise {raised}"
+    )
+    assert share > 0.4
+    assert len(said) == 3  # the target has few others, and nothing is said of it
+
+
+def store_of(path, unknown, known, rows=1):
+    return write_store(path, rows * [[[BOS, EOS], [BOS, *unknown * [UNK], *known * [4], EOS]]], size=9)
+
+
+def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
+    config = TokenizerConfig(kind="word", size=5)
+    tokenizer = Tokenizers.train([Pair("a b", "a b")], config).target
+    few, many = store_of(tmp_path / "few", 1, 9), store_of(tmp_path / "many", 2, 9)
+    assert unknown_message(few, 1, "target", tokenizer, config) == ""
+    assert unknown_message(many, 1, "target", tokenizer, config).startswith("about 18% of the tokens of the target")
+    assert unknown_message(many, 0, "source", tokenizer, config) == ""  # it is empty
+    roomy = TokenizerConfig(kind="char", size=500, coverage=0.98)
+    assert unknown_message(many, 1, "target", tokenizer, roomy).endswith("raise tokenizer.coverage = 0.98")
+
+
+def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeypatch):
+    monkeypatch.setattr("jumok.data.unknown.SAMPLE", 100)
+    rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
+    assert unknown_share(write_store(tmp_path / "large", rows, size=9), 0) == 0.25

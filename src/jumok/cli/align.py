@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from typer import Argument, Option
 
 from jumok.cli.output import print_json, progress, say
+from jumok.cli.places import are_same
 
 if TYPE_CHECKING:
     from jumok.analysis.alignment_score import Gold, Scores
@@ -74,7 +75,7 @@ def align(
 
 
 def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -> None:
-    """Refuse options that would do nothing."""
+    """Refuse options that would do nothing, or no good."""
     idle = [option for option, value in given.items() if value is not None and model is None]
     if idle:
         _refuse(f"--{idle[0]} is about a model; name its folder first: jumok align MODEL --{idle[0]} …")
@@ -85,6 +86,11 @@ def _check(model: Path | None, given: dict[str, Any], threshold: float | None) -
         _refuse("--links makes links of one direction, but --symmetrise product joins both before; leave it out")
     if threshold is not None and model is not None and given["links"] != "threshold" and not by_product:
         _refuse("--threshold is for --links threshold or --symmetrise product; other links have no least weight")
+    if model is not None and given["reverse"] is not None and are_same(model, given["reverse"]):
+        _refuse(
+            f"--reverse {given['reverse']} is the model itself, of the same direction; name one that was trained on "
+            "the same text with source and target exchanged, or leave --reverse out"
+        )
 
 
 def _refuse(why: str) -> NoReturn:

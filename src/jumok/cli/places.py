@@ -16,7 +16,7 @@ def check_written(option: str, place: Path | None, read: Iterable[str | Path | N
     if place is None:
         return
     for path in _files(read):
-        if _are_same(place, path):
+        if are_same(place, path):
             also = "" if str(path) == str(place) else f" is the file {path}, and"
             raise ArgumentError(f"{option} {place}{also} would be overwritten, but it is read; name another file")
     check_file(place)
@@ -30,7 +30,7 @@ def _files(read: Iterable[str | Path | None]) -> Iterator[Path]:
             yield from own_files(Path(path)) if os.path.isdir(path) else [Path(path)]
 
 
-def _are_same(one: Path, other: Path) -> bool:
+def are_same(one: Path, other: Path) -> bool:
     """Whether two paths, perhaps links, lead to one file."""
     try:
         return one.samefile(other)

@@ -1,6 +1,5 @@
 """The main part of `jumok demo`: what a fixed context forgets and attention does not, on the built-in corpus."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.heatmap_svg import heatmap_svg
 from jumok.analysis.scores import by_length
 from jumok.analysis.terminal import terminal_map
+from jumok.cli.demo_folders import ATTENTION, FIXED, PICTURE, check_models, replacing
 from jumok.cli.training_run import run_recipe
 from jumok.config import Recipe, make_recipe
 from jumok.data import Pair, corpus_pairs
@@ -70,10 +70,11 @@ def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
 
 def compare(out: Path, *, steps: int, minutes: float, say: Callable[[str], None]) -> Comparison:
     """Train both models into `out`, and see how they do."""
+    check_models(out)
     say("training the fixed-context model ...")
-    fixed = _trained(demo_recipe("none", steps, minutes), out / "fixed", say)
+    fixed = _trained(demo_recipe("none", steps, minutes), out / FIXED, say)
     say("training the model with attention ...")
-    attention = _trained(demo_recipe("additive", steps, minutes), out / "attention", say)
+    attention = _trained(demo_recipe("additive", steps, minutes), out / ATTENTION, say)
     translators = {"fixed": fixed, "attention": attention}
     say(f"translating {TESTED} unseen values with both ...")
     pairs = list(corpus_pairs("cldr", TESTED, split="test"))
@@ -88,7 +89,7 @@ def compare(out: Path, *, steps: int, minutes: float, say: Callable[[str], None]
         bands=bands,
         examples=[(text, said["fixed"][at].text, said["attention"][at].text) for at, text in enumerate(SHOWN)],
         map=shown,
-        picture=_draw(out / "attention.svg", shown, said["attention"][0]),
+        picture=_draw(out / PICTURE, shown, said["attention"][0]),
     )
 
 
@@ -127,11 +128,13 @@ def as_plain(found: Comparison) -> dict[str, Any]:
 
 
 def _trained(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Translator:
-    shutil.rmtree(folder, ignore_errors=True)  # a demo begins anew each time
-    run = run_recipe(recipe, folder, report=report_to_stderr(), draw=False)
-    if run.stopped == "interrupted":
-        say("the demo was stopped; it begins anew each time")
-        raise KeyboardInterrupt
+    report = report_to_stderr()
+    report.resumes = False
+    with replacing(folder) as new:
+        run = run_recipe(recipe, new, report=report, draw=False)
+        if run.stopped == "interrupted":
+            say(f"the demo was stopped: {folder} is as it was before; a demo begins anew each time")
+            raise KeyboardInterrupt
     _say_if_short(run.result.state.step, recipe.training.steps, recipe.training.minutes, say)
     return run.translator
 

@@ -215,6 +215,11 @@ def check_labels(raw: RawGraph, classes: int) -> int:
     highest = int(labels.max())
     if highest < 0:
         raise DataError(f"{raw.origin}: no node has a label, so there is nothing to learn")
+    if highest == int(labels[labels >= 0].min()):
+        which = raw.class_names[highest] if highest < len(raw.class_names) else highest
+        raise DataError(
+            f"{raw.origin}: every label is {which}, so there is nothing to learn; wanted two classes or more"
+        )
     limit = classes or len(raw.class_names) or max(items, 2)
     if highest >= limit:
         known = f"there are {limit} classes" if limit != max(items, 2) else f"there are only {items} items"

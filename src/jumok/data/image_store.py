@@ -28,6 +28,7 @@ from jumok.data.plan import BatchPlan
 from jumok.data.sides import SHARED
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.unknown import unknown_message
 from jumok.errors import DataError
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -140,6 +141,8 @@ def prepare_images(
             note=note,
         )
         _check_lengths(store, source, config, name, say)
+        if name == "train" and (message := unknown_message(store, 1, "captions", words, tokenizer)):
+            say(message)
     found = _opened(folder, known.fingerprint)
     assert found is not None
     return found

@@ -17,6 +17,7 @@ from jumok.data.sides import Tokenizers
 from jumok.data.sources import DataConfig
 from jumok.data.store import Store, fingerprint_of, open_store, write_store
 from jumok.data.tokenizer import TokenizerConfig
+from jumok.data.unknown import unknown_message
 from jumok.errors import DataError
 
 OFTEN = 10  # pairs that a length is learnt from, or every hundredth where there are fewer than a thousand
@@ -75,6 +76,9 @@ def prepare(
         record_sources(folder, inputs, found.fingerprint)
         rows = data.training_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
+        for side, name in enumerate(("source", "target")):
+            if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
+                say(message)
     valid = open_store(folder / "valid.store", made_from)
     if valid is None or PAIRS not in valid.note:
         held_out = list(data.validation())

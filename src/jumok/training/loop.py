@@ -278,13 +278,13 @@ class Trainer:
         return mean
 
     def _why(self, stopped: Reason) -> str:
-        step, config = self.state.step, self.config
-        if stopped == "interrupted":
-            return f"stopped after step {step}, all saved in {self.folder}; go on with the same command and --resume"
+        step, config, saved = self.state.step, self.config, f", all saved in {self.folder}"
+        reached, advice = f"stopped after step {step}", "go on with the same command and --resume"
         if stopped == "patience":
-            return (
-                f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done; "
-                "to go on, raise training.patience and use --resume"
-            )
-        limit = f"training.steps = {config.steps}" if stopped == "steps" else f"training.minutes = {config.minutes:g}"
-        return f"step {step}: {limit} reached; to go on, raise it and use --resume"
+            reached = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
+            saved, advice = "", "to go on, raise training.patience and use --resume"
+        elif stopped != "interrupted":
+            limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
+            reached = f"step {step}: training.{limit} reached"
+            saved, advice = "", "to go on, raise it and use --resume"
+        return f"{reached}{saved}; {advice}" if self.recorder.report.resumes else reached

@@ -17,6 +17,8 @@ class Report:
 
     unit = "tok"
     """What the task counts."""
+    resumes = True
+    """Whether who is told can go on with the run by --resume."""
 
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Training starts after `step`; `seconds` of its `minutes` are used up."""

@@ -1,7 +1,7 @@
 """Where a run begins: at nothing in an empty folder, or at the newest checkpoint that is whole."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from jumok.training.state import Origin, TrainingState, check_same_data, check_s
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
-BESIDE = (
-    "recipe.toml", "README.md", "metrics.jsonl", "curve.png", "checksums.json",
-    "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model",
+DESCRIBED = (
+    "recipe.toml", "README.md", "checksums.json", "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model",
 )  # fmt: skip
-"""Names of a run's files that files of the user's may have, too."""
+"""Names of a model's files that files of the user's may have, too."""
+BESIDE = (*DESCRIBED, "metrics.jsonl", "curve.png")
+"""The same of a run's files."""
 
 
 def begin(
@@ -81,20 +82,24 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     with only_here(folder):
         pass
     there = [name for name in WRITTEN if (folder / name).exists()]
-    if not resume and ((folder / "model.safetensors").exists() or _has_checkpoints(folder / "checkpoints")):
+    if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
             f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
             "train into another folder, or delete this one"
         )
     begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))
-    if foreign := [name for name in BESIDE if (folder / name).exists()] if not begun else []:
-        raise CheckpointError(
-            f"{folder} holds {' and '.join(foreign)}, which the model's own would overwrite; "
-            "train into another folder: --out runs/NAME"
-        )
+    if not begun and (why := why_foreign(folder, BESIDE)):
+        raise CheckpointError(f"{why}; train into another folder: --out runs/NAME")
 
 
-def _has_checkpoints(folder: Path) -> bool:
+def why_foreign(folder: Path, names: Sequence[str]) -> str:
+    """What files of the user's own a model with files of these names would overwrite; "" if none."""
+    found = [name for name in names if (folder / name).exists()]
+    return f"{folder} holds {' and '.join(found)}, which the model's own would overwrite" if found else ""
+
+
+def has_checkpoints(folder: Path) -> bool:
+    """Whether a folder of checkpoints holds any, whole or not."""
     return folder.is_dir() and any(not path.name.startswith((WRITING, REMOVING)) for path in folder.iterdir())
 
 
