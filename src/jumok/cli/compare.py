@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, print_table, progress, say
+from jumok.cli.output import print_json, print_table, progress, say, stages
 from jumok.cli.systems import all_named, check_model, check_named
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def length(
     sources, references = _texts(source, reference, joined)
     check_named(given, len(sources))
     systems = [system_of(one, sources, beam, device) for one in given]
-    found = {
-        one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize)
-        for one in systems
-    }
+    with stages() as watch:
+        found = {
+            one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize, watch=watch)
+            for one in systems
+        }
     _draw(out, lambda: length_curves(found))
     first = next(iter(found.values()))
     if json:
