@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, print_table, say, stages
+from jumok.cli.output import WIDEST_BEAM, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from jumok.analysis.length_bands import Band
@@ -23,7 +23,7 @@ def evaluate(
     metrics: Annotated[str, Option(help="bleu, chrf, ter, exact_match, wer; separated by commas.")] = "bleu,chrf,ter",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU: 13a, intl, char, zh, none …")] = "13a",
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
-    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step.")] = None,
+    beam: Annotated[int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step.")] = None,
     by_length: Annotated[bool, Option("--by-length", help="Also the first metric by source length.")] = False,
     report: Annotated[
         Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")

@@ -15,6 +15,9 @@ from jumok.screen import to_screen
 
 Item = TypeVar("Item")
 
+WIDEST_BEAM = 1000
+"""That of `jumok.decoding.config`, which a command does not import, with torch, to tell its options."""
+
 
 def say(message: str) -> None:
     """One line to standard error."""
