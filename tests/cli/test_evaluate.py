@@ -64,6 +64,30 @@ def test_scoring_shows_how_far_it_is_at_a_terminal_and_nothing_in_a_file(files, 
         assert f"drawing test sets for {name}: 50%" in said
 
 
+def test_signatures_are_folded_in_a_narrow_terminal_and_not_cut(files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "bleu"]
+    (score,) = json.loads(well(*command, "--json").out)["scores"]
+    shown = well(*command).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("\n") > 2
+    assert score["signature"] in "".join(shown.split())
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "wide", ""])
+def test_a_width_of_the_terminal_that_is_none_leaves_nothing_empty(files, monkeypatch, columns):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "wer"]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    usual = [well(*command).out, well("--help").out]
+    monkeypatch.setenv("COLUMNS", columns)
+    found = [well(*command).out]
+    monkeypatch.setenv("COLUMNS", columns)
+    assert [*found, well("--help").out] == usual
+    assert all("jumok" in text or "WER" in text for text in usual)
+
+
 def test_outputs_made_elsewhere_get_sacrebleus_scores_and_signatures(files):
     found = json.loads(well("evaluate", "--output", files / "out", "--reference", files / "ref", "--json").out)
     assert found["sentences"] == 4

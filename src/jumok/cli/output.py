@@ -49,11 +49,12 @@ def print_json(value: Any) -> None:
 
 
 def print_table(heads: list[str], rows: list[list[str]]) -> None:
-    """A table; in a pipe, as wide as it needs to be."""
+    """A table; in a pipe, as wide as it needs to be, and at a terminal folded where it is too wide, never cut."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    columns = [Column(head, overflow="fold") for head in heads]
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 10_000
