@@ -1,12 +1,16 @@
 """`jumok evaluate`: scores that anybody can compute again."""
 
 import json
+import sys
 import unicodedata
+from io import StringIO, TextIOWrapper
+from itertools import count
 
 import pytest
 import sacrebleu
 
 from commands import jumok, well, write
+from jumok.cli.output import stages
 from jumok.data import corpus_pairs
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
@@ -26,6 +30,62 @@ def test_set(tmp_path_factory):
     write(folder / "src", "".join(f"{pair.source}\n" for pair in pairs))
     write(folder / "ref", "".join(f"{pair.target}\n" for pair in pairs))
     return folder
+
+
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
+def test_stages_share_one_line_and_their_two_seconds_and_wipe_it(monkeypatch):
+    terminal, clock = Terminal(), iter([0.0, 1.0, 1.5, 1.9, 2.2, 2.3, 2.6])
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(clock))
+    with stages() as watch:
+        assert [*watch("abcd", "first", 4), *watch("ef", "second", 2)] == list("abcdef")
+    assert [part.rstrip() for part in terminal.getvalue().split("\r")] == ["", "first: 75%", "second: 50%", "", ""]
+    assert terminal.getvalue().endswith("\r")
+
+
+class Watched(TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_scoring_shows_how_far_it_is_at_a_terminal_and_nothing_in_a_file(files, monkeypatch):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref"]
+    assert not well(*command).err
+    seconds = count()
+    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    said = well(*command).err
+    for name in ("bleu", "chrf", "ter"):
+        assert f"scoring {name}: 75%" in said
+        assert f"drawing test sets for {name}: 50%" in said
+
+
+def test_signatures_are_folded_in_a_narrow_terminal_and_not_cut(files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "bleu"]
+    (score,) = json.loads(well(*command, "--json").out)["scores"]
+    shown = well(*command).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("\n") > 2
+    assert score["signature"] in "".join(shown.split())
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "wide", ""])
+def test_a_width_of_the_terminal_that_is_none_leaves_nothing_empty(files, monkeypatch, columns):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "wer"]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    usual = [well(*command).out, well("--help").out]
+    monkeypatch.setenv("COLUMNS", columns)
+    found = [well(*command).out]
+    monkeypatch.setenv("COLUMNS", columns)
+    assert [*found, well("--help").out] == usual
+    assert all("jumok" in text or "WER" in text for text in usual)
 
 
 def test_outputs_made_elsewhere_get_sacrebleus_scores_and_signatures(files):
