@@ -16,6 +16,7 @@ from jumok.analysis.paired import paired_bootstrap, sentence_scores
 from jumok.analysis.report_html import compared
 from jumok.analysis.report_numbers import System, Task, differences, make_report
 from jumok.analysis.report_page import report_page
+from jumok.analysis.scores import count_outputs
 from jumok.errors import ArgumentError
 
 NASTY = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)>"
@@ -62,24 +63,43 @@ def test_habits_are_shares_of_all_outputs():
 
 
 def test_paired_tests_are_those_of_sacrebleu():
-    found = paired_bootstrap(
-        [("one", OUTPUTS), ("two", OTHERS), ("three", REFERENCES)], REFERENCES, ["bleu", "wer", "ter"]
-    )
-    metrics = {"BLEU": sacrebleu.BLEU(), "TER": sacrebleu.TER()}
     systems = [("one", OUTPUTS), ("two", OTHERS), ("three", REFERENCES)]
+    counted = [(name, count_outputs(texts, REFERENCES, ["bleu", "wer", "chrf", "ter"])) for name, texts in systems]
+    found = paired_bootstrap(counted)
+    metrics = {"BLEU": sacrebleu.BLEU(), "chrF": sacrebleu.CHRF(), "TER": sacrebleu.TER()}
     _, wanted = PairedTest(systems, metrics, [REFERENCES], test_type="bs", n_samples=1000)()
-    assert [(one.score, one.other) for one in found] == [(s, o) for s in ("BLEU", "TER") for o in ("two", "three")]
+    assert [(one.score, one.other) for one in found] == [
+        (score, other) for score in ("BLEU", "chrF", "TER") for other in ("two", "three")
+    ]
+    by_score = {"chrF": wanted["chrF2"], **wanted}
     for one in found:
-        result = wanted[one.score][1 + ("two", "three").index(one.other)]
+        result = by_score[one.score][1 + ("two", "three").index(one.other)]
         assert (one.other_value, one.p) == (result.score, result.p_value)
-        assert one.first_value == wanted[one.score][0].score
+        assert one.first_value == by_score[one.score][0].score
 
 
 def test_sentence_scores_are_sacrebleus():
-    assert sentence_scores(OUTPUTS, REFERENCES) == [
+    assert sentence_scores(count_outputs(OUTPUTS, REFERENCES, ["chrf"])["chrf"]) == [
         sacrebleu.sentence_chrf(output, [reference]).score
         for output, reference in zip(OUTPUTS, REFERENCES, strict=True)
     ]
+
+
+def test_a_report_counts_nothing_in_texts_that_were_counted_before():
+    names = ("bleu", "chrf", "ter")
+    task, watched = Task(["s"] * 8, REFERENCES, names), []
+
+    def watch(items, verb, _total):
+        watched.append(verb)
+        return items
+
+    whole = make_report(task, [System("one", OUTPUTS)], watch=watch)
+    assert [verb for verb in watched if verb.startswith("scoring")] == [f"scoring {name}" for name in names]
+    watched.clear()
+    counts = count_outputs(OUTPUTS, REFERENCES, names)
+    again = make_report(task, [System("one", OUTPUTS, counts=counts)], watch=watch)
+    assert not [verb for verb in watched if verb.startswith("scoring")]
+    assert report_page(again) == report_page(whole)
 
 
 def test_differences_are_told_apart_by_who_is_better():

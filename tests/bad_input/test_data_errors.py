@@ -131,6 +131,14 @@ def test_empty_corpora_are_refused(tmp_path):
         ("[" * 100_000, "line 2 is not JSON"),
         ("[1, 2]", "line 2 is not a JSON object"),
         ('{"source": "a", "traget": "b"}', "line 2 has no key 'target'; did you mean 'traget'?"),
+        (
+            '{"id": 7, "en": "a", "ko": "b"}',
+            "there are 'id', 'en', 'ko'; name source and target: data.columns = [\"en\", \"ko\"]",
+        ),
+        (
+            '{"translation": {"en": "a", "한": "b"}}',
+            'there are \'translation\'; name source and target: data.columns = ["translation.en", "translation.한"]',
+        ),
         ('{"source": "a", "target": 5}', "line 2: the value of 'target' is \"5\", not text"),
         ('{"source": "a", "target": "\\ud800"}', "half a surrogate pair"),
     ],
@@ -373,6 +381,7 @@ def test_settings_that_cannot_work_are_named(make, said):
         ("v.bin", b"2 2\n" + b"x" * 20_000, "is cut short in word 1 of the 2"),
         ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(50), "is a fastText model"),
         ("v.txt", "0 2\n", "holds no vectors"),
+        ("v.dat", "\0\1? \2 x! z\r\n\3\n", "v.dat is not a file of word vectors: line 1 should be a word and its num"),
     ],
 )
 def test_malformed_vectors_are_located(tmp_path, name, content, said):

@@ -130,6 +130,22 @@ def test_what_is_wrong_with_captions_is_named(files, line, changes, said):
         prepared(files, **changes)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"file": "1.png", "caption": "a"}',
+            "under the key 'image'.*; if it is under another, name that: images.image_",
+        ),
+        ('{"image": "1.png", "text": "a"}', "under the key 'caption'.*, name that: images.caption_column$"),
+    ],
+)
+def test_keys_of_captions_that_are_called_otherwise_are_told_their_setting(files, line, said):
+    (files / "captions.jsonl").write_text(f"{line}\n")
+    with pytest.raises(DataError, match=said):
+        prepared(files, captions=str(files / "captions.jsonl"))
+
+
 @pytest.mark.parametrize("above", ["../other.png", "sub/../../other.png", "{files}/other.png", "../images-2/1.png"])
 def test_an_image_outside_of_the_folder_of_images_is_refused(files, above):
     (files / "images-2").mkdir()

@@ -40,6 +40,22 @@ def test_a_parameter_that_cannot_work_is_named_when_fitting(parameters, message)
         KernelRegressor(**parameters).fit(X, Y)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bandwidth", ["loo", "learned"])
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X * 1e200, Y * 1e200, r"X holds numbers as large as 5e\+200, .* too large for float64; divide X by 5e\+200"),
+        (X, Y * 1e200, r"y holds numbers as large as 2e\+200, .* too large for float64; divide y by 2e\+200"),
+        (X.astype(np.float32), Y * 1e30, r"y holds .* too large for float32"),
+        (X.astype(np.float32), Y * 1e200, r"y holds .* too large for float32"),
+    ],
+)
+def test_numbers_whose_squares_overflow_are_named_before_a_bandwidth_is_searched(x, y, message, bandwidth):
+    with pytest.raises(ArgumentError, match=message):
+        KernelRegressor(bandwidth=bandwidth).fit(x, y)
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [

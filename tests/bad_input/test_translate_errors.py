@@ -3,6 +3,7 @@
 import pytest
 
 from commands import BRIEFLY, RECIPE, jumok, well, write
+from jumok.decoding.config import WIDEST
 from refusals import refused, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -16,6 +17,30 @@ def test_text_to_translate_that_is_not_utf8(reverser):
 def test_more_translations_than_the_beam_is_wide(reverser):
     said = refused("translate", reverser, "--beam", "2", "--n-best", "3", stdin="1\n")
     assert said == "n_best = 3, but the beam is 2 wide; n_best must lie between 1 and it"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["translate", "model"], "--beam"),
+        (["translate", "model"], "--n-best"),
+        (["caption", "model", "picture.png"], "--beam"),
+        (["caption", "model", "picture.png"], "--n-best"),
+        (["look", "model", "12"], "--beam"),
+        (["evaluate", "model"], "--beam"),
+        (["compare", "length", "model", "--source", "a", "--reference", "b"], "--beam"),
+        (["serve", "model"], "--max-beam"),
+    ],
+)
+def test_a_beam_that_would_take_minutes_is_refused_before_anything_is_read(command, option):
+    done = jumok(*command, option, WIDEST + 1)
+    assert done.code == 2
+    assert f"Invalid value for '{option}': Input should be less than or equal to 1000 " in done.err
+
+
+def test_a_recipe_with_a_beam_that_would_take_minutes():
+    said = refused("train", write_recipe(RECIPE + "\n[decoding]\nbeam = 1001\n"), "--out", "run")
+    assert said.endswith("decoding.beam = 1001, but it can be at most 1000; 5 is usual")
 
 
 def test_settings_of_the_search_are_looked_at_before_anything_is_read(reverser):

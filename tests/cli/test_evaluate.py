@@ -1,12 +1,16 @@
 """`jumok evaluate`: scores that anybody can compute again."""
 
 import json
+import sys
 import unicodedata
+from io import StringIO, TextIOWrapper
+from itertools import count
 
 import pytest
 import sacrebleu
 
 from commands import jumok, well, write
+from jumok.cli.output import stages
 from jumok.data import corpus_pairs
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
@@ -28,6 +32,62 @@ def test_set(tmp_path_factory):
     return folder
 
 
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
+def test_stages_share_one_line_and_their_two_seconds_and_wipe_it(monkeypatch):
+    terminal, clock = Terminal(), iter([0.0, 1.0, 1.5, 1.9, 2.2, 2.3, 2.6])
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(clock))
+    with stages() as watch:
+        assert [*watch("abcd", "first", 4), *watch("ef", "second", 2)] == list("abcdef")
+    assert [part.rstrip() for part in terminal.getvalue().split("\r")] == ["", "first: 75%", "second: 50%", "", ""]
+    assert terminal.getvalue().endswith("\r")
+
+
+class Watched(TextIOWrapper):
+    def isatty(self):
+        return True
+
+
+def test_scoring_shows_how_far_it_is_at_a_terminal_and_nothing_in_a_file(files, monkeypatch):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref"]
+    assert not well(*command).err
+    seconds = count()
+    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    said = well(*command).err
+    for name in ("bleu", "chrf", "ter"):
+        assert f"scoring {name}: 75%" in said
+        assert f"drawing test sets for {name}: 50%" in said
+
+
+def test_signatures_are_folded_in_a_narrow_terminal_and_not_cut(files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "bleu"]
+    (score,) = json.loads(well(*command, "--json").out)["scores"]
+    shown = well(*command).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.count("\n") > 2
+    assert score["signature"] in "".join(shown.split())
+
+
+@pytest.mark.parametrize("columns", ["0", "-5", "wide", ""])
+def test_a_width_of_the_terminal_that_is_none_leaves_nothing_empty(files, monkeypatch, columns):
+    command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "wer"]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    usual = [well(*command).out, well("--help").out]
+    monkeypatch.setenv("COLUMNS", columns)
+    found = [well(*command).out]
+    monkeypatch.setenv("COLUMNS", columns)
+    assert [*found, well("--help").out] == usual
+    assert all("jumok" in text or "WER" in text for text in usual)
+
+
 def test_outputs_made_elsewhere_get_sacrebleus_scores_and_signatures(files):
     found = json.loads(well("evaluate", "--output", files / "out", "--reference", files / "ref", "--json").out)
     assert found["sentences"] == 4
@@ -46,6 +106,15 @@ def test_the_same_korean_text_scores_100_however_it_is_spelt_in_unicode(tmp_path
     )
     assert json.loads(done.out)["scores"][0]["value"] == pytest.approx(100)
     assert "2 lines are not in Unicode's composed form" in done.err
+
+
+def test_lines_that_were_cut_for_the_model_are_counted(reverser, tmp_path):
+    write(tmp_path / "src", "1 2\n" + "1 " * 400 + "\n")
+    write(tmp_path / "ref", "2 1\n" + "1 " * 400 + "\n")
+    said = well(
+        "evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "ref", "--metrics", "chrf"
+    ).err
+    assert f"{reverser}: 1 line was too long for it and was translated in parts (decoding.max_source = " in said
 
 
 def test_the_table_shows_value_interval_and_signature(files):

@@ -61,15 +61,27 @@ def test_a_held_out_source_is_not_trained_on_with_another_target(tmp_path):
     assert not {pair.source for pair in data.training()} & {pair.source for pair in data.validation()}
 
 
-@pytest.mark.parametrize(("pairs", "long", "longest"), [(12, 1, 30), (1200, 1, 5), (1200, 9, 5), (1200, 10, 30)])
-def test_the_longest_source_is_one_that_is_learnt_from_and_no_outlier(tmp_path, pairs, long, longest):
+@pytest.mark.parametrize(
+    ("pairs", "long", "outliers"), [(12, 1, False), (1200, 1, True), (1200, 9, True), (1200, 10, False)]
+)
+def test_the_longest_source_is_one_that_is_learnt_from_and_no_outlier(tmp_path, pairs, long, outliers):
     short = [Pair(f"{number:05}", "x") for number in range(pairs - long)]
-    files = two_files(tmp_path, [*short, *(Pair(f"{number:030}", "x") for number in range(long))])
-    (tmp_path / "valid").write_text("1\n", encoding="utf-8")
-    valid = {"valid_source": str(tmp_path / "valid"), "valid_target": str(tmp_path / "valid")}
-    prepared = prepare(tmp_path / "run", DataConfig(**files, **valid), TokenizerConfig(kind="char", size=20))
-    begin = len(prepared.tokenizers.source.encode("00000")) - 2 - 5  # the piece that begins a word
-    assert prepared.longest_source == longest + begin
+    prepared = prepared_with(tmp_path, [*short, *(Pair(f"{number:030}", "x") for number in range(long))])
+    usual, longest = (len(prepared.tokenizers.source.encode(digits * "0")) - 2 for digits in (5, 30))
+    assert prepared.longest_source == (usual + usual // 2 if outliers else longest)
+
+
+def test_the_longest_source_is_that_of_all_where_none_is_much_longer_than_the_others(tmp_path):
+    sizes = [5] * 1195 + [6] * 3 + [7] * 2
+    prepared = prepared_with(tmp_path, [Pair(f"{number:0{size}}", "x") for number, size in enumerate(sizes)])
+    assert prepared.longest_source == len(prepared.tokenizers.source.encode(7 * "0")) - 2
+
+
+def prepared_with(folder, pairs):
+    files = two_files(folder, pairs)
+    (folder / "valid").write_text("1\n", encoding="utf-8")
+    valid = {"valid_source": str(folder / "valid"), "valid_target": str(folder / "valid")}
+    return prepare(folder / "run", DataConfig(**files, **valid), TokenizerConfig(kind="char", size=20))
 
 
 def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):

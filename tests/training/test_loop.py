@@ -296,6 +296,18 @@ def test_metrics_are_lines_of_json_with_the_loss_per_token_that_smoothing_does_n
     assert validations[0].keys() == {"step", "validation", "best"}
 
 
+def test_a_picture_that_cannot_be_drawn_ends_nothing_and_comes_after_the_checkpoint(tmp_path):
+    saved, report = [], Remarks()
+
+    def draw(metrics):
+        saved.append(step_of(checkpoints(tmp_path / "checkpoints")[-1]))
+        raise OSError(28, "No space left on device")
+
+    assert run(tmp_path, report=report, draw=draw).stopped == "steps"
+    assert saved == [3, 6, 9, 12]
+    assert "No space left on device; training goes on without the picture" in report.said[0]
+
+
 def test_the_picture_is_drawn_after_every_validation(tmp_path):
     drawn = []
     run(tmp_path / "run", draw=drawn.append)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg
-from jumok.analysis.scores import RESAMPLES, Score, score_outputs
+from jumok.analysis.scores import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
 EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
@@ -33,14 +33,28 @@ def score_bands(
     tokenize: str = "13a",
     lowercase: bool = False,
     resamples: int = RESAMPLES,
+    watch: Watch = unwatched,
 ) -> list[Band]:
     """The score called `name` for every band of source lengths that holds a sentence; words are what spaces divide."""
-    found = []
-    for words, inside in members(sources, edges):
-        here, wanted = ([texts[at] for at in inside] for texts in (outputs, references))
-        (score,) = score_outputs(here, wanted, [name], tokenize=tokenize, lowercase=lowercase, resamples=resamples)
-        found.append(Band(words, len(inside), score))
-    return found
+    if not sources:
+        return []
+    counts = count_outputs(outputs, references, [name], tokenize=tokenize, lowercase=lowercase, watch=watch)
+    return bands_of(counts[name], sources, edges=edges, resamples=resamples, watch=watch)
+
+
+def bands_of(
+    counts: Counts,
+    sources: Sequence[str],
+    *,
+    edges: Sequence[int] = EDGES,
+    resamples: int = RESAMPLES,
+    watch: Watch = unwatched,
+) -> list[Band]:
+    """The bands of `score_bands`, where the sentences have been counted before."""
+    return [
+        Band(words, len(inside), score_counts(counts.only(inside), resamples, watch=watch))
+        for words, inside in members(sources, edges)
+    ]
 
 
 def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[str, list[int]]]:

@@ -1,13 +1,12 @@
-"""Two systems on the same sentences: is one better, or was it luck? Paired bootstrap (Koehn 2004), by sacrebleu."""
+"""Two systems on the same sentences: is one better, or was it luck? Paired bootstrap (Koehn 2004), as in sacrebleu."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import sacrebleu
-from sacrebleu.significance import PairedTest
+import numpy as np
+from jaxtyping import Int
 
-from jumok.analysis.scores import OF_SACREBLEU, make_metric
+from jumok.analysis.scores import OF_SACREBLEU, RESAMPLES, Counts, Watch, draw, resampled, unwatched
 
 
 @dataclass(frozen=True)
@@ -23,33 +22,36 @@ class Paired:
 
 
 def paired_bootstrap(
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[str],
-    names: Sequence[str],
-    *,
-    tokenize: str = "13a",
-    lowercase: bool = False,
-    resamples: int = 1000,
+    systems: Sequence[tuple[str, Mapping[str, Counts]]], *, resamples: int = RESAMPLES, watch: Watch = unwatched
 ) -> list[Paired]:
-    """Compare the first of the (name, outputs) with each of the others; scores without a paired test are left out."""
-    metrics = {name: make_metric(name, tokenize, lowercase) for name in names if name in OF_SACREBLEU}
-    if len(systems) < 2 or not metrics:
+    """Compare the first of the (name, counts) with each of the others; scores without a paired test are left out."""
+    (_, ours), *others = systems
+    tested = [name for name in ours if name in OF_SACREBLEU]
+    if not others or not tested:
         return []
-    named: list[tuple[str, Sequence[str]]] = [(name, list(outputs)) for name, outputs in systems]
-    test: Any = PairedTest(named, metrics, [list(references)], "bs", resamples)
-    _, results = test()
+    draws = draw(len(ours[tested[0]].rows), resamples)
     found = []
-    for name, (ours, *others) in zip(metrics, list(results.values())[1:], strict=True):  # the systems' names are first
-        for (other, _), theirs in zip(systems[1:], others, strict=True):
-            values = float(ours.score), float(theirs.score), float(theirs.p_value)
-            found.append(Paired(OF_SACREBLEU[name], other, *values))
+    for name in tested:
+        value, sampled = _scored(ours[name], draws, watch)
+        for other, theirs in others:
+            other_value, other_sampled = _scored(theirs[name], draws, watch)
+            p = _p_value(np.abs(other_sampled - sampled), abs(value - other_value))
+            found.append(Paired(OF_SACREBLEU[name], other, float(value), float(other_value), p))
     return found
 
 
-def sentence_scores(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> list[float]:
+def _scored(counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: Watch) -> tuple[float, np.ndarray]:
+    """The score, and that of every test set drawn."""
+    whole = counts.metric._aggregate_and_compute(counts.rows).score
+    return whole, np.array([one.score for one in resampled(counts, draws, watch)])
+
+
+def _p_value(differences: np.ndarray, seen: float) -> float:
+    """The share of test sets whose difference is farther above the mean difference than the one seen is above 0."""
+    larger = int(np.sum(differences - differences.mean() > seen))
+    return (larger + 1) / (len(differences) + 1)
+
+
+def sentence_scores(chrf: Counts) -> list[float]:
     """chrF of every sentence alone: what good and bad ones are told apart by."""
-    metric = sacrebleu.CHRF(lowercase=lowercase)
-    return [
-        float(metric.sentence_score(output, [reference]).score)
-        for output, reference in zip(outputs, references, strict=True)
-    ]
+    return [float(chrf.metric._aggregate_and_compute([row]).score) for row in chrf.rows]

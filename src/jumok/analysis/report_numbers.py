@@ -1,15 +1,14 @@
 """Everything an evaluation report says, as plain values: scores, curves, habits, attention, sentences to look at."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.length_bands import Band, score_bands
+from jumok.analysis.length_bands import Band, bands_of
 from jumok.analysis.looks import Looks, looks
 from jumok.analysis.outputs import Habits, habits
 from jumok.analysis.paired import Paired, paired_bootstrap, sentence_scores
-from jumok.analysis.scores import Score, score_outputs
+from jumok.analysis.scores import Counts, Score, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
 SHOWN = 5
@@ -26,6 +25,8 @@ class System:
     outputs: Sequence[str]
     attention: Callable[[int], AttentionMap | None] | None = None
     """The map of sentence n, None for an empty one or one translated in parts; None for a system without attention."""
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+    """What every sentence adds to a score, by the names of the scores, where that was counted before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,21 +79,16 @@ class Report:
     """For every other system by its name: where it does better than the first, and where worse; the most so first."""
 
 
-Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
-"""Passes items on and shows how far it is: given the items, what is being done, and how many there are."""
-
-
-def make_report(task: Task, systems: Sequence[System], *, watch: Watch = lambda items, _verb, _total: items) -> Report:
+def make_report(task: Task, systems: Sequence[System], *, watch: Watch = unwatched) -> Report:
     """Measure every system; the first is compared with each of the others."""
     check_systems(task, systems)
-    measured = [_measure(task, system, watch) for system in systems]
-    paired = paired_bootstrap(
-        [(system.name, system.outputs) for system in systems],
-        task.references,
-        task.metrics,
-        tokenize=task.tokenize,
-        lowercase=task.lowercase,
-    )
+    counts = [_counted(task, system, watch) for system in systems]
+    measured = [_measure(task, system, count, watch) for system, count in zip(systems, counts, strict=True)]
+    named = [
+        (system.name, {name: count[name] for name in task.metrics})
+        for system, count in zip(systems, counts, strict=True)
+    ]
+    paired = paired_bootstrap(named, watch=watch)
     ranked = sorted(range(len(task.sources)), key=lambda at: measured[0].sentences[at])
     few = min(SHOWN, (len(ranked) + 1) // 2)
     return Report(
@@ -117,15 +113,21 @@ def differences(
     return better[:few], worse[:few]
 
 
-def _measure(task: Task, system: System, watch: Watch) -> Measured:
-    texts = task.sources, system.outputs, task.references
-    options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
+def _counted(task: Task, system: System, watch: Watch) -> dict[str, Counts]:
+    """By the names of the task's scores, and chrF, which tells good sentences from bad ones."""
+    missing = [name for name in dict.fromkeys([*task.metrics, "chrf"]) if name not in system.counts]
+    texts = system.outputs, task.references
+    found = count_outputs(*texts, missing, tokenize=task.tokenize, lowercase=task.lowercase, watch=watch)
+    return {**system.counts, **found}
+
+
+def _measure(task: Task, system: System, counts: dict[str, Counts], watch: Watch) -> Measured:
     return Measured(
         system,
-        score_outputs(system.outputs, task.references, task.metrics, **options),
-        [score_bands(name, *texts, **options) for name in task.metrics[:2]],
-        sentence_scores(system.outputs, task.references, lowercase=task.lowercase),
-        habits(*texts),
+        [score_counts(counts[name], watch=watch) for name in task.metrics],
+        [bands_of(counts[name], task.sources, watch=watch) for name in task.metrics[:2]],
+        sentence_scores(counts["chrf"]),
+        habits(task.sources, system.outputs, task.references),
         _looks(system, len(task.sources), watch),
     )
 

@@ -1,15 +1,15 @@
 """How good outputs are: BLEU, chrF and TER by sacrebleu, exact match and word error rate, each with an interval."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import normalize
 
 import numpy as np
 import sacrebleu
-from jaxtyping import Float
-from sacrebleu.significance import _bootstrap_resample
+from jaxtyping import Float, Int
 
 from jumok.errors import ArgumentError
 
@@ -41,6 +41,31 @@ Right = str | Sequence[str]
 """What an output should be: one text, or several of which any will do."""
 
 
+Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
+"""Passes items on and shows how far it is: given the items, what is being done, and how many there are."""
+
+
+def unwatched(items: Iterable[Any], _verb: str, _total: int) -> Iterable[Any]:
+    """The items; nobody is shown how far it is."""
+    return items
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What every sentence adds to a score: the score of all, or of any choice of them, needs no text any more."""
+
+    name: str
+    rows: list[list[float]]
+    """For each sentence matches and lengths as sacrebleu counts them, or hits and tries, or errors and words."""
+    metric: Any
+    """sacrebleu's own object; None for a plain share."""
+    lowercase: bool
+
+    def only(self, sentences: Sequence[int]) -> "Counts":
+        """Those of some sentences, by number."""
+        return replace(self, rows=[self.rows[at] for at in sentences])
+
+
 def score_outputs(
     outputs: Sequence[str],
     references: Sequence[Right],
@@ -49,11 +74,26 @@ def score_outputs(
     tokenize: str = "13a",
     lowercase: bool = False,
     resamples: int = RESAMPLES,
+    watch: Watch = unwatched,
 ) -> list[Score]:
     """The scores called `names`, of one output for every reference, or for every group of references.
 
     Texts are compared in Unicode's composed form: "한" is the same as a syllable and in three letters.
     """
+    counts = count_outputs(outputs, references, names, tokenize=tokenize, lowercase=lowercase, watch=watch)
+    return [score_counts(counts[name], resamples, watch=watch) for name in names]
+
+
+def count_outputs(
+    outputs: Sequence[str],
+    references: Sequence[Right],
+    names: Sequence[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    watch: Watch = unwatched,
+) -> dict[str, Counts]:
+    """What `score_outputs` counts in the texts, which takes most of its time, by the names of the scores."""
     if len(outputs) != len(references):
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
@@ -66,7 +106,7 @@ def score_outputs(
     for name in names:
         if why := too_long(name, outputs, rights):
             raise ArgumentError(f"{why}; leave {name} out, or divide the text into more lines")
-    return [_score(name, outputs, rights, tokenize, lowercase, resamples) for name in names]
+    return {name: _counts(name, outputs, rights, tokenize, lowercase, watch) for name in names}
 
 
 def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
@@ -90,26 +130,40 @@ def too_long(name: str, outputs: Sequence[str], references: Sequence[str | Seque
     return ""
 
 
-def _score(
-    name: str, outputs: list[str], references: list[list[str]], tokenize: str, lowercase: bool, resamples: int
-) -> Score:
-    if name in OF_SACREBLEU:
-        return _sacrebleu(OF_SACREBLEU[name], make_metric(name, tokenize, lowercase), outputs, references, resamples)
-    if lowercase:
-        outputs = [text.lower() for text in outputs]
-        references = [[text.lower() for text in right] for right in references]
-    case = f"case:{'lc' if lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
-    if name == "exact_match":
-        hits = [
-            [output.strip() in [text.strip() for text in right], 1]
-            for output, right in zip(outputs, references, strict=True)
-        ]
-        return _ratio("exact match", np.array(hits, float), f"strip:yes|{case}", resamples)
-    counts = [
-        min((_word_errors(output, text) for text in right), key=lambda errors: errors[0] / max(errors[1], 1))
-        for output, right in zip(outputs, references, strict=True)
-    ]
-    return _ratio("WER", np.array(counts, float), f"words:spaces|{case}", resamples)
+def _counts(
+    name: str, outputs: list[str], references: list[list[str]], tokenize: str, lowercase: bool, watch: Watch
+) -> Counts:
+    metric = make_metric(name, tokenize, lowercase) if name in OF_SACREBLEU else None
+    texts = watch(zip(outputs, references, strict=True), f"scoring {name}", len(outputs))
+    if metric is not None:
+        rows = [metric._extract_corpus_statistics([output], [[text] for text in right])[0] for output, right in texts]
+        several = {len(right) for right in references}
+        metric.num_refs = several.pop() if len(several) == 1 else -1  # as sacrebleu notes it, for its signature
+        return Counts(name, rows, metric, lowercase)
+    count = _hits if name == "exact_match" else _fewest_errors
+    return Counts(name, [count(output, right, lowercase) for output, right in texts], None, lowercase)
+
+
+def _hits(output: str, right: list[str], lowercase: bool) -> list[float]:
+    output, *wanted = (text.strip().lower() if lowercase else text.strip() for text in (output, *right))
+    return [output in wanted, 1]
+
+
+def _fewest_errors(output: str, right: list[str], lowercase: bool) -> list[float]:
+    output, *wanted = (text.lower() if lowercase else text for text in (output, *right))
+    errors, words = min((_word_errors(output, text) for text in wanted), key=lambda found: found[0] / max(found[1], 1))
+    return [errors, words]
+
+
+def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = unwatched) -> Score:
+    """The score, and its interval from as many test sets drawn from this one."""
+    if counts.metric is not None:
+        return _sacrebleu(counts, resamples, watch)
+    case = f"case:{'lc' if counts.lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
+    rows = np.array(counts.rows, float)
+    if counts.name == "exact_match":
+        return _ratio("exact match", rows, f"strip:yes|{case}", resamples)
+    return _ratio("WER", rows, f"words:spaces|{case}", resamples)
 
 
 def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> Any:
@@ -128,19 +182,20 @@ def _bleu(tokenize: str, lowercase: bool) -> Any:
         raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None
 
 
-def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list[str]], resamples: int) -> Score:
+def _sacrebleu(counts: Counts, resamples: int, watch: Watch) -> Score:
     """What `metric.corpus_score(..., n_bootstrap=resamples)` gives, also where resampled scores are of mixed types.
 
     There sacrebleu 2.6 stops with a TypeError: chrF is a float32, but the float 0.0 where nothing matches.
     """
-    statistics = metric._extract_corpus_statistics(outputs, _streams(references))
-    found = metric._aggregate_and_compute(statistics)
+    name, metric = OF_SACREBLEU[counts.name], counts.metric
+    found = metric._aggregate_and_compute(counts.rows)
     most = 100.0 if name in ("BLEU", "chrF") else math.inf  # there can be more errors than words
     value = middle = min(float(found.score), most)  # sacrebleu rounds up to a little more
     spread = 0.0
-    if len(outputs) > 1 and resamples > 1:  # a single sentence cannot be resampled
-        metric.n_bootstrap = resamples
-        metric.seed, drawn = _bootstrap_resample(statistics, metric, resamples)
+    metric.n_bootstrap = metric.seed = None
+    if len(counts.rows) > 1 and resamples > 1:  # a single sentence cannot be resampled
+        metric.n_bootstrap, metric.seed = resamples, _seed()
+        drawn = resampled(counts, draw(len(counts.rows), resamples), watch)
         for one in drawn:
             one.score = float(one.score)
         found.estimate_ci(drawn)
@@ -150,10 +205,21 @@ def _sacrebleu(name: str, metric: Any, outputs: list[str], references: list[list
     return Score(name, value, low, high, metric.get_signature().format())
 
 
-def _streams(references: list[list[str]]) -> list[list[str | None]]:
-    """As sacrebleu wants them: the first reference of every output, then the second, None where there is none."""
-    most = max(map(len, references))
-    return [[right[at] if at < len(right) else None for right in references] for at in range(most)]
+def _seed() -> str:
+    return os.environ.get("SACREBLEU_SEED", str(SEED)).lower()
+
+
+def draw(sentences: int, resamples: int) -> Int[np.ndarray, "resample sentence"]:
+    """The numbers of the sentences in every test set drawn, as sacrebleu draws them."""
+    generator = np.random.default_rng(None if _seed() == "none" else int(_seed()))
+    return generator.choice(sentences, size=(resamples, sentences), replace=True)
+
+
+def resampled(counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: Watch = unwatched) -> list[Any]:
+    """sacrebleu's own object for the score of every test set drawn; their sums are of its precision, too."""
+    rows = np.array(counts.rows, dtype="float32")
+    watched = watch(draws, f"drawing test sets for {counts.name}", len(draws))
+    return [counts.metric._compute_score_from_stats(rows[chosen].sum(0)) for chosen in watched]
 
 
 def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> Score:

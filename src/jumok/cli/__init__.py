@@ -79,9 +79,17 @@ def _open_streams() -> None:
         sys.exit(1)
 
 
+def _forget_odd_columns() -> None:
+    """A width of the terminal that is none, such as 0, would leave tables and help without a letter."""
+    width = os.environ.get("COLUMNS", "1")
+    if not (width.isdecimal() and int(width) > 0):
+        del os.environ["COLUMNS"]
+
+
 def main() -> None:
     """Run a command; what the caller can mend is one line on standard error and exit code 1."""
     _open_streams()
+    _forget_odd_columns()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jumok.analysis.pointing import Pointing, pointing
 from jumok.analysis.scores import Score, score_outputs
 from jumok.captioner import Captioner
-from jumok.cli.output import progress
+from jumok.cli.output import progress, stages
 from jumok.data.image_pairs import ImagesConfig, ImageSource, read_everything, read_split
 from jumok.data.scenes import scenes
 from jumok.errors import ArgumentError, DataError
@@ -41,7 +41,8 @@ def evaluate_captioner(
     outputs = [one.text for one in progress(found, "captioning", "images", len(source.rows))]
     lowercase = lowercase or captioner.trained.recipe.tokenizer.lowercase
     rights = [row.captions for row in source.rows]
-    scores = score_outputs(outputs, rights, metrics, tokenize=tokenize, lowercase=lowercase)
+    with stages() as watch:
+        scores = score_outputs(outputs, rights, metrics, tokenize=tokenize, lowercase=lowercase, watch=watch)
     own_scenes = bool(config.scenes) and images is None
     return CaptionScores(outputs, scores, pointing_of(captioner) if own_scenes else None)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, print_table, progress, say
+from jumok.cli.output import WIDEST_BEAM, print_json, print_table, progress, say, stages
 from jumok.cli.systems import all_named, check_model, check_named
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def length(
     joined: Joined = "1",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU.")] = "13a",
     beam: Annotated[
-        int | None, Option(min=1, help="Hypotheses kept at each step; the model's own unless given.")
+        int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; the model's own unless given.")
     ] = None,
     out: Out = None,
     device: Device = "auto",
@@ -54,10 +54,11 @@ def length(
     sources, references = _texts(source, reference, joined)
     check_named(given, len(sources))
     systems = [system_of(one, sources, beam, device) for one in given]
-    found = {
-        one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize)
-        for one in systems
-    }
+    with stages() as watch:
+        found = {
+            one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize, watch=watch)
+            for one in systems
+        }
     _draw(out, lambda: length_curves(found))
     first = next(iter(found.values()))
     if json:

@@ -1,12 +1,13 @@
 """`jumok evaluate`: translate a test set and score it, or score outputs made elsewhere."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, print_table, progress, say
+from jumok.cli.output import WIDEST_BEAM, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from jumok.analysis.length_bands import Band
@@ -22,7 +23,7 @@ def evaluate(
     metrics: Annotated[str, Option(help="bleu, chrf, ter, exact_match, wer; separated by commas.")] = "bleu,chrf,ter",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU: 13a, intl, char, zh, none …")] = "13a",
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
-    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step.")] = None,
+    beam: Annotated[int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step.")] = None,
     by_length: Annotated[bool, Option("--by-length", help="Also the first metric by source length.")] = False,
     report: Annotated[
         Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")
@@ -41,7 +42,6 @@ def evaluate(
     name.
     """
     from jumok.analysis.report_numbers import Task
-    from jumok.analysis.scores import score_outputs
     from jumok.cli.systems import composed_lines
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
@@ -73,10 +73,9 @@ def evaluate(
     if save is not None:
         _save(save, system.outputs)
     names = _quick_enough(names, system.outputs, references)
-    scores = score_outputs(system.outputs, references, names, tokenize=tokenize, lowercase=lowercase)
     facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
     task = Task(sources, references, names, tokenize, lowercase, facts)
-    bands = _bands(task, system) if by_length else None
+    system, scores, bands = _scored(task, system, by_length)
     systems = [] if report is None else _systems(task, system, compare or [], beam, device)
     (_print_json if json else _print_tables)(len(references), scores, bands)
     if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
@@ -223,11 +222,17 @@ def _print_tables(_sentences: int, scores: Sequence["Score"], bands: Sequence["B
         print_table(["source words", "sentences", scores[0].name], rows)
 
 
-def _bands(task: "Task", system: "System") -> list["Band"]:
-    from jumok.analysis.length_bands import score_bands
+def _scored(task: "Task", system: "System", by_length: bool) -> "tuple[System, list[Score], list[Band] | None]":
+    """The system with what was counted in its outputs, its scores, and the first of them by length if asked for."""
+    from jumok.analysis.length_bands import bands_of
+    from jumok.analysis.scores import count_outputs, score_counts
 
-    texts = task.sources, system.outputs, task.references
-    return score_bands(task.metrics[0], *texts, tokenize=task.tokenize, lowercase=task.lowercase, resamples=1)
+    options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
+    with stages() as watch:
+        counts = count_outputs(system.outputs, task.references, task.metrics, **options, watch=watch)
+        scores = [score_counts(counts[name], watch=watch) for name in task.metrics]
+        bands = bands_of(counts[task.metrics[0]], task.sources, resamples=1) if by_length else None
+    return replace(system, counts=counts), scores, bands
 
 
 def _first(model: Path | None, output: str | None, sources: list[str], beam: int | None, device: str) -> "System":
@@ -255,7 +260,8 @@ def _report(path: Path, task: "Task", systems: list["System"]) -> None:
     from jumok.analysis.report_page import report_page
     from jumok.data.files import atomic_write
 
-    found = make_report(task, systems, watch=lambda items, verb, total: progress(items, verb, "sentences", total))
+    with stages() as watch:
+        found = make_report(task, systems, watch=watch)
     with atomic_write(path) as file:
         file.write(report_page(found).encode(errors="replace"))
     say(f"wrote {path}")

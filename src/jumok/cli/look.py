@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP
-from jumok.cli.output import print_json, save_all
+from jumok.cli.output import WIDEST_BEAM, print_json, save_all
 from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def look(
     head: Annotated[list[int] | None, Option(help="Only this head, counted from 0, -1 the last; repeatable.")] = None,
     grid: Annotated[bool, Option(help="Draw every layer and head by itself in pictures, not their average.")] = False,
     tokens: Annotated[bool, Option(help="Show the model's own tokens instead of words.")] = False,
-    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
+    beam: Annotated[
+        int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; 1 is greedy.")
+    ] = None,
     node: Annotated[str | None, Option(help="For a graph model: the node to look at, by its number or name.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="The translation and all weights as JSON.")] = False,

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,9 @@ from jumok.errors import JumokError
 from jumok.screen import to_screen
 
 Item = TypeVar("Item")
+
+WIDEST_BEAM = 1000
+"""That of `jumok.decoding.config`, which a command does not import, with torch, to tell its options."""
 
 
 def say(message: str) -> None:
@@ -45,11 +49,12 @@ def print_json(value: Any) -> None:
 
 
 def print_table(heads: list[str], rows: list[list[str]]) -> None:
-    """A table; in a pipe, as wide as it needs to be."""
+    """A table; in a pipe, as wide as it needs to be, and at a terminal folded where it is too wide, never cut."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(*heads, box=None, header_style="bold", pad_edge=False)
+    columns = [Column(head, overflow="fold") for head in heads]
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 10_000
@@ -95,3 +100,29 @@ def group_progress(verb: str, unit: str) -> Callable[[range, float], None] | Non
             print(f"\r{48 * ' '}\r", end="", file=sys.stderr, flush=True)
 
     return tell
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[Iterable[Any], str, int], Iterable[Any]]]:
+    """As `progress`, for work of many stages: the two seconds are those of all together, and all share one line.
+
+    Gives a function of the items of a stage, of what is done with them and of how many there are.
+    """
+    began = time.monotonic()
+    shown, widest = 0.0, 0
+
+    def watch(items: Iterable[Any], verb: str, total: int) -> Iterator[Any]:
+        nonlocal shown, widest
+        for count, item in enumerate(items):
+            now = time.monotonic()
+            if now - began > 2 and now - shown > 0.2:
+                line = f"{verb}: {count / total:.0%}"
+                print(f"\r{line.ljust(widest)} ", end="", file=sys.stderr, flush=True)
+                shown, widest = now, max(widest, len(line))
+            yield item
+
+    try:
+        yield watch if sys.stderr.isatty() else lambda items, _verb, _total: items
+    finally:
+        if shown:
+            print(f"\r{widest * ' '} \r", end="", file=sys.stderr, flush=True)

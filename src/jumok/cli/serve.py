@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from jumok.cli.bundled import named_or_bundled
-from jumok.cli.output import say
+from jumok.cli.output import WIDEST_BEAM, say
 from jumok.cli.systems import all_named
 from jumok.errors import ArgumentError
 
@@ -32,7 +32,7 @@ def serve(
     max_bytes: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 1 << 20,
     max_texts: Annotated[int, Option(min=1, help="Most texts of a request.")] = 64,
     max_characters: Annotated[int, Option(min=1, help="Most characters of a text.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, help="Widest beam.")] = 32,
+    max_beam: Annotated[int, Option(min=1, max=WIDEST_BEAM, help="Widest beam.")] = 32,
     max_queue: Annotated[int, Option(min=1, help="Texts that may wait; beyond it the answer is 503.")] = 1024,
     max_seconds: Annotated[float, Option(min=0.001, help="Time for a request; beyond it the answer is 504.")] = 30.0,
 ) -> None:

@@ -56,8 +56,12 @@ def translations(model: Path, sources: Sequence[str], beam: int | None, device: 
     from jumok.translator import Translator
 
     translator = Translator.load(model, device=device)
-    found = translator.stream(sources, chunk=256, beam=beam)
-    return list(progress(found, f"translating with {model}", "lines", total=len(sources)))
+    stream = translator.stream(sources, chunk=256, beam=beam)
+    found = list(progress(stream, f"translating with {model}", "lines", total=len(sources)))
+    if cut := sum(len(translation.pieces) > 1 for translation in found):
+        said = "1 line was too long for it and was" if cut == 1 else f"{cut:,} lines were too long for it and were"
+        say(f"{model}: {said} translated in parts (decoding.max_source = {translator.longest} tokens)")
+    return found
 
 
 def check_named(given: Sequence[Named], sentences: int) -> None:

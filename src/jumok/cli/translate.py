@@ -8,15 +8,19 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import group_progress, named_folder, print_json, progress, say
+from jumok.cli.output import WIDEST_BEAM, group_progress, named_folder, print_json, progress, say
 
 
 def translate(
     model: Annotated[Path | None, Argument(help=HELP)] = None,
     file: Annotated[str | None, Argument(help="File to translate, as with --source.")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
-    beam: Annotated[int | None, Option(min=1, help="Hypotheses kept at each step; 1 is greedy.")] = None,
-    n_best: Annotated[int, Option(min=1, help="Translations for each line, tab-separated with their scores.")] = 1,
+    beam: Annotated[
+        int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; 1 is greedy.")
+    ] = None,
+    n_best: Annotated[
+        int, Option(min=1, max=WIDEST_BEAM, help="Translations for each line, tab-separated with their scores.")
+    ] = 1,
     length_penalty: Annotated[
         float | None, Option(min=-5, max=5, help="0 favours short outputs, 1 is neutral.")
     ] = None,

@@ -9,6 +9,8 @@ from jumok.errors import ArgumentError, DataError
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
+SETTINGS = ("image_column", "caption_column", "split_column")
+"""Those of `ImagesConfig` that name the columns, in their order."""
 KEYS = {1: "image", 2: "caption", 3: "split"}
 """The keys of JSON objects that columns stand for, which are numbers unless told."""
 
@@ -54,5 +56,9 @@ def _jsonl(path: str, keys: list[str]) -> Iterator[tuple[int, list[str]]]:
             raise DataError(f"{name(path)}, line {number} is not JSON: {line[:60]!r}") from None
         for key in keys:
             if not isinstance(row, dict) or not isinstance(row.get(key), str):
-                raise DataError(f"{name(path)}, line {number} has no text under the key {key!r}: {line[:60]!r}")
+                setting = f"images.{SETTINGS[keys.index(key)]}"
+                raise DataError(
+                    f"{name(path)}, line {number} has no text under the key {key!r}: {line[:60]!r}; if it is under "
+                    f"another, name that: {setting}"
+                )
         yield number, [row[key] for key in keys]

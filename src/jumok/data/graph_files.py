@@ -1,6 +1,7 @@
 """Graphs as people keep them: .npz, folders of .npy, tables of nodes and edges, PyTorch Geometric's `Data`."""
 
 import csv
+import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from unicodedata import normalize
 import numpy as np
 
 from jumok.data.files import bare_suffix, read_lines
-from jumok.data.graphs import SPLITS, GraphConfig, RawGraph, SparseTable
+from jumok.data.graphs import LARGEST, SPLITS, TOO_LARGE, GraphConfig, RawGraph, SparseTable
 from jumok.errors import DataError
 
 ALIASES = {
@@ -144,9 +145,12 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
     for at, name in enumerate(names):
         for row, text in enumerate(column[name]):
             try:
-                table[row, at] = float(text)
+                value = float(text)
             except ValueError:
                 raise DataError(f"{path}, line {row + 2}: {name} is {text!r}; wanted a number") from None
+            if LARGEST < abs(value) < math.inf:
+                raise DataError(f"{path}, line {row + 2}: {name} is {text}, {TOO_LARGE}")
+            table[row, at] = value
     return table
 
 

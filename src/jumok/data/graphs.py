@@ -14,6 +14,8 @@ from jumok.errors import ConfigError, DataError
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
+LARGEST = float(np.finfo(np.float32).max)
+TOO_LARGE = f"which is too large for single precision, at most {LARGEST:.1e}; divide the features by a number"
 CHUNK = 2**22
 """Edges or feature values looked at in one go."""
 
@@ -237,13 +239,13 @@ def check_features(raw: RawGraph) -> int:
     if not isinstance(table, SparseTable) and table.ndim != 2:
         raise DataError(f"{raw.origin}: features are {list(table.shape)}; wanted [node, feature]")
     for part in chunks(len(values), max(CHUNK // max(1, int(np.prod(values.shape[1:]))), 1)):
-        broken = np.argwhere(~np.isfinite(values[part]))
+        broken = np.argwhere(~(np.abs(values[part]) <= LARGEST))  # so is NaN
         if len(broken):
             first = int(broken[0][0]) + part.start
             node = int(np.searchsorted(table.starts, first, "right")) - 1 if isinstance(table, SparseTable) else first
-            raise DataError(
-                f"{raw.origin}: a feature of node {node} is {values[(first, *broken[0][1:])]}; wanted finite numbers"
-            )
+            value = values[(first, *broken[0][1:])]
+            why = f", {TOO_LARGE}" if np.isfinite(value) else "; wanted finite numbers"
+            raise DataError(f"{raw.origin}: a feature of node {node} is {value}{why}")
     if isinstance(table, SparseTable) and len(table.columns) and int(np.max(table.columns)) >= table.width:
         raise DataError(
             f"{raw.origin}: a feature is in column {int(np.max(table.columns))}, but there are {table.width} columns"

@@ -155,13 +155,25 @@ def _text_at(row: Mapping[str, Any], key: str, where: str) -> str:
     for part in [key] if key in row else key.split("."):
         if not isinstance(value, Mapping) or part not in value:
             known = list(value) if isinstance(value, Mapping) else []
-            raise DataError(f"{where} has no key {part!r}{_closest(part, known)}")
+            raise DataError(f"{where} has no key {part!r}{_closest(part, known)}{_setting(row)}")
         value = value[part]
     if not isinstance(value, str):
         raise DataError(f"{where}: the value of {key!r} is {_quoted(repr(value))}, not text")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise DataError(f"{where}: the value of {key!r} holds half a surrogate pair, which no UTF-8 file can")
     return value
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    """How to name two texts of a row, where there are two."""
+    inside = {
+        f"{key}.{part}": text
+        for key, value in row.items()
+        if isinstance(value, Mapping)
+        for part, text in value.items()
+    }
+    texts = [key for key, value in {**row, **inside}.items() if isinstance(value, str)]
+    return f"; name source and target: data.columns = {json.dumps(texts[:2], ensure_ascii=False)}" if texts[1:] else ""
 
 
 def _some(pairs: Iterator[Pair], where: str) -> Iterator[Pair]:

@@ -96,7 +96,20 @@ def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
     wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
     if dim < 1:
         raise DataError(f"{name(path)}, line 1 is neither a header nor a word with its numbers: {first[:60]!r}")
+    if not counted and not all(map(_is_number, header[1:])):
+        raise DataError(
+            f"{name(path)} is not a file of word vectors: line 1 should be a word and its numbers, but it is "
+            f"{first[:60]!r}"
+        )
     return wanted, dim
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _text_row(raw: bytes, dim: int, where: str) -> Row:

@@ -5,7 +5,8 @@ from typing import Any
 
 from jumok.errors import ArgumentError, ConfigError
 
-WIDEST = 100_000
+WIDEST = 1000
+"""The most hypotheses kept at each step; with thousands a single line takes minutes."""
 STEEPEST = 5
 
 
@@ -14,7 +15,7 @@ class DecodingConfig:
     """Everything that changes which output is found for an input."""
 
     beam: int = 5
-    """Hypotheses kept at each step; 1 is greedy search."""
+    """Hypotheses kept at each step, at most 1000; 1 is greedy search."""
     length_penalty: float = 1.0
     """A hypothesis of n tokens scores its log-probability / n to this power; 0 favours short outputs."""
     min_length: int = 0
@@ -26,7 +27,7 @@ class DecodingConfig:
     no_repeat: int = 0
     """No run of this many tokens comes twice in one output; 0 allows all."""
     max_source: int = 0
-    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it to the longest it saw."""
+    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it: the longest, outliers aside."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
@@ -38,7 +39,7 @@ class DecodingConfig:
                 "0 favours short outputs, 1 is neutral"
             )
         if self.beam > WIDEST:
-            raise ConfigError(f"decoding.beam = {self.beam} is wider than any use; the widest is {WIDEST}")
+            raise ConfigError(f"decoding.beam = {self.beam}, but it can be at most {WIDEST}; 5 is usual")
         for name, least in (("beam", 1), ("min_length", 0), ("max_length", 1), ("no_repeat", 0), ("max_source", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"decoding.{name} = {getattr(self, name)}, but it must be at least {least}")

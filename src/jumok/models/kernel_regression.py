@@ -92,6 +92,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         """Remember the training points, and choose the bandwidth if it is not given."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
         self._check_parameters()
+        if isinstance(self.bandwidth, str) and self.kernel != "constant":
+            _check_squares("X", X, X.dtype)
+            _check_squares("y", y, X.dtype)
         self.X_, self.y_ = X, y.astype(X.dtype)
         self.loo_error_: float | None = None
         self.order_ = self._sorted()
@@ -210,6 +213,19 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _shaped(self, y: Tensor) -> np.ndarray:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
+
+
+def _check_squares(name: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Refuse numbers whose distances, or errors, cannot be squared, by which a bandwidth is searched."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = np.ptp(values.astype(dtype), axis=0)
+        if np.isfinite(np.square(span).sum() * (len(values) if name == "y" else 1)):
+            return
+    largest = np.abs(values).max()
+    raise ArgumentError(
+        f"{name} holds numbers as large as {largest:.3g}, and squares of their differences are too large for {dtype}; "
+        f"divide {name} by {largest:.0e}, for example"
+    )
 
 
 def _given(bandwidth: Any, dimensions: int) -> Any:

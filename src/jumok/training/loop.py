@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from jumok.errors import ConfigError
+from jumok.errors import ConfigError, JumokError
 from jumok.models.weights import load_weights
 from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
@@ -144,14 +144,22 @@ class Trainer:
     def _run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
         self.model.train()
         while True:
-            if not stop.asked and self.validation_due() and self.validate(stop) and draw is not None:
-                draw(self.recorder.path)
+            validated = not stop.asked and self.validation_due() and self.validate(stop)
             reason: Reason | None = "interrupted" if stop.asked else self.finished()
             if self._unsaved and (reason or self.save_due()):
                 self.save()
+            if validated and draw is not None:
+                self.show(draw)
             if reason:
                 return reason
             self.step(reader)
+
+    def show(self, draw: Callable[[Path], object]) -> None:
+        """Have the metrics drawn; a picture that cannot be written ends nothing."""
+        try:
+            draw(self.recorder.path)
+        except (JumokError, OSError) as error:
+            self.recorder.report.say(f"{error}; training goes on without the picture")
 
     def step(self, reader: ReadAhead) -> None:
         """One update of the weights and of everything that follows them."""

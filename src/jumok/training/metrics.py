@@ -87,7 +87,12 @@ def _tensorboard(folder: Path, step: int) -> Any | None:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=step + 1)
+    try:
+        return SummaryWriter(str(folder), purge_step=step + 1)
+    except OSError as error:
+        raise DataError(
+            f"cannot write into {folder}, for TensorBoard: {error.strerror or error}; move it away"
+        ) from None
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:
