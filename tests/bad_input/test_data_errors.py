@@ -381,7 +381,7 @@ def test_settings_that_cannot_work_are_named(make, said):
         ("v.bin", b"2 2\n" + b"x" * 20_000, "is cut short in word 1 of the 2"),
         ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(50), "is a fastText model"),
         ("v.txt", "0 2\n", "holds no vectors"),
-        ("v.dat", "\0\1? \2 x! z\r\n\3\n", "v.dat is not a file of word vectors: line 1 should be a word and its num"),
+        ("v.dat", "\0\1? \2 x! z\r\n\3\n", "v.dat is not a file of word vectors: line 1 is neither a header nor a"),
     ],
 )
 def test_malformed_vectors_are_located(tmp_path, name, content, said):

@@ -94,11 +94,9 @@ def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
     header = first.split()
     counted = len(header) == 2 and all(part.isdigit() for part in header)
     wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
-    if dim < 1:
-        raise DataError(f"{name(path)}, line 1 is neither a header nor a word with its numbers: {first[:60]!r}")
-    if not counted and not all(map(_is_number, header[1:])):
+    if dim < 1 or not (counted or all(map(_is_number, header[1:]))):
         raise DataError(
-            f"{name(path)} is not a file of word vectors: line 1 should be a word and its numbers, but it is "
+            f"{name(path)} is not a file of word vectors: line 1 is neither a header nor a word with its numbers: "
             f"{first[:60]!r}"
         )
     return wanted, dim
