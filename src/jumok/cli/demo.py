@@ -20,9 +20,11 @@ def demo(
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Kernel regression, a soft database, and two translators: one with a fixed context, one with attention."""
+    from jumok.cli.demo_folders import check_models
+
     _make_folder(out)
     if not quick:
-        _check_models(out)
+        check_models(out)
     found = _beginnings(out, json)
     if not quick:
         found |= _translators(out, steps, minutes, json)
@@ -62,12 +64,6 @@ def _console() -> Any:
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True)
-
-
-def _check_models(out: Path) -> None:
-    from jumok.cli.demo_folders import check_models
-
-    check_models(out)
 
 
 def _make_folder(out: Path) -> None:

@@ -9,7 +9,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.heatmap_svg import heatmap_svg
 from jumok.analysis.scores import by_length
 from jumok.analysis.terminal import terminal_map
-from jumok.cli.demo_folders import ATTENTION, FIXED, PICTURE, check_models, replacing
+from jumok.cli.demo_folders import ATTENTION, FIXED, PICTURE, replacing
 from jumok.cli.training_run import run_recipe
 from jumok.config import Recipe, make_recipe
 from jumok.data import Pair, corpus_pairs
@@ -70,7 +70,6 @@ def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
 
 def compare(out: Path, *, steps: int, minutes: float, say: Callable[[str], None]) -> Comparison:
     """Train both models into `out`, and see how they do."""
-    check_models(out)
     say("training the fixed-context model ...")
     fixed = _trained(demo_recipe("none", steps, minutes), out / FIXED, say)
     say("training the model with attention ...")

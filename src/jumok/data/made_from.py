@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jumok.data.files import atomic_write
+from jumok.data.sides import SEPARATE, SHARED
 from jumok.data.sources import DataConfig
 from jumok.data.store import fingerprint_of
 from jumok.data.subwords import settings_of
@@ -20,13 +21,13 @@ from jumok.errors import DataError
 
 RECORD = "sources.json"
 FILES = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments")
-VOCABULARIES = ("tokenizer.model", "tokenizer.source.model", "tokenizer.target.model")
+VOCABULARIES = (SHARED, *SEPARATE)
 ARRAYS = (
     "starts", "sources", "features", "feature_starts", "columns", "values", "edge_features", "labels", "graph", "kept",
     "train", "valid", "test", "train.images", "valid.images",
 )  # fmt: skip
 MADE = (RECORD, "graph.json", "references.json", "train.store", "valid.store", *(f"{name}.npy" for name in ARRAYS))
-"""What else is written where data are prepared; files of the user's may have these names, too."""
+"""What is written, beside vocabularies, where data are prepared; files of the user's may have these names, too."""
 LATER = {"alignments": "", "joined": (1,)}  # settings that data prepared before there were any need not know
 
 

@@ -278,13 +278,14 @@ class Trainer:
         return mean
 
     def _why(self, stopped: Reason) -> str:
-        step, config, saved = self.state.step, self.config, f", all saved in {self.folder}"
-        reached, advice = f"stopped after step {step}", "go on with the same command and --resume"
-        if stopped == "patience":
-            reached = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
-            saved, advice = "", "to go on, raise training.patience and use --resume"
-        elif stopped != "interrupted":
+        step, config, again = self.state.step, self.config, "; to go on, raise it and use --resume"
+        if stopped == "interrupted":
+            why = f"stopped after step {step}"
+            again = f", all saved in {self.folder}; go on with the same command and --resume"
+        elif stopped == "patience":
+            why = f"step {step}: no better {config.metric} in {self.state.waited} validations, so training is done"
+            again = "; to go on, raise training.patience and use --resume"
+        else:
             limit = f"steps = {config.steps}" if stopped == "steps" else f"minutes = {config.minutes:g}"
-            reached = f"step {step}: training.{limit} reached"
-            saved, advice = "", "to go on, raise it and use --resume"
-        return f"{reached}{saved}; {advice}" if self.recorder.report.resumes else reached
+            why = f"step {step}: training.{limit} reached"
+        return why + again if self.recorder.report.resumes else why

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import AdamW
 
 from jumok.data.files import check_place
-from jumok.data.made_from import foreign_files
+from jumok.data.made_from import VOCABULARIES, foreign_files
 from jumok.errors import CheckpointError
 from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
 from jumok.training.config import TrainingConfig
@@ -20,9 +20,7 @@ from jumok.training.state import Origin, TrainingState, check_same_data, check_s
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
-DESCRIBED = (
-    "recipe.toml", "README.md", "checksums.json", "tokenizer.model", "tokenizer.source.model", "tokenizer.target.model",
-)  # fmt: skip
+DESCRIBED = ("recipe.toml", "README.md", "checksums.json", *VOCABULARIES)
 """Names of a model's files that files of the user's may have, too."""
 BESIDE = (*DESCRIBED, "metrics.jsonl", "curve.png")
 """The same of a run's files."""
