@@ -121,8 +121,9 @@ def mix(
     """Scores of some queries to their mixed values and log-sum-exp."""
     (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
     width = min(128, max(16, power_of_two(values)))
-    idle = batches * blocks(count, 32) * blocks(values, width) < 2 * multiprocessors(plane.device)
-    height = 16 if count <= 16 or idle else 32
+    # 32 queries share what is read and split of the values; 16 where each block then has a multiprocessor to itself.
+    alone = batches * blocks(count, 16) * blocks(values, width) <= multiprocessors(plane.device)
+    height = 16 if count <= 16 or alone else 32
     additive_passes.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
