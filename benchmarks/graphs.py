@@ -138,7 +138,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
                 for name in ("validation", "test")
                 for what, measure in (("mean", statistics.fmean), ("deviation", statistics.pstdev))
             },
-            "seconds": statistics.fmean(one.seconds for one in runs),
+            "seconds": statistics.median(one.seconds for one in runs),
         }
     return found
 
