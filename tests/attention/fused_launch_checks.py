@@ -13,7 +13,7 @@ from triton.runtime import interpreter
 
 from fused import DEVICE, draw, with_backend
 from helpers import assert_all_close, values_and_gradients
-from jumok.attention import additive, causal, explain, from_lengths
+from jumok.attention import additive, attend, causal, explain, from_lengths
 from jumok.attention.kernels import additive_ops, additive_tiles, launch
 from jumok.errors import BackendError
 from jumok.layers import AdditiveAttention
@@ -46,6 +46,41 @@ def test_nan_behind_a_mask_reaches_no_gradient_that_has_a_gradient(queries, mask
         found.append([*slopes, *torch.autograd.grad(sum(slope.square().sum() for slope in slopes), leaves)])
     assert all(slope.isfinite().all() for slope in found[1])
     assert_all_close(*found, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("v_lead", [(), (2,)])
+@pytest.mark.parametrize("hidden", [1.0, torch.nan])
+def test_the_gradient_of_weights_has_a_gradient(v_lead, hidden):
+    *inputs, _ = draw(2, 6, 9)
+    inputs[1][:, 8] = hidden
+    inputs, found = [*inputs, torch.randn(*v_lead, 6, device=DEVICE)], []
+    for backend in ("direct", "fused"):
+        query, key, value, v = (tensor.clone().requires_grad_() for tensor in inputs)
+        weights = attend(query, key, value, score=additive(v), visible=causal(2), backend=backend).weights()
+        (slope,) = torch.autograd.grad(weights.square().sum(), query, create_graph=True)
+        found.append([slope, *torch.autograd.grad(slope.square().sum(), (query, key, v))])
+    assert_all_close(*found, atol=1e-5, rtol=1e-4)
+
+
+class Stopped(torch.autograd.Function):
+    """A step that passes no gradient on, not even zeros."""
+
+    @staticmethod
+    def forward(ctx, values):
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx, d_values):
+        return None
+
+
+@pytest.mark.parametrize("run", [additive_ops.attention, additive_ops.additive_attention])
+def test_where_no_gradient_comes_from_behind_none_is_passed_on(run):
+    *inputs, v = draw()
+    inputs = [tensor.requires_grad_() for tensor in (*inputs, v[None])]
+    values, _ = run(*inputs, None, None, None, None, 0.0)
+    found = torch.autograd.grad(Stopped.apply(values).sum(), inputs, allow_unused=True)
+    assert found == (None, None, None, None)
 
 
 def test_a_second_gradient_through_dropout_is_refused():

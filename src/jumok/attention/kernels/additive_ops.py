@@ -106,7 +106,9 @@ class _Attention(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if d_out is None:  # what came after has no gradient
+            return (None,) * 9
         differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
         found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, ctx.dropout)
         return (*found, None, None, None, None, None)
@@ -170,7 +172,9 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     ctx.set_materialize_grads(False)
 
 
-def _attention_gradients(ctx: Any, d_out: Tensor, _: None) -> tuple[Tensor | None, ...]:
+def _attention_gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if d_out is None:
+        return (None,) * 9
     query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
     found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
     return (*found, None, None, None, None, None)
@@ -181,8 +185,20 @@ def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
-    query, key, v = additive_scores_backward(d_scores, *ctx.saved_tensors)
+    differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+    found = _score_gradients_by_definition if differentiable else additive_scores_backward
+    query, key, v = found(d_scores, *ctx.saved_tensors)
     return query, key, v
+
+
+def _score_gradients_by_definition(d_scores: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """The same as `additive_scores_backward` from the direct form, so that it has a gradient itself."""
+    leaves = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in inputs]
+    with torch.autocast(d_scores.device.type, enabled=False):
+        # What is NaN and seen has a gradient of NaN anyway; behind a mask it must not meet one of 0.
+        query, key, v = (tensor.float().masked_fill(tensor.isnan(), 0) for tensor in leaves)
+        scores = Additive(v[0] if len(v) == 1 else v)(query, key)
+        return torch.autograd.grad(scores, leaves, d_scores, create_graph=True)
 
 
 additive_attention.register_autograd(_attention_gradients, setup_context=_keep_attention)
