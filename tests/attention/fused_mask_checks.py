@@ -10,6 +10,7 @@ from fused import DEVICE, draw, with_backend
 from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, from_lengths, window
 from jumok.attention.fused import View
+from jumok.attention.kernels import additive_fused
 
 
 def masks():
@@ -38,6 +39,17 @@ def test_it_sees_what_the_mask_shows(name, queries):
     if queries == 1 and name not in ("lengths", "causal", "window", "the same keys for all", "not"):
         pytest.skip("a mask of six queries")
     inputs = draw(2, queries, 9)
+    wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
+    assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+@pytest.mark.parametrize("visible", [None, from_lengths(torch.tensor([70, 0, 33], device=DEVICE)), window(3, 50)])
+def test_keys_cut_into_parts_for_few_queries_come_together(monkeypatch, queries, visible):
+    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: 3)
+    inputs = draw(3, queries, 70)
+    if visible is not None:
+        inputs[1][2, 60:] = inputs[2][2, 60:] = torch.nan
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
 
@@ -139,8 +151,9 @@ def test_a_nan_that_comes_from_behind_is_passed_on(queries):
         assert gradient.isnan().any()
 
 
-@pytest.mark.parametrize(("queries", "values"), [(3, 8), (9, 8), (9, 300)])
-def test_dropout_drops_some_weights_and_passes_the_gradient_of_the_others(queries, values):
+@pytest.mark.parametrize(("queries", "values", "parts"), [(3, 8, 1), (3, 8, 2), (9, 8, 1), (9, 300, 1)])
+def test_dropout_drops_some_weights_and_passes_the_gradient_of_the_others(monkeypatch, queries, values, parts):
+    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: parts)
     query, key, value, v = draw(2, queries, 80, values=80)
     value = torch.eye(80, device=DEVICE).expand(2, 80, 80)  # values show the weights
     value = torch.nn.functional.pad(value, (0, values)) if values > 256 else value
