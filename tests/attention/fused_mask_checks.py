@@ -22,6 +22,7 @@ def masks():
         "a causal mask that hides the first queries' keys": causal(-2),
         "window": window(2, 1),
         "a window around centres": window(1.5, 2, centre=torch.linspace(-3, 12, 12, device=DEVICE).reshape(2, 6)),
+        "centres in double precision": window(1, centre=torch.arange(6, device=DEVICE).double() + 1e-9),
         "all of them": from_lengths(lengths + 4) & causal(2) & window(3),
         "a tensor": drawn.to(DEVICE),
         "the same keys for all": drawn[0, 0].to(DEVICE),

@@ -17,7 +17,7 @@ from jumok.attention.additive_scores import Additive
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, softmax
 from jumok.attention.score import Score
-from jumok.attention.visible import Both, Causal, Either, Lengths, Tile, Visible, Window
+from jumok.attention.visible import Both, Causal, Either, Lengths, Tile, Visible, Window, places
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -143,7 +143,7 @@ def limits(visible: Visible, tile: Tile) -> View:
 
 def _window(window: Window, tile: Tile) -> View:
     """Whole keys from centre − before to centre + after."""
-    centre = tile.rows + window.offset if window.centre is None else window.centre.detach().float()
+    centre = tile.rows + window.offset if window.centre is None else places(window.centre.detach())
     first, last = (centre - window.before).double().ceil(), (centre + window.after).double().floor()
     # A centre that is not a number shows nothing.
     first, last = first.nan_to_num(nan=tile.keys), last.nan_to_num(nan=-1)

@@ -286,8 +286,12 @@ class Hidden(Visible):
 
 
 def _places(centre: Float[Tensor, "*lead query"], tile: Tile) -> Float[Tensor, "*picked rows 1"]:
-    # In 32 bits at least: bfloat16 counts to 256 only, and the positions of keys would be rounded to its numbers.
-    return tile.cut(centre.to(torch.promote_types(centre.dtype, torch.float32))[..., None])
+    return tile.cut(places(centre)[..., None])
+
+
+def places(centre: Float[Tensor, "*lead query"]) -> Float[Tensor, "*lead query"]:
+    """In 32 bits at least: bfloat16 counts to 256 only, and the positions of keys would be rounded to its numbers."""
+    return centre.to(torch.promote_types(centre.dtype, torch.float32))
 
 
 def _plain(mask: Visible) -> Visible:
