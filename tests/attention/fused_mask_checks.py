@@ -119,6 +119,15 @@ def test_nan_behind_a_mask_stays_there_where_there_is_nothing_to_compare():
     assert not found.values[1].any()
 
 
+def test_nan_behind_a_mask_reaches_no_gradient_of_weights_where_values_have_no_width():
+    inputs = draw(2, 6, 9, values=0)
+    inputs[1][:, 5:] = torch.nan
+    query, key, value, v = (tensor.requires_grad_() for tensor in inputs)
+    visible = from_lengths(torch.tensor([5, 0], device=DEVICE))
+    weights = attend(query, key, value, score=additive(v), visible=visible).weights()
+    assert all(slope.isfinite().all() for slope in torch.autograd.grad(weights.square().sum(), (query, key, v)))
+
+
 def test_a_nan_that_is_seen_spoils_its_row_only():
     inputs = draw(1, 6, 9)
     inputs[0][0, 2, 1] = torch.nan

@@ -30,9 +30,9 @@ def why_not(lookup: Lookup) -> str | None:
     return _why_not(lookup.score, lookup.normalise, lookup.visible, lookup.query)
 
 
-def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> bool:
+def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor, value: Tensor) -> bool:
     """Whether it can run a call that has queries, keys and values."""
-    return query.shape[-1] > 0 and _why_not(score, normaliser, visible, query) is None
+    return query.shape[-1] > 0 and value.shape[-1] > 0 and _why_not(score, normaliser, visible, query) is None
 
 
 def _why_not(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:

@@ -135,7 +135,7 @@ def _lookup(
         visible.check(lead=lead, queries=queries, keys=keys, device=query.device)
     normaliser, spoilt = find_normaliser(normalise), None
     # Its kernels keep what is not finite apart by themselves.
-    if not (backend in ("auto", "fused") and fused.takes(given, normaliser, visible, query)):
+    if not (backend in ("auto", "fused") and fused.takes(given, normaliser, visible, query, value)):
         query, key, value, spoilt = quarantine(query, key, value, visible, tile)
     ready, query, key = given.prepare(query, key)
     query, key, value = (
