@@ -25,10 +25,24 @@ for name, backend in (("scaled_dot", "sdpa"), ("additive", "blocked"), ("gaussia
 """
 
 
+NAN = """
+import torch
+from helpers import random_inputs
+from jumok.attention import attend
+
+query, key, value = random_inputs(value_dim=3)
+query[1, 2, 0] = torch.nan
+found = torch.compile(lambda *given: attend(*given).values, backend="eager", fullgraph=True)(query, key, value)
+assert found[1, 2, 0].isnan().all(), found
+assert found.isnan().sum() == 3, found
+"""
+
+
 @pytest.mark.slow
-def test_every_backend_compiles_to_the_same_values_and_gradients():
+@pytest.mark.parametrize("program", [COMPILE, NAN], ids=["the same values and gradients", "the same NaN"])
+def test_what_is_compiled_gives(program):
     here = [path for path in sys.path if path]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {here!r}\n{COMPILE}"], capture_output=True, text=True
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {here!r}\n{program}"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,8 @@ import torch
 from helpers import (
     POSITIONS,
     SCORES,
+    assert_all_close,
+    attended_values,
     every_combination,
     every_score,
     every_score_and_backend,
@@ -177,6 +179,59 @@ def test_without_a_mask_everybody_sees_a_nan(name, normalise):
     else:
         key[2] = torch.nan
     assert attend(query, key, value, score=random_score(name, 3), normalise=normalise).values.isnan().all()
+
+
+few_keys = pytest.mark.parametrize(
+    ("dtype", "keys"), [(torch.float32, 1), (torch.float32, 15), (torch.float32, 16), (torch.float64, 7)], ids=str
+)
+no_mask_of_its_own = pytest.mark.parametrize("visible", [None, causal()], ids=["everything", "causal"])
+
+
+@few_keys
+@no_mask_of_its_own
+def test_a_query_that_is_nan_answers_nan_however_few_keys_there_are(dtype, keys, visible):
+    query, key, value = random_inputs(keys=keys, value_dim=3, dtype=dtype)
+    wanted = attend(query, key, value, visible=visible).values
+    query[1, 2, 0, 0] = torch.nan
+    found = attend(query, key, value, visible=visible, backend="sdpa").values
+    assert found[1, 2, 0].isnan().all()
+    found[1, 2, 0] = wanted[1, 2, 0]
+    torch.testing.assert_close(found, wanted)
+
+
+@few_keys
+@no_mask_of_its_own
+def test_where_every_key_is_nan_everybody_answers_nan(dtype, keys, visible):
+    query, key, value = random_inputs(keys=keys, value_dim=3, dtype=dtype)
+    assert attend(query, key * torch.nan, value, visible=visible, backend="sdpa").values.isnan().all()
+
+
+@few_keys
+@no_mask_of_its_own
+def test_scores_that_overflow_to_nan_are_nan_however_few_keys_there_are(dtype, keys, visible):
+    large = torch.finfo(dtype).max ** 0.9
+    query, key = torch.full((2, 3, 2), large, dtype=dtype), torch.full((2, keys, 2), large, dtype=dtype)
+    key[..., 0] *= -1  # inf - inf
+    assert attend(query, key, key / large, visible=visible, backend="sdpa").values.isnan().all()
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_under_vmap_a_query_that_is_nan_answers_nan():
+    query, key, value = random_inputs(value_dim=3)
+    query[1, 2, 0] = torch.nan
+    found = torch.func.vmap(lambda *given: attend(*given).values)(query, key, value)
+    assert found[1, 2, 0].isnan().all()
+    assert found.isnan().sum() == 3
+
+
+def test_answers_that_are_zero_without_a_nan_keep_their_gradients():
+    query, key, value = random_inputs(value_dim=3)
+    value[..., 0] = 0
+    found, wanted = (
+        values_and_gradients(attended_values(backend=backend), [query, key, value]) for backend in ("sdpa", "direct")
+    )
+    assert (found[0][..., 0] == 0).all()
+    assert_all_close(found, wanted)
 
 
 def test_broadcast_keys_are_quarantined_in_their_own_shape(backend):

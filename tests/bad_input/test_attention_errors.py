@@ -12,6 +12,7 @@ from jumok.attention import (
     boxcar,
     causal,
     concat,
+    cosine,
     distribution,
     epanechnikov,
     explain,
@@ -23,6 +24,7 @@ from jumok.attention import (
     general,
     location,
     mix,
+    scaled_dot,
     score_pairs,
     to_torch_mask,
     triangular,
@@ -213,6 +215,13 @@ def test_bandwidths_that_are_not_positive_and_finite(kernel, wrong):
         kernel(wrong)
     with raises("bandwidth", "greater than 0", str(float(wrong))):
         kernel(torch.tensor([1.0, wrong, 2.0]))
+
+
+@pytest.mark.parametrize("score", [scaled_dot, cosine])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_scales_that_are_not_finite(score, wrong):
+    with raises("scale", "finite", str(wrong)):
+        score(wrong)
 
 
 def test_a_bandwidth_of_another_kind(q, k, v):

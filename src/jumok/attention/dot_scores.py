@@ -1,6 +1,8 @@
 """Scores that are dot products: plain, scaled, cosine, through a matrix (general), and with a position (location)."""
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -26,11 +28,16 @@ class Dot(Score):
 
 @dataclass(frozen=True, eq=False)
 class ScaledDot(Reducible):
-    """q · k / √dim: the scores of random vectors keep a spread of 1 at every width (Vaswani et al. 2017)."""
+    """q · k / √dim: the scores of random vectors keep a spread of 1 at every width (Vaswani et al. 2017).
+
+    A scale that is given takes the place of 1 / √dim.
+    """
+
+    scale: float | None = None
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product, scaled."""
-        return Prepared(Dot(max(1, query.shape[-1]) ** -0.5), query, key)
+        return Prepared(Dot(max(1, query.shape[-1]) ** -0.5 if self.scale is None else self.scale), query, key)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +107,7 @@ def dot() -> Score:
 
 def scaled_dot(scale: float | None = None) -> Score:
     """scale · q · k, with scale = 1 / √dim unless given."""
-    return ScaledDot() if scale is None else Dot(_number(scale))
+    return ScaledDot(None if scale is None else _number(scale))
 
 
 def cosine(scale: float = 1.0) -> Score:
@@ -109,10 +116,12 @@ def cosine(scale: float = 1.0) -> Score:
 
 
 def _number(scale: float) -> float:
-    if isinstance(scale, bool) or not isinstance(scale, int | float):
+    if isinstance(scale, bool) or not isinstance(scale, Real):
         raise ArgumentError(
             f"scale must be a number, but it is {type(scale).__name__}; a scale that is learned multiplies the query"
         )
+    if not math.isfinite(scale):
+        raise ArgumentError(f"scale must be a finite number, but it is {scale}")
     return float(scale)
 
 

@@ -1,5 +1,6 @@
 """PyTorch's fused scaled_dot_product_attention, for every score that is a dot product."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -7,6 +8,9 @@ from jumok.attention.dot_scores import Dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import softmax
 from jumok.attention.visible import Causal
+
+FEW = 16
+"""With fewer keys than a CPU's vector holds numbers, 16 at most, its kernel without a mask gives 0 for NaN scores."""
 
 
 def why_not(lookup: Lookup) -> str | None:
@@ -24,18 +28,35 @@ def why_not(lookup: Lookup) -> str | None:
 
 def run(lookup: Lookup) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel; the weights are never built."""
-    assert isinstance(lookup.score, Dot)
+    is_causal = isinstance(lookup.visible, Causal) and lookup.visible.offset == 0
+    if lookup.visible is not None and not is_causal:
+        return _masked(lookup)
+    may_lose_nan = lookup.query.is_cpu and lookup.key.shape[-2] < FEW and not lookup.dropout
+    if may_lose_nan and torch.compiler.is_compiling():
+        return _masked(lookup)  # slower, but no answer needs to be looked at
+    values = _fused(lookup, is_causal=is_causal)
+    return _masked(lookup) if may_lose_nan and _holds_zeros(values) else values
+
+
+def _holds_zeros(values: Tensor) -> bool:
+    """Whether a row may be one of zeros; under torch.func.vmap, where nobody can look, it may."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(values):
+        return True
+    first = values.select(-1, 0) if values.shape[-1] else values
+    return int(first.count_nonzero()) < first.numel()
+
+
+def _masked(lookup: Lookup) -> Tensor:
     if lookup.visible is None:
-        return _fused(lookup, lookup.score.scale)
-    if isinstance(lookup.visible, Causal) and lookup.visible.offset == 0:
-        return _fused(lookup, lookup.score.scale, is_causal=True)
+        return _fused(lookup, attn_mask=lookup.query.new_ones(1, lookup.key.shape[-2], dtype=torch.bool))
     visible = lookup.visible.tile(lookup.tile)
     # A row that sees nothing would be 0 / 0 in some of its kernels: it looks everywhere, and is emptied afterwards.
     nothing = ~visible.any(-1, keepdim=True)
-    return _fused(lookup, lookup.score.scale, attn_mask=visible | nothing).masked_fill(nothing, 0)
+    return _fused(lookup, attn_mask=visible | nothing).masked_fill(nothing, 0)
 
 
-def _fused(lookup: Lookup, scale: float, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    assert isinstance(lookup.score, Dot)
     # Its fast kernels want exactly [batch, head, time, dim].
     lead = lookup.query.shape[:-2]
     batch, heads = (lead[:-1].numel(), lead[-1]) if lead else (1, 1)
@@ -45,6 +66,12 @@ def _fused(lookup: Lookup, scale: float, *, attn_mask: Tensor | None = None, is_
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:]).reshape(batch, heads, *attn_mask.shape[-2:])
     values = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=attn_mask, dropout_p=lookup.dropout, is_causal=is_causal, scale=scale
+        query,
+        key,
+        value,
+        attn_mask=attn_mask,
+        dropout_p=lookup.dropout,
+        is_causal=is_causal,
+        scale=lookup.score.scale,
     )
     return values.reshape(*lead, *values.shape[-2:])
