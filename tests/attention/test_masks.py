@@ -170,6 +170,7 @@ def test_a_centre_that_is_not_finite_sees_nothing_and_spoils_nothing(broken):
         lambda q, k, v, p: attend(q, k, v, visible=gaussian_window(p, 1.5)).values, [query, key, value, centre]
     )
     assert (values[1] == 0).all()
+    assert seen(window(1, centre=centre), 4, 5).any(-1).tolist() == [True, False, True, True]
     assert all(gradient.isfinite().all() for gradient in [values, *gradients])
 
 

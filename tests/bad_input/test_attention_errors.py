@@ -294,6 +294,17 @@ def test_lengths_that_cannot_be(q, k, v):
         attend(q[0, 0], k[0, 0], v[0, 0], visible=from_lengths([1, 2]))
 
 
+@pytest.mark.parametrize(
+    "join",
+    [lambda one, other: one and other, lambda one, other: one or other, lambda one, other: not one],
+    ids=["and", "or", "not"],
+)
+def test_masks_joined_by_words_instead_of_signs(join):
+    for mask in (causal(), from_lengths([1]), window(1), ~causal(), causal() & window(1)):
+        with raises("a mask is neither true nor false", "& | ~"):
+            join(mask, causal())
+
+
 def test_windows_that_cannot_be(q, k, v):
     with raises("before = -1", "after = 2", "negative"):
         window(-1, 2)

@@ -32,7 +32,8 @@ def window(
 ) -> Visible:
     """Keys from `before` places before each query to `after` places after it (the same number unless told): local-m.
 
-    Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2).
+    Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2);
+    a centre that is NaN or infinite is nowhere, and its query sees nothing.
     """
     after = before if after is None else after
     if not all(isinstance(places, float | int) and places >= 0 for places in (before, after)):
@@ -48,6 +49,7 @@ def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visi
     """Keys within `reach` of a predicted `centre` per query, weighed by a Gaussian of σ = reach / 2 around it: local-p.
 
     The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
+    A query whose centre is NaN or infinite sees nothing.
     """
     if not (isinstance(reach, float | int) and reach > 0):
         raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")

@@ -6,6 +6,7 @@ windowed attention over a long sequence never builds the whole plane. Masks comb
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -81,6 +82,10 @@ class Visible(ABC):
 
     def __invert__(self) -> "Visible":
         return Hidden(_plain(self))
+
+    def __bool__(self) -> NoReturn:
+        # `causal() and other` would be `other` alone: Python asks the first whether it is true, and then forgets it.
+        raise ArgumentError("a mask is neither true nor false: join masks with & | ~, not with and, or, not")
 
     def __rand__(self, other: Tensor) -> "Visible":
         return as_visible(other) & self
