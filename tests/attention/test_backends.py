@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from helpers import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
-from jumok.attention import additive, attend, backends, blocks, causal, explain, gaussian_window, sdpa
+from jumok.attention import additive, attend, backends, blocks, causal, explain, gaussian_window, scaled_dot, sdpa
 from jumok.attention.lookup import Lookup
 from jumok.errors import BackendError
 
@@ -83,6 +83,20 @@ def test_nothing_to_compare_is_no_work_for_sdpa():
     assert "nothing to compare" in explain(*inputs).against["sdpa"]
     with pytest.raises(BackendError, match="nothing to compare"):
         attend(*inputs, backend="sdpa")
+
+
+@every_score
+def test_what_stands_against_a_backend_names_the_score_as_it_was_given(name):
+    inputs, score = random_inputs(), random_score(name, 3)
+    plan = explain(*inputs, score=score, normalise="sparsemax")
+    said = [reason for reason in plan.against.values() if "score" in reason]
+    assert said
+    assert all(f'score "{name}" is not' in reason for reason in said)
+
+
+def test_a_score_with_a_scale_of_its_own_keeps_its_name():
+    with pytest.raises(BackendError, match='score "scaled_dot" is not additive'):
+        attend(*random_inputs(), score=scaled_dot(0.5), backend="fused")
 
 
 def test_a_plan_reads_as_sentences():

@@ -27,17 +27,19 @@ def why_not(lookup: Lookup) -> str | None:
     """Why this call cannot run through it; None if it can."""
     if lookup.pairs == 0 or lookup.query.shape[-1] == 0 or lookup.value.shape[-1] == 0:
         return "there is nothing to compare"
-    return _why_not(lookup.score, lookup.normalise, lookup.visible, lookup.query)
+    if not isinstance(lookup.score, Additive):
+        return f"{lookup.named} is not additive"
+    return _why_not(lookup.normalise, lookup.visible, lookup.query)
 
 
 def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor, value: Tensor) -> bool:
     """Whether it can run a call that has queries, keys and values."""
-    return query.shape[-1] > 0 and value.shape[-1] > 0 and _why_not(score, normaliser, visible, query) is None
+    if not isinstance(score, Additive) or query.shape[-1] == 0 or value.shape[-1] == 0:
+        return False
+    return _why_not(normaliser, visible, query) is None
 
 
-def _why_not(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
-    if not isinstance(score, Additive):
-        return f"{score} is not additive"
+def _why_not(normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
     if normaliser is not softmax:
         return "it normalises by softmax only"
     if visible is not None and visible.graded:

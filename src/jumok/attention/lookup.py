@@ -30,6 +30,8 @@ class Lookup:
     """Queries that see a key or value that is not finite; their answer is NaN (see quarantine.py)."""
     sums: Float[Tensor, "2 *lead query"] | None = None
     """Where a kernel kept them: the largest score of each query, and Σ exp(score − largest)."""
+    given: Score | None = None
+    """The score as the caller gave it, where `score` is a simpler one that it came down to."""
 
     def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Lookup":
         """The same for some of the queries."""
@@ -69,6 +71,11 @@ class Lookup:
     def mix(self, weights: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query value_dim"]:
         """Σ α v, some α dropped out while training."""
         return mix(F.dropout(weights, self.dropout) if self.dropout else weights, self.value)
+
+    @property
+    def named(self) -> str:
+        """The score in the caller's words."""
+        return str(self.score if self.given is None else self.given)
 
     @property
     def pairs(self) -> int:

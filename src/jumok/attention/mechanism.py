@@ -142,4 +142,4 @@ def _lookup(
         tensor if tensor.shape[:-2] == lead else tensor.expand(*lead, *tensor.shape[-2:])
         for tensor in (query, key, value)
     )
-    return Lookup(query, key, value, ready, normaliser, visible, dropout, tile, spoilt)
+    return Lookup(query, key, value, ready, normaliser, visible, dropout, tile, spoilt, given=given)

@@ -16,7 +16,7 @@ FEW = 16
 def why_not(lookup: Lookup) -> str | None:
     """Why this call cannot run through it; None if it can."""
     if not isinstance(lookup.score, Dot):
-        return f"{lookup.score} is not a dot product"
+        return f"{lookup.named} is not a dot product"
     if lookup.normalise is not softmax:
         return "it normalises by softmax only"
     if lookup.visible is not None and lookup.visible.graded:
