@@ -14,7 +14,8 @@ from helpers import (
     random_score,
     values_and_gradients,
 )
-from jumok.attention import attend, blocks, causal, mix
+from jumok.attention import additive, attend, blocks, causal, location, mix
+from jumok.errors import ArgumentError
 
 MASK = causal(1) & (torch.arange(5) != 2)
 
@@ -144,3 +145,67 @@ def test_a_result_unpacks_into_values_and_weights():
     values, weights = attend(*random_inputs())
     assert values.shape == (2, 3, 4, 2)
     assert weights().shape == (2, 3, 4, 5)
+
+
+CHANGED = {
+    "query": lambda query, key, v, mask: query.zero_(),
+    "key": lambda query, key, v, mask: key[0, 0].mul_(2),
+    'v of score "additive"': lambda query, key, v, mask: v.neg_(),
+    "visible": lambda query, key, v, mask: mask.logical_not_(),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+@pytest.mark.parametrize(
+    "ask", [lambda w: w(), lambda w: w(rows=[0]), lambda w: w.argmax(), lambda w: w.entropy()], ids=range(4)
+)
+def test_weights_after_a_change_in_place_are_refused_by_the_name_of_what_changed(what, ask):
+    (query, key, value), v, mask = random_inputs(), torch.randn(3).double(), torch.rand(4, 5) > 0.3
+    out = attend(query, key, value, score=additive(v), visible=causal(9) & mask, backend="blocked")
+    ask(out.weights)
+    CHANGED[what](query, key, v, mask)
+    with pytest.raises(ArgumentError, match=f"{what} was changed in place after attend"):
+        ask(out.weights)
+
+
+def test_weights_after_the_step_of_an_optimiser_are_refused_and_before_it_are_not():
+    weight, inputs = torch.nn.Parameter(torch.randn(9, 3)), random_inputs(dtype=torch.float32)
+    out = attend(*inputs, score=location(weight))
+    out.weights().square().sum().backward()
+    torch.optim.SGD([weight], lr=0.1).step()
+    with pytest.raises(ArgumentError, match='weight of score "location" was changed in place'):
+        out.weights()
+
+
+@pytest.mark.parametrize("name", ["general", "concat"])
+def test_a_matrix_that_was_used_before_may_change_after(name):
+    parameters = SCORES[name].parameters(3)
+    out = attend(*random_inputs(), score=SCORES[name].build(*parameters), backend="blocked")
+    wanted = out.weights()
+    parameters[-1].zero_()
+    torch.testing.assert_close(out.weights(), wanted)
+
+
+def test_weights_that_are_built_already_stay_whatever_changes():
+    query, key, value = random_inputs()
+    out = attend(query, key, value, backend="direct")
+    wanted = out.weights().clone()
+    key.zero_()
+    assert torch.equal(out.weights(), wanted)
+
+
+def test_a_cache_may_grow_between_attention_and_its_weights():
+    room = torch.randn(2, 3, 9, 4)
+    query, value = torch.randn(2, 3, 1, 4), torch.randn(2, 3, 5, 4)
+    with torch.no_grad():
+        out = attend(query, room[:, :, :5], value)
+        wanted = out.weights()
+        room[:, :, 5] = 7
+        assert torch.equal(out.weights(), wanted)
+
+
+def test_tensors_of_inference_mode_give_their_weights():
+    with torch.inference_mode():
+        query, key, value = random_inputs()
+        out = attend(query, key, value)
+    torch.testing.assert_close(mix(out.weights(), value), out.values)

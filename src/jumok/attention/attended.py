@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jumok.attention.blocks import in_blocks
 from jumok.attention.lookup import Lookup
+from jumok.attention.versions import Version, check_unchanged
 from jumok.errors import ArgumentError
 
 Result = TypeVar("Result")
@@ -27,6 +28,8 @@ class Weights:
     lookup: Lookup
     built: Float[Tensor, "*lead query key"] | None = None
     """The whole matrix, where the backend had to build it anyway."""
+    known: tuple[Version, ...] = ()
+    """Tensors that must not have changed when the matrix is built."""
 
     def __call__(
         self, *, heads: slice | Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
@@ -44,7 +47,10 @@ class Weights:
             head_index = _positions(heads, lead[-1], "heads", device)
             lookup = lookup.for_heads(head_index)
             built = None if built is None else built.index_select(-3, head_index)
-        return _weights(lookup) if built is None else built
+        if built is not None:
+            return built
+        check_unchanged(self.known)
+        return _weights(lookup)
 
     def argmax(self) -> Int[Tensor, "*lead query"]:
         """The key each query looks at most."""
@@ -69,6 +75,7 @@ class Weights:
     def _in_blocks(self, reduction: Callable[[Tensor], Result]) -> Iterator[Result]:
         if self.built is not None:
             return iter([reduction(self.built)])
+        check_unchanged(self.known)
         return in_blocks(lambda block: reduction(_weights(block)), self.lookup)
 
 

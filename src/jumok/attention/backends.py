@@ -12,6 +12,7 @@ from jumok.attention.blocks import bytes_at_once, in_blocks
 from jumok.attention.kernels import additive_cpu
 from jumok.attention.lookup import Lookup
 from jumok.attention.score import Custom
+from jumok.attention.versions import versions
 from jumok.errors import ArgumentError, BackendError
 
 NAMES = ("sdpa", "fused", "blocked", "direct")
@@ -83,7 +84,7 @@ def _answer(lookup: Lookup, values: Tensor, built: Tensor | None) -> Attended:
     if lookup.spoilt is not None:
         values = values.masked_fill(lookup.spoilt[..., None], torch.nan)
         built = None if built is None else built.masked_fill(lookup.spoilt[..., None], torch.nan)
-    return Attended(values, Weights(lookup, built))
+    return Attended(values, Weights(lookup, built, versions(lookup) if built is None else ()))
 
 
 def _why_not_blocked(lookup: Lookup) -> str | None:
