@@ -23,6 +23,7 @@ from jumok.model_folder import (
     how_many,
     is_captioner,
     load_mean,
+    model_path,
     read_sealed,
     seal,
     write_file,
@@ -122,7 +123,7 @@ def describe_captioner(
 
 def load_captioner(folder: str | Path, device: torch.device | str = "cpu") -> TrainedCaptioner:
     """The captioner of a folder, checked and ready to use."""
-    folder = Path(folder)
+    folder = model_path(folder)
     contents = read_sealed(folder)
     if not is_captioner(folder):
         raise ModelError(

@@ -20,6 +20,7 @@ from jumok.model_folder import (
     how_many,
     is_graph_model,
     load_mean,
+    model_path,
     read_sealed,
     seal,
     write_file,
@@ -100,7 +101,7 @@ def load_graph_model(
     folder: str | Path, device: torch.device | str = "cpu", *, say: Callable[[str], None] = lambda message: None
 ) -> tuple[TrainedGraph, Graph]:
     """The network of a folder, and its graph: the copy in the folder, or where there is none made from its source."""
-    folder = Path(folder)
+    folder = model_path(folder)
     contents = read_sealed(folder)
     if not is_graph_model(folder):
         raise ModelError(f"{folder} is a model, but not of a graph; jumok inspect {folder} says what it is")

@@ -14,7 +14,7 @@ from torch import nn
 from jumok.config import Recipe, is_caption_recipe, is_graph_recipe, read_recipe, write_recipe
 from jumok.data import Tokenizer, Tokenizers
 from jumok.data.files import atomic_write, check_place, sync_folder
-from jumok.errors import ModelError
+from jumok.errors import ArgumentError, ModelError
 from jumok.models.build import build_model
 from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
@@ -75,7 +75,7 @@ def describe_model(
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a folder, checked and ready to use."""
-    folder = Path(folder)
+    folder = model_path(folder)
     contents = read_translator(folder)
     recipe = read_recipe(folder / RECIPE, variables=False)
     tokenizers = Tokenizers.load(folder)
@@ -83,6 +83,13 @@ def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Traine
     path = folder / WEIGHTS
     load_weights(model, from_bytes(contents[WEIGHTS], path), path)
     return Trained(model.to(device).eval(), recipe, tokenizers)
+
+
+def model_path(folder: Any) -> Path:
+    """The path of a model's folder; an ArgumentError for what is no path at all."""
+    if not isinstance(folder, str | os.PathLike):
+        raise ArgumentError(f"folder must be the path of a model's folder, but it is {folder!r}")
+    return Path(folder)
 
 
 def read_translator(folder: Path) -> dict[str, bytes]:

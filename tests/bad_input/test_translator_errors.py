@@ -2,7 +2,9 @@
 
 import pytest
 
+from jumok.captioner import Captioner
 from jumok.errors import ArgumentError
+from jumok.graph_model import load_graph_model
 from jumok.translator import Translator
 
 
@@ -10,3 +12,10 @@ from jumok.translator import Translator
 def test_what_is_not_a_list_of_texts_is_refused(reverser, wrong):
     with pytest.raises(ArgumentError, match="must be a"):
         Translator.load(reverser).translate(wrong)
+
+
+@pytest.mark.parametrize("load", [Translator.load, Captioner.load, load_graph_model], ids=["text", "images", "graph"])
+@pytest.mark.parametrize("wrong", [3, None, ["runs"]])
+def test_what_is_not_the_path_of_a_folder_is_refused(load, wrong):
+    with pytest.raises(ArgumentError, match="folder must be the path of a model's folder, but it is"):
+        load(wrong)
