@@ -27,6 +27,7 @@ from jumok.attention import (
     scaled_dot,
     score_pairs,
     to_torch_mask,
+    to_torch_padding,
     triangular,
     whole,
     window,
@@ -337,6 +338,20 @@ def test_torch_masks_that_cannot_be_read():
         from_torch_padding(torch.zeros(5, dtype=torch.bool))
 
 
+def test_a_whole_mask_of_a_size_that_cannot_be():
+    for sizes, message in (
+        ({"queries": -1, "keys": 3}, "queries = -1; wanted at least 0"),
+        ({"queries": 2, "keys": "3"}, "keys = '3'; wanted a whole number, at least 0"),
+        ({"queries": 2, "keys": None}, "keys = None; wanted a whole number"),
+        ({"queries": 2, "keys": 3, "lead": (2, -1)}, "lead[1] = -1; wanted at least 0"),
+    ):
+        for function in (whole, lambda mask, **sizes: to_torch_mask(mask, true_means="hidden", **sizes)):
+            with raises(message):
+                function(causal(), **sizes)
+    with raises("batch = 2.5"):
+        to_torch_padding(causal(), batch=2.5, keys=3)
+
+
 def test_a_whole_mask_of_the_wrong_size():
     with raises("visible", "[4]", "[2, 3]"):
         whole(torch.ones(4, dtype=torch.bool), queries=2, keys=3)
@@ -370,6 +385,47 @@ def test_functions_that_score_or_normalise_wrongly(q, k, v):
         attend(q, k, v, score=lambda query, key: torch.zeros(7, 1, 4, 5))
     with raises("score", "float", "[2, 3, 4, 5]"):
         attend(q, k, v, score=lambda query, key: 1.0)
+
+
+def test_functions_of_other_arguments(q, k, v):
+    def of_query(query):
+        return query
+
+    with raises("score of_query(query)", "a function of query and key"):
+        attend(q, k, v, score=of_query)
+    with raises("score <lambda>(q, k, *, scale)", "a function of query and key"):
+        attend(q, k, v, score=lambda q, k, *, scale: q @ k.mT)
+    with raises("normalise <lambda>()", "a function of scores"):
+        attend(q, k, v, normalise=lambda: 1)
+
+
+def test_functions_that_give_something_else_than_a_weight_for_every_score(q, k, v):
+    def first_two(scores):
+        return scores[..., :2].softmax(-1)
+
+    with raises("normalise first_two", "[2, 3, 4, 2]", "[2, 3, 4, 5]"):
+        attend(q, k, v, normalise=first_two)
+    with torch.no_grad(), raises("normalise <lambda>", "gave NoneType"):
+        attend(q, k, v, normalise=lambda scores: None)
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "visible"])
+@pytest.mark.parametrize(
+    ("made", "kind"), [(torch.Tensor.to_sparse, "sparse_coo"), (torch.Tensor.to_sparse_csr, "sparse_csr")]
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_tensors_that_are_sparse(name, made, kind):
+    x = torch.randn(4, 4)
+    with raises(f"{name} must be a dense tensor, but it is {kind}", f"{name}.to_dense()"):
+        attend(**{"query": x, "key": x, "value": x, "visible": x > 0, name: made(x > 0 if name == "visible" else x)})
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_tensors_that_are_nested(layout):
+    nested = torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=layout)
+    with raises("query", "nested", "to_padded_tensor(query, 0.0)", "from_lengths"):
+        attend(nested, nested, nested)
 
 
 def test_a_maker_of_scores_in_place_of_a_score(q, k, v):

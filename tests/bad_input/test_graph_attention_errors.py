@@ -63,7 +63,7 @@ def test_heads_must_divide_the_width_they_are_joined_to(kind):
 
 
 def test_no_heads_at_all_are_refused(kind):
-    with pytest.raises(ArgumentError, match="heads = 0 and out_width = 4; both must be at least 1"):
+    with pytest.raises(ArgumentError, match="heads = 0; wanted at least 1"):
         kind(in_width=3, out_width=4, heads=0)
 
 

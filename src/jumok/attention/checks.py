@@ -5,6 +5,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from jumok.attention.arguments import check_dense
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
 
@@ -16,6 +17,7 @@ def check_tensors(**tensors: Tensor) -> None:
             raise ArgumentError(
                 f"{name} must be a tensor, but it is {type(tensor).__name__}; use torch.as_tensor({name})"
             )
+        check_dense(name, tensor)
         if not tensor.is_floating_point():
             raise ArgumentError(f"{name} must be floating point, but it is {tensor.dtype}; use {name}.float()")
         if tensor.dim() < 2:
@@ -32,10 +34,15 @@ def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Under autocast, where layers hand over what types they like, the tensors brought to one; elsewhere themselves."""
     if not all(isinstance(tensor, Tensor) for tensor in tensors) or len({tensor.dtype for tensor in tensors}) == 1:
         return tensors
-    if not torch.is_autocast_enabled(tensors[0].device.type):
+    if not is_autocast(tensors[0].device):
         return tensors
     widest = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     return tuple(tensor.to(widest) for tensor in tensors)
+
+
+def is_autocast(device: torch.device) -> bool:
+    """Whether autocast sees to types there; a device without numbers has none, and PyTorch raises an error for it."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
 
 
 def check_parameters(score: Score, query: Tensor) -> None:
@@ -46,6 +53,7 @@ def check_parameters(score: Score, query: Tensor) -> None:
             if own:
                 raise ArgumentError(f"{name} of {score} must be a tensor, but it is {type(tensor).__name__}")
             continue
+        check_dense(f"{name} of {score}", tensor)
         if not tensor.is_floating_point():
             raise ArgumentError(f"{name} of {score} must be floating point, but it is {tensor.dtype}")
         if tensor.dim() < own:
@@ -55,7 +63,7 @@ def check_parameters(score: Score, query: Tensor) -> None:
         # A scalar goes anywhere, as it does in PyTorch; autocast sees to types itself.
         if tensor.dim() and tensor.device != query.device:
             raise ArgumentError(f"{name} of {score} is on {tensor.device} but query is on {query.device}")
-        if tensor.dim() and tensor.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):
+        if tensor.dim() and tensor.dtype != query.dtype and not is_autocast(query.device):
             raise ArgumentError(f"{name} of {score} is {tensor.dtype} but query is {query.dtype}; use .to(query.dtype)")
 
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jumok.attention.arguments import check_sizes
 from jumok.attention.visible import Causal, GaussianWindow, Keys, Lengths, Mask, Visible, Window, whole
 from jumok.errors import ArgumentError
 
@@ -121,5 +122,6 @@ def to_torch_padding(
     visible: Visible | Bool[Tensor, "..."], *, batch: int, keys: int, device: torch.device | str = "cpu"
 ) -> Bool[Tensor, "batch key"]:
     """As `key_padding_mask` of torch.nn.MultiheadAttention, for a mask that is the same for every query."""
+    check_sizes(batch=batch, least=0)
     matrix = whole(visible, lead=(batch,), queries=1, keys=keys, device=device)
     return ~matrix[:, 0]

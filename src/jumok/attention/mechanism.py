@@ -7,6 +7,7 @@ from torch import Tensor
 
 from jumok.attention import backends, fused
 from jumok.attention.additive_scores import additive, concat
+from jumok.attention.arguments import check_takes
 from jumok.attention.attended import Attended
 from jumok.attention.checks import check_parameters, check_tensors, leading_axes, of_one_type
 from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
@@ -104,6 +105,7 @@ def find_score(score: ScoreLike) -> Score:
     makers: list[object] = [*SCORES.values(), *WITH_PARAMETERS.values()]
     if score in makers:
         raise ArgumentError(f"score is the function that makes a score; call it: score={score.__name__}(...)")
+    check_takes("score", score, "query", "key")
     return Custom(score)
 
 

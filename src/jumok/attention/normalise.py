@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.attention.arguments import check_takes
 from jumok.errors import ArgumentError
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -27,9 +28,19 @@ def distribution(
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
     if scores.is_cpu and not torch.is_grad_enabled() and not nothing.any():
-        return normaliser(scores)  # the usual case; the two copies below would cost more than the softmax
+        # The usual case; the two copies below would cost more than the softmax.
+        return _like(scores, normaliser(scores), normalise)
     # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
-    return normaliser(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0)
+    return _like(scores, normaliser(scores.masked_fill(nothing, 0)), normalise).masked_fill(nothing, 0)
+
+
+def _like(scores: Tensor, weights: Any, normalise: str | Normaliser) -> Tensor:
+    """The weights, which must be one for each score."""
+    if isinstance(weights, Tensor) and weights.shape == scores.shape:
+        return weights
+    seen = list(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+    name, wanted = getattr(normalise, "__name__", normalise), list(scores.shape)
+    raise ArgumentError(f"normalise {name} gave {seen}, but scores are {wanted}; wanted a weight for every score")
 
 
 def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
@@ -127,6 +138,8 @@ NORMALISERS: dict[str, Normaliser] = {
 def find_normaliser(normalise: str | Normaliser) -> Normaliser:
     """The function behind a name; a function stays itself."""
     if callable(normalise):
+        if normalise not in NORMALISERS.values():
+            check_takes("normalise", normalise, "scores")
         return normalise
     if not isinstance(normalise, str) or normalise not in NORMALISERS:
         raise ArgumentError(

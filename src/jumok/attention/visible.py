@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jumok.attention.arguments import check_dense, check_sizes
 from jumok.errors import ArgumentError
 
 
@@ -100,6 +101,7 @@ def as_visible(mask: "Visible | Tensor") -> Visible:
         return mask
     if not isinstance(mask, Tensor):
         raise ArgumentError(f"visible must be a boolean tensor or a mask of jumok.attention, not {type(mask).__name__}")
+    check_dense("visible", mask)
     if mask.dtype != torch.bool:
         raise ArgumentError(
             f"visible must be boolean, True where a query may look, but it is {mask.dtype}; use mask.bool() for a 0/1 "
@@ -117,6 +119,7 @@ def whole(
     device: torch.device | str = "cpu",
 ) -> Bool[Tensor, "*lead query key"]:
     """The mask as one boolean matrix, to look at or to hand to other libraries."""
+    check_sizes(queries=queries, keys=keys, **{f"lead[{axis}]": size for axis, size in enumerate(lead)}, least=0)
     visible, device = as_visible(visible), torch.device(device)
     visible.check(lead=lead, queries=queries, keys=keys, device=device)
     return visible.tile(Tile(lead, queries, keys, device)).expand(*lead, queries, keys)

@@ -4,6 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Source, Visible, additive, attend, remember
+from jumok.attention.arguments import check_sizes
 from jumok.layers.checks import check_input
 from jumok.layers.memory import Memory, check_memory
 from jumok.layers.vector import small_vector
@@ -19,6 +20,7 @@ class AdditiveAttention(nn.Module):
         self, *, query_width: int, key_width: int, hidden: int, bias: bool = False, backend: str = "auto"
     ) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width, hidden=hidden)
         self.to_query = nn.Linear(query_width, hidden, bias=bias)
         self.to_key = nn.Linear(key_width, hidden, bias=False)
         self.v = small_vector(hidden)

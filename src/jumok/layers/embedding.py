@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jumok.attention.arguments import check_optional_sizes, check_sizes
 from jumok.errors import ArgumentError
 
 
@@ -28,9 +29,9 @@ class TokenEmbedding(nn.Module):
         scale: bool = False,
     ) -> None:
         super().__init__()
-        if vocabulary < 1 or width < 1:
-            raise ArgumentError(f"vocabulary = {vocabulary} and width = {width}; both must be at least 1")
-        if padding is not None and not 0 <= padding < vocabulary:
+        check_sizes(vocabulary=vocabulary, width=width)
+        check_optional_sizes(padding=padding, least=0)
+        if padding is not None and padding >= vocabulary:
             raise ArgumentError(f"padding = {padding} is not an id of a vocabulary of {vocabulary}")
         if freeze and vectors is None:
             raise ArgumentError("freeze = True without vectors would keep a random table; pass vectors or freeze=False")

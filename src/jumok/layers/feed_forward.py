@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from jumok.attention.arguments import check_probabilities, check_sizes
 from jumok.errors import ArgumentError
 from jumok.layers.checks import check_kind
 
@@ -25,8 +26,8 @@ class FeedForward(nn.Module):
         super().__init__()
         if activation not in _CURVES:
             raise ArgumentError(f'activation = "{activation}"; wanted one of {", ".join(get_args(Activation))}')
-        if not 0 <= dropout < 1:
-            raise ArgumentError(f"dropout = {dropout}; wanted at least 0 and below 1")
+        check_sizes(width=width, hidden=hidden)
+        check_probabilities(dropout=dropout)
         self.width, self.activation = width, activation
         self.to_hidden = nn.Linear(width, hidden)
         self.to_gate = nn.Linear(width, hidden) if activation == "swiglu" else None

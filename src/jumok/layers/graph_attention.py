@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
 from jumok.attention.edges import (
     EdgeWeights,
     GraphAttended,
@@ -55,10 +56,13 @@ class GraphAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        check_optional_sizes(edge_width=edge_width)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout)
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
         self.negative_slope, self.self_loops = negative_slope, self_loops
-        self.dropout, self.value_dropout = _probability(dropout), _probability(value_dropout)
+        self.dropout, self.value_dropout = dropout, value_dropout
 
         self.to_values = _glorot_linear(in_width, heads * self.head_dim, bias=False)
         self.source_vector = _glorot(heads, self.head_dim)
@@ -114,10 +118,13 @@ class GraphAttentionV2(nn.Module):
         share_weights: bool = False,
     ) -> None:
         super().__init__()
+        check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        check_optional_sizes(edge_width=edge_width)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout)
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
         self.negative_slope, self.self_loops = negative_slope, self_loops
-        self.dropout, self.value_dropout = _probability(dropout), _probability(value_dropout)
+        self.dropout, self.value_dropout = dropout, value_dropout
 
         width = heads * self.head_dim
         self.to_source = _glorot_linear(in_width, width, bias=bias)
@@ -193,8 +200,6 @@ def _mix(layer: GraphAttention | GraphAttentionV2, scores: Tensor, values: Tenso
 
 
 def _head_dim(out_width: int, heads: int, concat: bool) -> int:
-    if heads < 1 or out_width < 1:
-        raise ArgumentError(f"heads = {heads} and out_width = {out_width}; both must be at least 1")
     if not concat:
         return out_width
     if out_width % heads:
@@ -203,12 +208,6 @@ def _head_dim(out_width: int, heads: int, concat: bool) -> int:
             f"{max(round(out_width / heads), 1) * heads}, or average the heads with concat=False"
         )
     return out_width // heads
-
-
-def _probability(dropout: float) -> float:
-    if not 0 <= dropout < 1:
-        raise ArgumentError(f"dropout = {dropout}; wanted at least 0 and below 1")
-    return dropout
 
 
 def _glorot(*shape: int) -> nn.Parameter:

@@ -17,6 +17,7 @@ from jumok.attention import (
     remember,
     window,
 )
+from jumok.attention.arguments import check_sizes
 from jumok.attention.visible import Tile, as_visible
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers.checks import check_kind
@@ -47,10 +48,9 @@ class LuongAttention(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
+        check_sizes(query_width=query_width, key_width=key_width, longest=longest)
         _check_choices(score, reach, query_width, key_width)
-        narrowest = 1 if reach == "local-p" else 0
-        if half_window < narrowest:
-            raise ConfigError(f"half_window = {half_window}; wanted at least {narrowest}")
+        check_sizes(half_window=half_window, least=1 if reach == "local-p" else 0)
         self.key_width = key_width
         self.score, self.reach, self.half_window, self.backend = score, reach, half_window, backend
         if score in ("general", "concat"):

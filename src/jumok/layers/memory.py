@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import Visible
+from jumok.attention.arguments import check_sizes
 from jumok.errors import ArgumentError
 
 
@@ -50,6 +51,7 @@ class KeyValueCache:
     """
 
     def __init__(self, *, capacity: int) -> None:
+        check_sizes(capacity=capacity, least=0)
         self.capacity = capacity
         self.length = 0
         self._rows = 0

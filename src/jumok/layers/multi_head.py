@@ -4,6 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, attend
+from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
 from jumok.errors import ConfigError
 from jumok.layers.checks import check_input
 from jumok.layers.heads import join_heads, share_heads, split_heads
@@ -34,14 +35,15 @@ class MultiHeadAttention(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
+        check_sizes(width=width, heads=heads)
+        check_optional_sizes(key_width=key_width, value_width=value_width, key_heads=key_heads)
+        check_probabilities(dropout=dropout)
         key_width = width if key_width is None else key_width
         key_heads = heads if key_heads is None else key_heads
-        if heads < 1 or width % heads:
+        if width % heads:
             raise ConfigError(f"heads = {heads} does not divide width = {width}")
-        if key_heads < 1 or heads % key_heads:
+        if heads % key_heads:
             raise ConfigError(f"key_heads = {key_heads} does not divide heads = {heads}")
-        if not 0 <= dropout < 1:
-            raise ConfigError(f"dropout = {dropout}; wanted at least 0 and below 1")
         shared = width // heads * key_heads
         self.heads, self.key_heads = heads, key_heads
         self.to_query = nn.Linear(width, width, bias=bias)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from jumok.attention.arguments import check_sizes
 from jumok.errors import ArgumentError
 
 Start = int | Int[Tensor, " batch"] | Int[Tensor, "batch time"]
@@ -20,6 +21,7 @@ def sinusoids(
 
     An odd width ends in a sine without its cosine.
     """
+    check_sizes(width=width, least=0)
     angle = _angles(positions, width, base)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width].to(dtype)
 
@@ -29,7 +31,8 @@ class AddedPositions(nn.Module):
 
     def __init__(self, *, width: int) -> None:
         super().__init__()
-        self.width = _at_least_one("width", width)
+        check_sizes(width=width)
+        self.width = width
 
     def forward(self, x: Float[Tensor, "*lead time width"], start: Start = 0) -> Float[Tensor, "*lead time width"]:
         """Add to each token the sinusoids of its position."""
@@ -42,7 +45,8 @@ class ConcatenatedPositions(nn.Module):
 
     def __init__(self, *, width: int, position_width: int) -> None:
         super().__init__()
-        if not 0 < position_width < width:
+        check_sizes(width=width, position_width=position_width)
+        if position_width >= width:
             raise ArgumentError(
                 f"position_width = {position_width} must leave room for the token: wanted 1 to width - 1 = {width - 1}"
             )
@@ -62,8 +66,8 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, *, width: int, longest: int) -> None:
         super().__init__()
-        shape = _at_least_one("longest", longest), _at_least_one("width", width)
-        self.table = nn.Parameter(nn.init.normal_(torch.empty(shape), std=0.02))
+        check_sizes(longest=longest, width=width)
+        self.table = nn.Parameter(nn.init.normal_(torch.empty(longest, width), std=0.02))
 
     def forward(self, x: Float[Tensor, "*lead time width"], start: Start = 0) -> Float[Tensor, "*lead time width"]:
         """Add to each token the vector of its position."""
@@ -83,7 +87,10 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, *, head_dim: int, base: float = 10000.0) -> None:
         super().__init__()
-        self.head_dim, self.base = _at_least_one("head_dim", head_dim), base
+        check_sizes(head_dim=head_dim)
+        if not isinstance(base, float | int) or not 0 < base < float("inf"):
+            raise ArgumentError(f"base = {base!r}; wanted a finite number greater than 0")
+        self.head_dim, self.base = head_dim, base
 
     def forward(
         self, x: Float[Tensor, "*lead time head_dim"], start: Start = 0
@@ -140,9 +147,3 @@ def _check_longest(positions: Tensor, start: Start, longest: int) -> None:
 def _check_width(x: Tensor, width: int) -> None:
     if x.ndim < 2 or x.shape[-1] != width:
         raise ArgumentError(f"x is {list(x.shape)}; wanted [..., time, {width}]")
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if value < 1:
-        raise ArgumentError(f"{name} = {value}; wanted at least 1")
-    return value

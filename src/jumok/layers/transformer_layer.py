@@ -1,11 +1,13 @@
 """One layer of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a way round it."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
+from jumok.attention.arguments import check_probabilities
+from jumok.errors import ArgumentError
 from jumok.layers.feed_forward import Activation, FeedForward
 from jumok.layers.memory import KeyValueCache, KeyValues
 from jumok.layers.multi_head import MultiHeadAttention
@@ -23,6 +25,9 @@ class Residual(nn.Module):
 
     def __init__(self, *, width: int, norm: Norm, dropout: float = 0.0) -> None:
         super().__init__()
+        check_probabilities(dropout=dropout)
+        if norm not in get_args(Norm):
+            raise ArgumentError(f"norm = {norm!r}; wanted one of {', '.join(get_args(Norm))}")
         self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
         self.pre = norm == "pre"
 
