@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, softmax
@@ -40,6 +41,8 @@ def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: 
 
 
 def _why_not(normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
+    if transforms.at_work():
+        return transforms.REASON
     if normaliser is not softmax:
         return "it normalises by softmax only"
     if visible is not None and visible.graded:

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.dot_scores import Dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import softmax
@@ -32,16 +33,14 @@ def run(lookup: Lookup) -> Tensor:
     if lookup.visible is not None and not is_causal:
         return _masked(lookup)
     may_lose_nan = lookup.query.is_cpu and lookup.key.shape[-2] < FEW and not lookup.dropout
-    if may_lose_nan and torch.compiler.is_compiling():
+    if may_lose_nan and (torch.compiler.is_compiling() or transforms.at_work()):
         return _masked(lookup)  # slower, but no answer needs to be looked at
     values = _fused(lookup, is_causal=is_causal)
     return _masked(lookup) if may_lose_nan and _holds_zeros(values) else values
 
 
 def _holds_zeros(values: Tensor) -> bool:
-    """Whether a row may be one of zeros; under torch.func.vmap, where nobody can look, it may."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(values):
-        return True
+    """Whether a row may be one of zeros."""
     first = values.select(-1, 0) if values.shape[-1] else values
     return int(first.count_nonzero()) < first.numel()
 
