@@ -60,6 +60,8 @@ def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(rever
     assert refused("translate", "in.txt") == said
     said = f"there is no file 12; if that is a text: echo '12' | jumok translate {reverser}"
     assert refused("translate", reverser, "12") == said
+    said = "- is no model folder; standard input is read unless a file is named, and the model stands before that: "
+    assert refused("translate", "-") == said + "jumok translate [MODEL] [FILE]"
     said = "two files to translate are named: in.txt and --source other"
     assert refused("translate", reverser, "in.txt", "--source", "other") == said
 
