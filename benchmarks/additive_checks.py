@@ -25,7 +25,7 @@ from torch import Tensor
 
 from benchmarks import additive_uses as uses
 from benchmarks import results
-from benchmarks.additive_shapes import ODD, Shape, inputs, run, with_gradients
+from benchmarks.additive_shapes import ODD, Shape, inputs, poisoned, run, with_gradients
 from benchmarks.results import Row
 from jumok.attention import additive, attend, causal, from_lengths, window
 from jumok.attention.kernels import additive_fused
@@ -34,6 +34,8 @@ RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
 """Our error over plain PyTorch's, by type and part, and where."""
 MOST_PROCESSES = 10
 PARTS = ("out", "dq", "dk", "dvalue", "dv")
+KINDS = {torch.float32: ("fp32", 1e-5), torch.bfloat16: ("bf16", 2e-2), torch.float16: ("fp16", 2e-3)}
+"""What a type is called, and what the largest error may be whatever PyTorch's is, in shares of the largest number."""
 DRAWS, ENOUGH = 3, 300
 """At least so many draws, and so many queries in all: the error of few of them is a matter of luck."""
 FEW = (
@@ -53,17 +55,6 @@ FEW = (
 
 
 @contextmanager
-def poisoned() -> Iterator[None]:
-    """Fresh memory holds NaN."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@contextmanager
 def large_tiles() -> Iterator[None]:
     """As if every problem filled the card: small ones run the kernels of large ones."""
     held, additive_fused.FULL = additive_fused.FULL, 0
@@ -78,8 +69,7 @@ def compare(name: str, shape: Shape, dtype: torch.dtype, spread: float = 1.0, **
 
     Wrong where the root of the mean square is over twice theirs, or the largest much over it.
     """
-    kind = "fp32" if dtype == torch.float32 else "bf16"
-    floor = 1e-5 if dtype == torch.float32 else 2e-2
+    kind, floor = KINDS[dtype]
     draws = max(DRAWS, -(-ENOUGH // (shape.batch * shape.queries)))
     wrong, said = set(), []
     found = [one_draw(shape, dtype, spread, options) for _ in range(draws)]
@@ -110,7 +100,7 @@ def one_draw(
 
 
 def checks() -> dict[str, Callable[[], str]]:
-    f32, bf16 = torch.float32, torch.bfloat16
+    f32, bf16, f16 = torch.float32, torch.bfloat16, torch.float16
     found: dict[str, Callable[[], str]] = {}
 
     def add(name: str, shape: Shape, dtype: torch.dtype = f32, **options) -> None:
@@ -121,6 +111,10 @@ def checks() -> dict[str, Callable[[], str]]:
         add("size", shape, bf16)
     for spread in (0.01, 0.1, 0.3, 3.0, 8.0, 100.0):
         add(f"spread {spread}", Shape(2, 65, 129, 60, 32), spread=spread)
+    for spread in (0.01, 8.0):
+        add(f"half, spread {spread}", Shape(2, 65, 129, 60, 32), bf16, spread=spread)
+    for shape in ODD[1:4]:
+        add("half", shape, f16)
     lengths = torch.tensor([129, 0, 70], device="cuda")
     odd = Shape(3, 65, 129, 60, 32)
     for name, visible in (
@@ -129,6 +123,7 @@ def checks() -> dict[str, Callable[[], str]]:
         ("keys", torch.rand(129, device="cuda") > 0.5),
     ):  # fmt: skip
         add(name, odd, visible=visible)
+        add(f"half, {name}", odd, bf16, visible=visible)
         found |= large(name, partial(compare, f"large tiles, {name}", odd, f32, visible=visible))
     for spread in (0.01, 1.0, 8.0, 100.0):
         found |= large(f"spread {spread}", partial(compare, f"large tiles, spread {spread}", odd, f32, spread))
@@ -139,13 +134,21 @@ def checks() -> dict[str, Callable[[], str]]:
     add("lengths, one query", Shape(3, 1, 129, 60, 32), visible=from_lengths(lengths))
     add("spread 0.01, one query", Shape(3, 1, 129, 60, 32), spread=0.01)
     found |= {
-        "NaN behind a mask": nan_behind_a_mask, "two runs are bit-equal": bit_equal, "dropout": dropout_is_fair,
+        "NaN behind a mask": nan_behind_a_mask,
+        "two runs are bit-equal": partial(bit_equal, 300), "two runs, few queries": partial(bit_equal, 2),
+        "two runs under a mask": partial(bit_equal, 300, visible=causal(200) & window(90, 5)),
+        "two runs with dropout": partial(bit_equal, 300, dropout=0.3),
+        "two runs in half precision": partial(bit_equal, 300, bf16),
+        "dropout": partial(dropout_is_fair, 128), "dropout, few queries": partial(dropout_is_fair, 4),
         "weights": partial(weights_on_demand, 70, 90), "weights, one query": partial(weights_on_demand, 1, 500),
         "weights under autocast": uses.weights_under_autocast, "opcheck": uses.opcheck,
-        "torch.compile": uses.compiled, "CUDA graph": uses.graphed, "explain": uses.explained,
+        "torch.compile": uses.compiled, "explain": uses.explained, "CUDA graph": uses.graphed,
+        "CUDA graph under a mask": partial(uses.graphed, visible=causal(5) & from_lengths(lengths[:2])),
         "autocast and checkpoint": uses.autocast_and_checkpoint, "piecewise backward": uses.piecewise,
     }  # fmt: skip
-    return found | large("piecewise backward", uses.piecewise) | large("dropout", dropout_is_fair)
+    for name in ("piecewise backward", "dropout", "two runs are bit-equal", "two runs under a mask"):
+        found |= large(name, found[name])
+    return found
 
 
 def large(name: str, check: Callable[[], str]) -> dict[str, Callable[[], str]]:
@@ -158,6 +161,7 @@ def large(name: str, check: Callable[[], str]) -> dict[str, Callable[[], str]]:
     return {f"large tiles, {name}": checked}
 
 
+@poisoned()
 def nan_behind_a_mask() -> str:
     tensors = inputs(Shape(2, 40, 50, 32, 16))
     for tensor in tensors[1:3]:
@@ -170,17 +174,20 @@ def nan_behind_a_mask() -> str:
     return "ok" if all(tensor.isfinite().all() for tensor in found) else "WRONG"
 
 
-def bit_equal() -> str:
-    tensors = inputs(Shape(2, 300, 500, 64, 64))
-    upstream = torch.randn(2, 300, 64, device="cuda")
-    one, other = (with_gradients(run("fused"), tensors, upstream) for _ in range(2))
-    return "ok" if all(torch.equal(a, b) for a, b in zip(one, other, strict=True)) else "WRONG"
+def bit_equal(queries: int, dtype: torch.dtype = torch.float32, **options) -> str:
+    tensors = inputs(Shape(2, queries, 500, 64, 64), dtype)
+    upstream, both = torch.randn(2, queries, 64, device="cuda").to(dtype), []
+    for _ in range(2):
+        torch.manual_seed(1)  # for dropout
+        both.append(with_gradients(run("fused", **options), tensors, upstream))
+    return "ok" if all(torch.equal(a, b) for a, b in zip(*both, strict=True)) else "WRONG"
 
 
-def dropout_is_fair() -> str:
+@poisoned()
+def dropout_is_fair(queries: int) -> str:
     """Weights dropped or scaled in the right share; the gradient is that of the same dropped weights."""
-    tensors = inputs(Shape(2, 128, 200, 32, 200))
-    tensors[2] = torch.eye(200, device="cuda").expand(2, 200, 200).clone()  # values show the weights
+    tensors = inputs(Shape(2 * 128 // queries, queries, 200, 32, 200))
+    tensors[2] = torch.eye(200, device="cuda").repeat(2 * 128 // queries, 1, 1)  # values show the weights
     weights = attend(*tensors[:3], score=additive(tensors[3])).weights()
     leaves = [tensor.requires_grad_() for tensor in tensors]
     dropped = run("fused", dropout=0.25)(*leaves)
@@ -196,6 +203,7 @@ def dropout_is_fair() -> str:
     return f"{'ok' if right else 'WRONG'}: kept {share:.3f}, {off:.1e}, {worst:.1e}"
 
 
+@poisoned()
 def weights_on_demand(queries: int, keys: int) -> str:
     query, key, value, v = inputs(Shape(2, queries, keys, 48, 16))
     upstream = torch.randn(2, queries, keys, device="cuda")

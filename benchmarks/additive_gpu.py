@@ -1,6 +1,6 @@
 """How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
 
-    python -m benchmarks.additive_gpu [--only checks,pieces,times,long] [--out FOLDER]
+    python -m benchmarks.additive_gpu [--only checks,pieces,times,spread,long] [--out FOLDER]
 
 jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
 a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from benchmarks import results
 from benchmarks.additive_checks import check_all
-from benchmarks.additive_shapes import LONG, MAIN, SHAPES, Shape, inputs, run
+from benchmarks.additive_shapes import LONG, MAIN, SHAPES, SPREAD, SPREADS, Shape, inputs, run
 from benchmarks.results import Row
 
 
@@ -131,21 +132,38 @@ def replayed(once: Callable[[], object]) -> float:
 UNITS = {"time": "ms", "gpu": "ms", "memory": "MiB"}
 
 
-def run_times(group: str, shape: Shape, dtype: torch.dtype, systems: dict[str, Callable[..., Tensor]]) -> list[Row]:
+class Problem(NamedTuple):
+    """What is timed, and the table it belongs to."""
+
+    group: str
+    shape: Shape
+    dtype: torch.dtype = torch.float32
+    spread: float = SPREAD
+
+    @property
+    def label(self) -> str:
+        if self.group == "spread":
+            return f"σ = {self.spread:g}"
+        return f"{self.shape}" + ("" if self.dtype == torch.float32 else " bf16")
+
+
+def run_times(problem: Problem, systems: dict[str, Callable[..., Tensor]]) -> list[Row]:
     """All systems at one shape."""
-    rows, kind = [], "fp32" if dtype == torch.float32 else "bf16"
-    label = f"{shape}" + ("" if kind == "fp32" else " bf16")
+    group, shape, dtype, spread = problem
+    rows, kind, label = [], "fp32" if dtype == torch.float32 else "bf16", problem.label
     for train in (False, True):
         name = "train" if train else "forward"
         for system, compute in systems.items():
             reason, found = too_large(system, shape, train), dict.fromkeys(UNITS)
             try:
-                found = found if reason else measure(compute, inputs(shape, dtype), train)
+                found = found if reason else measure(compute, inputs(shape, dtype, spread), train)
             except Exception as error:
                 reason = f"failed: {type(error).__name__}"
                 print(f"    {system}: {str(error)[:200]}", flush=True)
             torch.cuda.empty_cache()
-            conditions = f"{reason + '; ' if reason else ''}values {shape.values}; {kind}"
+            conditions = (
+                f"{reason + '; ' if reason else ''}values {shape.values}; {kind}; queries and keys σ = {spread:g}"
+            )
             rows += [
                 Row(f"{group}-{name}-{what}/{label}", system, found[what], unit, conditions)
                 for what, unit in UNITS.items()
@@ -155,16 +173,18 @@ def run_times(group: str, shape: Shape, dtype: torch.dtype, systems: dict[str, C
     return rows
 
 
-def problems(parts: list[str]) -> list[tuple[str, Shape, torch.dtype]]:
+def problems(parts: list[str]) -> list[Problem]:
     """What is asked for, the most important first."""
-    found = [("additive", shape, torch.float32) for shape in SHAPES] + [("additive", MAIN, torch.bfloat16)]
-    found = found if "times" in parts else []
-    return found + ([("long", shape, torch.float32) for shape in LONG] if "long" in parts else [])
+    times = [*(Problem("additive", shape) for shape in SHAPES), Problem("additive", MAIN, torch.bfloat16)]
+    spread = [Problem("spread", MAIN, spread=spread) for spread in SPREADS]
+    long = [Problem("long", shape) for shape in LONG]
+    found = {"times": times, "spread": spread, "long": long}
+    return [problem for part, some in found.items() if part in parts for problem in some]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="checks,pieces,times,long")
+    parser.add_argument("--only", default="checks,pieces,times,spread,long")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     parts = options.only.split(",")
@@ -177,8 +197,8 @@ def main() -> None:
     if "pieces" in parts:
         rows += pieces()
     compared = systems()
-    for group, shape, dtype in problems(parts):
-        rows += run_times(group, shape, dtype, compared)
+    for problem in problems(parts):
+        rows += run_times(problem, compared)
         results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))
     print(f"done after {time.time() - started:.0f} s")
 

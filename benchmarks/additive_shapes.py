@@ -1,6 +1,7 @@
 """The problems of the additive attention benchmarks, and how one is run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -47,10 +48,13 @@ ODD = [
         (2, 33, 40, 200, 64),
     )
 ]
+SPREAD = 0.5
+"""The standard deviation of queries and keys where nothing else is said."""
+SPREADS = (0.1, 0.2, 2.0, 8.0)
 LONG = [Shape(1, length, length, 256, 128) for length in (512, 1024, 2048, 4096, 8192, 16384)]
 
 
-def inputs(shape: Shape, dtype: torch.dtype = torch.float32, spread: float = 0.5) -> list[Tensor]:
+def inputs(shape: Shape, dtype: torch.dtype = torch.float32, spread: float = SPREAD) -> list[Tensor]:
     """Query, key, value, v."""
     sizes = ((shape.batch, shape.queries, shape.dim), (shape.batch, shape.keys, shape.dim))
     query, key = (torch.randn(size, device="cuda") * spread for size in sizes)
@@ -66,3 +70,14 @@ def with_gradients(compute: Callable[..., Tensor], tensors: list[Tensor], upstre
     leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
     values = compute(*leaves)
     return [values.detach(), *torch.autograd.grad(values, leaves, upstream)]
+
+
+@contextmanager
+def poisoned() -> Iterator[None]:
+    """Fresh memory holds NaN."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -7,7 +7,7 @@ function is a check of additive_checks.py and says ok, or what is wrong.
 import torch
 from torch import Tensor
 
-from benchmarks.additive_shapes import Shape, inputs, run, with_gradients
+from benchmarks.additive_shapes import Shape, inputs, poisoned, run, with_gradients
 from jumok.attention import additive, attend, causal, explain
 from jumok.attention.kernels import additive_fused
 
@@ -25,7 +25,10 @@ def opcheck() -> str:
     from jumok.attention.kernels import additive_ops
 
     query, key, value, v = (tensor.requires_grad_() for tensor in inputs(Shape(2, 9, 11, 8, 4)))
-    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v[None], None, None, None, None, 0.0))
+    mask, beyond = torch.rand(2, 9, 11, device="cuda") > 0.3, torch.tensor([[11], [5]], device="cuda")
+    seed = torch.tensor([7], device="cuda")
+    for others in ((None, None, None, None, 0.0), (beyond - 5, beyond, mask, seed, 0.25)):
+        torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v[None], *others))
     torch.library.opcheck(additive_ops.additive_scores, (query, key, v[None]))
     return "ok"
 
@@ -44,9 +47,9 @@ def compiled() -> str:
     return f"{'ok' if worst < 1e-5 else 'WRONG'}: {worst:.1e}"
 
 
-def graphed() -> str:
+def graphed(**options) -> str:
     tensors = [tensor.requires_grad_() for tensor in inputs(Shape(2, 65, 70, 32, 16))]
-    upstream, compute = torch.randn(2, 65, 16, device="cuda"), run("fused")
+    upstream, compute = torch.randn(2, 65, 16, device="cuda"), run("fused", **options)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -88,6 +91,7 @@ def explained() -> str:
     return f"{'ok' if explain(query, key, value, score=additive(v)).backend == 'fused' else 'WRONG'}"
 
 
+@poisoned()
 def piecewise() -> str:
     """The backward pass in many pieces gives what it gives in one."""
     tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from jumok.attention import blocks, fused, sdpa
+from jumok.attention import blocks, fused, sdpa, transforms
 from jumok.attention.attended import Attended, Weights
 from jumok.attention.blocks import bytes_at_once, in_blocks
 from jumok.attention.kernels import additive_cpu
@@ -33,6 +33,8 @@ class Plan:
 
 def plan(lookup: Lookup, backend: str = "auto") -> Plan:
     """Choose the backend for a call, or check that the one asked for can run it."""
+    if backend == "auto" and transforms.at_work():
+        return Plan("direct", _why("direct", lookup), dict.fromkeys(OBSTACLES, transforms.REASON))
     if backend == "auto":
         against: dict[str, str] = {}
         for name, why_not in OBSTACLES.items():

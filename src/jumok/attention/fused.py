@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, softmax
@@ -38,6 +39,8 @@ def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: 
 def _why_not(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
     if not isinstance(score, Additive):
         return f"{score} is not additive"
+    if transforms.at_work():
+        return transforms.REASON
     if normaliser is not softmax:
         return "it normalises by softmax only"
     if visible is not None and visible.graded:

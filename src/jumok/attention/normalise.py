@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.errors import ArgumentError
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -26,7 +27,7 @@ def distribution(
     if scores.shape[-1] == 0:
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
-    if scores.is_cpu and not torch.is_grad_enabled() and not nothing.any():
+    if transforms.readable(scores) and not torch.is_grad_enabled() and not nothing.any():
         return normaliser(scores)  # the usual case; the two copies below would cost more than the softmax
     # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
     return normaliser(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0)

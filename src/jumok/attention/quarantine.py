@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.visible import Tile, Visible
 
 PLANE = 2**25
@@ -54,11 +55,10 @@ def quarantine(query: Tensor, key: Tensor, value: Tensor, visible: Visible | Non
 
 
 def _all_harmless(*tensors: Tensor) -> bool:
-    """Whether no number is so large that a product of two could overflow; on a CPU only.
-
-    On an accelerator, reading the answer would make the host wait.
-    """
-    return all(tensor.is_cpu and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors)
+    """Whether it is known that no number is so large that a product of two could overflow."""
+    return all(
+        transforms.readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
+    )
 
 
 def _largest(tensor: Tensor) -> float:

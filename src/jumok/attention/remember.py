@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.attended import Attended
 from jumok.attention.kernels import additive_steps
 from jumok.attention.mechanism import attend, find_score
@@ -75,7 +76,7 @@ class WithExponentials(Source):
 
     def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """One step of the kernel, or a call of attention where the exponential of a query would overflow."""
-        if not additive_steps.fits(query):
+        if transforms.at_work() or not additive_steps.fits(query):
             return self.plain.look(query)
         return self.opened.look(query)
 

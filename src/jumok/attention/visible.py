@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.errors import ArgumentError
 
 
@@ -158,7 +159,7 @@ class Lengths(Visible):
             )
         if self.lengths.device != device:
             raise ArgumentError(f"lengths is on {self.lengths.device} but query is on {device}")
-        if self.lengths.is_cpu and self.lengths.numel() and int(self.lengths.max()) > keys:
+        if transforms.readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
             raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
 
 

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.score import Score
 
@@ -31,6 +32,8 @@ def why_not(score: Score, query: Tensor) -> str | None:
     """Why this score cannot be computed here; None if it can."""
     if not isinstance(score, Additive):
         return f"{score} is not additive"
+    if transforms.at_work():
+        return transforms.REASON
     if not query.is_cpu:
         return f"query is on {query.device}"
     if query.dtype not in (torch.float32, torch.float64):

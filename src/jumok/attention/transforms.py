@@ -1,0 +1,23 @@
+"""Whether torch.func (vmap, grad, jvp and what is made of them) or forward-mode differentiation is at work.
+
+Their tensors hold no numbers to look at. Operators of our own have no rules for them, and PyTorch's fused attention on
+a CPU none for vmap, so that it would run for one entry after another: the direct form is all plain operations.
+"""
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+REASON = "it has no rules for torch.func and forward-mode differentiation"
+
+
+def at_work() -> bool:
+    """Whether a transformation is being traced; never while torch.compile is, which has its own ways."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def readable(tensor: Tensor) -> bool:
+    """Whether its numbers can be looked at without cost: on an accelerator the host would have to wait for them."""
+    return tensor.is_cpu and not at_work()
