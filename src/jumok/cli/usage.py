@@ -61,13 +61,15 @@ def _bad_value(error: Any, param: Any) -> str:
     wanted = _wanted(param)
     if seen and wanted:
         return f"{_name(param)} must be {wanted}, but it is {_shown(seen[0]['input'])}"
-    return f"{_name(param)}: {error.message}"
+    return f"{_name(param)}: {error.message.rstrip('.')}"
 
 
 def _wanted(param: Any) -> str | None:
     described = getattr(param, "type_descriptor", None)
     if described is None:
         return None
+    if described.choices:
+        return " or ".join(map(str, described.choices))
     kind = next(iter(get_args(described.annotation)), described.annotation)  # of a list, that of its items
     least, most = described.parameter_info.min, described.parameter_info.max
     if kind not in NUMBERS:
