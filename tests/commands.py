@@ -58,12 +58,12 @@ class Done(NamedTuple):
     err: str
 
 
-def jumok(*arguments: object, stdin: str | bytes = b"") -> Done:
-    """Run `jumok ARGUMENTS`."""
+def jumok(*arguments: object, stdin: str | bytes = b"", encoding: str = "utf-8") -> Done:
+    """Run `jumok ARGUMENTS`; `encoding` is what a locale would have standard output and error be in."""
     from jumok.cli import main
 
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    streams = {name: TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for name in ("stdout", "stderr")}
+    streams = {name: TextIOWrapper(BytesIO(), encoding=encoding, write_through=True) for name in ("stdout", "stderr")}
     streams["stdin"] = TextIOWrapper(BytesIO(given), encoding="utf-8")
     code = 0
     with mock.patch.multiple(sys, argv=["jumok", *map(str, arguments)], **streams):

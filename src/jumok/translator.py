@@ -162,7 +162,8 @@ class Translator:
         if len(parts) > 1 and not split:
             raise ArgumentError(
                 f"text {number + first} has {self._tokens(text)} tokens, more than the {self.longest} the model was "
-                f"trained on: {text[:40]!r}…; shorten it, or let `jumok translate` do it in parts"
+                f"trained on: {text[:40]!r}…; shorten it, or have it translated in parts, as `jumok translate` does "
+                "without --no-split"
             )
         for at, part in enumerate(parts):
             yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])

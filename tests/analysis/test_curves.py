@@ -30,10 +30,18 @@ def test_curves_are_read_by_name_without_missing_values(metrics):
     }
 
 
-def test_the_picture_has_a_panel_for_loss_and_one_for_every_score_with_the_best_written_out(metrics, tmp_path):
+def test_the_picture_has_a_panel_for_loss_and_one_for_every_score_with_the_best_above_its_lines(metrics, tmp_path):
     text = curve_picture(metrics, tmp_path / "curve.svg").read_text()
     assert text.count('<g id="axes_') == 2
-    for word in ("loss per token", "BLEU", "training", "validation", "step", "2.2", "5"):
+    for word in (
+        "loss per token",
+        "BLEU",
+        "training",
+        "validation",
+        "step",
+        "best: 2.2 at step 40",
+        "best: 5 at step 40",
+    ):
         assert f"<!-- {word} -->" in text, word
     assert curve_picture(metrics, tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 

@@ -43,12 +43,12 @@ def message_of(error, call):
     return str(caught.value)
 
 
-def test_files_of_different_lengths_are_counted_and_quoted(tmp_path):
+def test_files_of_different_lengths_are_counted_and_quoted_in_one_line(tmp_path):
     source = write(tmp_path / "train.ko", "안녕\n감사합니다.\n네\n")
     target = write(tmp_path / "train.en", "Hello\nWhere is the station?\n")
     assert message_of(DataError, lambda: list(read_pairs(source, target))) == (
-        f"{source} has 3 lines but {target} has 2, and line n of each must be the same sentence.\n"
-        'Their last lines are "네" and "Where is the station?"; look for a line lost or split in two.'
+        f"{source} has 3 lines but {target} has 2, and line n of each must be the same sentence; "
+        'their last lines are "네" and "Where is the station?"; look for a line lost or split in two'
     )
 
 

@@ -45,6 +45,30 @@ def test_json_of_another_form(live, message):
         refused(live.post(path, message), 422)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"text": 3}, "text must be a text or a list, but it is 3"),
+        ({"text": ["1", 5]}, "text.1 must be a text, but it is 5"),
+        ({"text": "1", "beam": "5"}, 'beam must be a whole number, but it is "5"'),
+        ({"text": "1", "beam": 0}, "beam must be at least 1, but it is 0"),
+        ({"text": "1", "bem": 3}, 'there is no field "bem"; did you mean beam?'),
+        ({"texts": "1"}, 'there is no field "texts"; did you mean text?'),
+        ({"text": "1", "xyz": 3}, 'there is no field "xyz"; there are text, model, beam, n_best'),
+        ({}, "text is missing"),
+        ([], "the body must be an object, {...}, but it is []"),
+        (b'{"text": "\xff"}', "the body is not UTF-8, as JSON is: byte 11 is 0xff"),
+    ],
+)
+def test_a_field_that_cannot_be_used_is_named_with_the_value_seen(live, body, said):
+    assert refused(live.post("/api/translate", body), 400, 422) == said
+
+
+def test_a_page_in_a_language_it_does_not_speak(live):
+    said = refused(live.post("/api/page", {"text": "1", "language": "fr"}), 422)
+    assert said == "language must be 'en' or 'ko', but it is \"fr\""
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/json2", ""])
 def test_a_body_that_is_not_said_to_be_json(live, kind):
     answer = live.post("/api/translate", {"text": "12"}, **{"Content-Type": kind})
@@ -77,7 +101,7 @@ def test_settings_out_of_range(live, asked, said):
     [
         ({"layer": 1}, "layer = 1 was asked for, but there are 1, counted from 0"),
         ({"head": 7}, "head = 7 was asked for"),
-        ({"layer": -1}, "layer: "),
+        ({"layer": -1}, "layer must be at least 0, but it is -1"),
     ],
 )
 def test_a_layer_or_head_that_the_model_does_not_have(live, asked, said):

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("here")
 
 def test_files_of_different_lengths():
     said = train(two_files(b"a\nb\nc\n", b"x\ny\n"))
-    assert said.startswith("train.a has 3 lines but train.b has 2, and line n of each must be the same sentence.")
+    assert said.startswith(
+        "train.a has 3 lines but train.b has 2, and line n of each must be the same sentence; their last"
+    )
 
 
 def test_invalid_utf8():
@@ -40,13 +42,22 @@ def test_an_empty_side_is_said_before_a_tokenizer_fails_on_the_other(kind):
     assert train(recipe).startswith("no pair is left to learn from: a side of each of the 2 pairs of train.a and")
 
 
-def test_a_corpus_of_one_line_says_what_is_needed():
-    for content in (b"a\n", b"a\na\na\n"):
-        assert train(two_files(content, content)) == (
-            "train.a leaves nothing to learn from: every hundredth pair, beginning with the first, is held out to "
-            "validate on; give more than one sentence, or others to validate on (data.valid_source with "
-            "data.valid_target, or data.valid_pairs)"
-        )
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"a\n", "; give more than one sentence"),
+        (b"a\na\n", ", and none of its 2 pairs has another source: all are equal; give sentences that differ"),
+        (
+            b"a\n" * 100 + b"b\na\n",
+            ", and none of its 102 pairs has another source; give sentences that differ",
+        ),
+    ],
+)
+def test_a_corpus_that_is_held_out_as_a_whole_says_why_and_what_is_needed(content, why):
+    assert train(two_files(content, content)) == (
+        "train.a leaves nothing to learn from: every hundredth pair, beginning with the first, is held out to "
+        f"validate on{why}, or others to validate on (data.valid_source with data.valid_target, or data.valid_pairs)"
+    )
 
 
 def test_validation_text_of_nothing_but_empty_lines():

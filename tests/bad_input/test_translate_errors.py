@@ -35,7 +35,7 @@ def test_more_translations_than_the_beam_is_wide(reverser):
 def test_a_beam_that_would_take_minutes_is_refused_before_anything_is_read(command, option):
     done = jumok(*command, option, WIDEST + 1)
     assert done.code == 2
-    assert f"Invalid value for '{option}': Input should be less than or equal to 1000 " in done.err
+    assert f"{option} must be a whole number from 1 to 1000, but it is " in done.err
 
 
 def test_a_recipe_with_a_beam_that_would_take_minutes():
@@ -60,6 +60,8 @@ def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(rever
     assert refused("translate", "in.txt") == said
     said = f"there is no file 12; if that is a text: echo '12' | jumok translate {reverser}"
     assert refused("translate", reverser, "12") == said
+    said = "- is no model folder; standard input is read unless a file is named, and the model stands before that: "
+    assert refused("translate", "-") == said + "jumok translate [MODEL] [FILE]"
     said = "two files to translate are named: in.txt and --source other"
     assert refused("translate", reverser, "in.txt", "--source", "other") == said
 
@@ -95,7 +97,7 @@ def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
 def test_a_length_penalty_that_no_score_survives_is_blamed_not_the_weights(reverser, penalty):
     done = jumok("translate", reverser, f"--length-penalty={penalty}", stdin="1\n")
     assert (done.code, done.out) == (2, "")
-    assert "'--length-penalty'" in done.err
+    assert "--length-penalty must be a number from -5 to 5" in done.err
     recipe = write_recipe(RECIPE + f"\n[decoding]\nlength_penalty = {penalty}\n")
     said = refused("train", recipe, "--out", "run", "--device", "cpu")
     assert f"decoding.length_penalty = {float(penalty)} must lie between -5 and 5" in said

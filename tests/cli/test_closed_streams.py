@@ -1,6 +1,7 @@
-"""Streams that are closed, as `>&-` does: results need somebody to take them, messages do not."""
+"""Streams that are closed, as `>&-` does, or take no more: results need somebody to take them, messages do not."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -36,3 +37,31 @@ def test_nobody_needs_to_read_messages(tmp_path):
 
 def test_an_error_nobody_reads_is_still_an_exit_code():
     assert run("inspect nothere", "2>&-").returncode == run("inspect nothere", ">&- 2>&-").returncode == 1
+
+
+@pytest.mark.parametrize("command", ["--help", "--version", "translate --json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    read, write = os.pipe()
+    os.close(read)
+    line = f'echo 1 | "{sys.executable}" -m jumok.cli {command}'
+    try:
+        done = subprocess.run(["sh", "-c", line], stdout=write, stderr=subprocess.PIPE, encoding="utf-8", timeout=120)
+    finally:
+        os.close(write)
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "jumok:" not in done.stderr
+    assert "Error" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no disk that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_below_standard_output_is_said_to_be_that(unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    for command in ("--help", "--version"):
+        done = run(command, "> /dev/full")
+        assert (done.returncode, done.stderr) == (
+            1,
+            "jumok: cannot write to standard output: No space left on device\n",
+        )

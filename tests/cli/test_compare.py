@@ -88,7 +88,7 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["length", "m", "--source", "two", "--reference", "one"], "--source has 2 lines but --reference has 1"),
+        (["length", "m", "--source", "two", "--reference", "one"], "--source two has 2 lines but --reference one"),
         (["length", "m", "--source", "none", "--reference", "none"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--joined", "3"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' should be whole"),

@@ -3,7 +3,7 @@
 import json
 import sys
 import unicodedata
-from io import StringIO, TextIOWrapper
+from io import BytesIO, StringIO
 from itertools import count
 
 import pytest
@@ -47,7 +47,7 @@ def test_stages_share_one_line_and_their_two_seconds_and_wipe_it(monkeypatch):
     assert terminal.getvalue().endswith("\r")
 
 
-class Watched(TextIOWrapper):
+class Watched(BytesIO):
     def isatty(self):
         return True
 
@@ -57,7 +57,7 @@ def test_scoring_shows_how_far_it_is_at_a_terminal_and_nothing_in_a_file(files, 
     assert not well(*command).err
     seconds = count()
     monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(seconds))
-    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    monkeypatch.setattr("commands.BytesIO", Watched)
     said = well(*command).err
     for name in ("bleu", "chrf", "ter"):
         assert f"scoring {name}: 75%" in said
@@ -67,7 +67,7 @@ def test_scoring_shows_how_far_it_is_at_a_terminal_and_nothing_in_a_file(files, 
 def test_signatures_are_folded_in_a_narrow_terminal_and_not_cut(files, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr("commands.TextIOWrapper", Watched)
+    monkeypatch.setattr("commands.BytesIO", Watched)
     command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "bleu"]
     (score,) = json.loads(well(*command, "--json").out)["scores"]
     shown = well(*command).out
@@ -179,13 +179,18 @@ def test_by_length_counts_every_sentence_once(files):
         (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; there are bleu,"),
         (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
         (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),
-        (["--output", "ref", "--reference", "short"], "there are 4 outputs but 2 references"),
-        (["--output", "ref", "--source", "short", "--reference", "ref", "--by-length"], "--source has 2 lines but"),
+        (["--output", "ref", "--reference", "short"], "--output ref has 4 lines but --reference short has 2: line n"),
+        (["--output", "one", "--reference", "none"], "--output one has 1 line but --reference none has 0: line n"),
+        (
+            ["--output", "ref", "--source", "short", "--reference", "ref", "--by-length"],
+            "--source short has 2 lines but --reference ref has 4",
+        ),
     ],
 )
 def test_what_is_missing_or_unknown_is_said(files, monkeypatch, given, said):
     monkeypatch.chdir(files)
-    write(files / "short", "a\nb\n")
+    for name, text in (("short", "a\nb\n"), ("one", "a\n"), ("none", "")):
+        write(files / name, text)
     done = jumok("evaluate", *given)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("jumok: ")

@@ -103,7 +103,7 @@ def test_dark_and_light_pages_differ(nasty_report):
         (["--output", "out", "--source", "src", "--reference", "ref", "--compare", "out"], "--compare is for a report"),
         (
             ["--output", "out", "--source", "short", "--reference", "ref", "--report", "r.html"],
-            "--source has 1 lines but",
+            "--source short has 1 line but --reference ref has 12",
         ),
         (["--output", "none", "--source", "none", "--reference", "none", "--report", "r.html"], "no outputs"),
         (

@@ -52,10 +52,11 @@ def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverse
     assert found.err == "line 2 was too long for the model and translated in 2 parts\n"
 
 
-def test_a_line_that_is_too_long_is_refused_with_no_split(reverser):
+def test_a_line_that_is_too_long_is_refused_with_no_split_which_is_said_to_be_why(reverser):
     found = jumok("translate", reverser, "--no-split", stdin="12\n123456 654321\n3\n")
     assert found.code == 1
     assert found.err.startswith("jumok: text 2 has 14 tokens, more than the 7")
+    assert found.err.endswith("or have it translated in parts, as `jumok translate` does without --no-split\n")
     assert found.out == ""
 
 

@@ -81,27 +81,18 @@ def _draw_score(panel: Any, name: str, curve: Curve, colour: str) -> None:
     steps, values = curve
     better = min if name in LOWER_IS_BETTER else max
     _plain(panel, NAMES.get(name, name))
-    panel.plot(steps, values, color=colour, linewidth=1.6, marker="o", markersize=3.5)
+    panel.plot(steps, values, color=colour, linewidth=1.6, marker="o", markersize=3.5, zorder=3, clip_on=False)
     _mark(panel, steps, values, better(values), colour)
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, 1.15 * max(values) or 1)  # room for the ring
 
 
 def _mark(panel: Any, steps: list[int], values: list[float], best: float, colour: str) -> None:
-    """A ring round the best value, and the value itself beside it, inside the panel."""
-    step, last = steps[values.index(best)], steps[-1]
-    panel.plot([step], [best], marker="o", markersize=9, markerfacecolor="none", markeredgecolor=colour, zorder=4)
-    above = best <= sum(values) / len(values)
-    panel.annotate(
-        f"{best:.4g}",
-        (step, best),
-        xytext=(0, 9 if above else -9),
-        textcoords="offset points",
-        ha="right" if step > 0.9 * last else "center",
-        va="bottom" if above else "top",
-        fontsize=9,
-        fontweight="bold",
-        color=colour,
-    )
+    """A ring round the best value, and the value itself above the panel, where no line can cross it."""
+    step = steps[values.index(best)]
+    ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": colour}
+    panel.plot([step], [best], **ring, zorder=4, clip_on=False)
+    said = f"best: {best:.4g} at step {step:,}"
+    panel.set_title(said, fontsize=9, fontweight="bold", color=colour, loc="right")
 
 
 def _plain(panel: Any, title: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from io import TextIOWrapper
 from textwrap import indent
 from typing import Annotated
 
@@ -17,18 +16,19 @@ from jumok.cli.evaluate import evaluate
 from jumok.cli.inspect import inspect
 from jumok.cli.look import look
 from jumok.cli.serve import serve
+from jumok.cli.streams import PIPE_CLOSED, is_of_stdout, open_streams
 from jumok.cli.train import train
 from jumok.cli.translate import translate
+from jumok.cli.usage import Commands, UsageError, is_help, usage_line
 from jumok.errors import JumokError
+from jumok.screen import to_screen
 
 INTERRUPTED = 130
 """What a program ends with after Ctrl-C, by the custom of shells; typer keeps to it."""
 
-STDERR = 2
-"""The number of standard error among the open files of a process."""
-
 app = typer.Typer(
     name="jumok",
+    cls=Commands,
     help="Attention you can read: sequence-to-sequence models, and what they look at.",
     no_args_is_help=True,
     add_completion=False,
@@ -56,27 +56,13 @@ def options(
 
 for command in (train, translate, caption, look, evaluate, align, serve, inspect, average, demo):
     app.command()(command)
-app.add_typer(compare, no_args_is_help=True)
+app.add_typer(compare, cls=Commands, no_args_is_help=True)
 
 
 def _is_about_memory(error: Exception) -> bool:
     """PyTorch says so in words only."""
     said = ("out of memory", "allocate memory", "alloc_cpu")
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
-
-
-def _open_streams() -> None:
-    """Give messages that nobody reads a place to go; refuse where results have none."""
-    if sys.stderr is None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, STDERR)  # so that no file gets its number, at which libraries write
-        sys.stderr = os.fdopen(STDERR, "w", encoding="utf-8", closefd=False)
-    if sys.stdout is None:
-        print(
-            "jumok: standard output is closed, and results go there; open it, or give it a file: > output.txt",
-            file=sys.stderr,
-        )
-        sys.exit(1)
 
 
 def _forget_odd_columns() -> None:
@@ -87,18 +73,23 @@ def _forget_odd_columns() -> None:
 
 
 def main() -> None:
-    """Run a command; what the caller can mend is one line on standard error and exit code 1."""
-    _open_streams()
+    """Run a command; what the caller can mend is one line on standard error and exit code 1, or 2 for usage."""
+    open_streams()
     _forget_odd_columns()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show 주목 shows ?? and goes on
     try:
-        app(prog_name="jumok")
+        code = app(prog_name="jumok", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code or 0)
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # so typer and rich end
+            sys.exit(_failed(end.__context__))
         if end.code == INTERRUPTED:
             print("jumok: interrupted", file=sys.stderr)
         raise
+    except UsageError as error:
+        if not is_help(error):
+            print(f"jumok: {usage_line(error)}", file=sys.stderr)
+        sys.exit(2)
     except JumokError as error:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)
@@ -111,9 +102,16 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     except OSError as error:
-        print(f"jumok: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(_failed(error))
+
+
+def _failed(error: OSError) -> int:
+    """Say what could not be read or written; gives the exit code."""
+    what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    if is_of_stdout(error):
+        if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+            return PIPE_CLOSED
+        what = f"cannot write to standard output: {error.strerror}"
+    to_screen(f"jumok: {what}")
+    return 1

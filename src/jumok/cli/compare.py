@@ -171,13 +171,12 @@ def _gradients(
 
 def _texts(source: str, reference: str, joined: str) -> tuple[list[str], list[str]]:
     from jumok.analysis.length_bands import joined as join
-    from jumok.cli.systems import composed_lines
+    from jumok.cli.systems import check_lines, composed_lines
     from jumok.data import read_lines
     from jumok.errors import ArgumentError
 
     sources, references = list(read_lines(source)), composed_lines(reference)
-    if len(sources) != len(references):
-        raise ArgumentError(f"--source has {len(sources)} lines but --reference has {len(references)}")
+    check_lines("--source", source, len(sources), reference, len(references))
     together = _numbers(joined, "--joined")
     sources, references = join(sources, together), join(references, together)
     if not sources:

@@ -42,9 +42,8 @@ def evaluate(
     name.
     """
     from jumok.analysis.report_numbers import Task
-    from jumok.cli.systems import composed_lines
+    from jumok.cli.systems import check_lines, composed_lines
     from jumok.data import read_lines
-    from jumok.errors import ArgumentError
     from jumok.model_folder import is_captioner, is_graph_model
 
     for_texts = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
@@ -63,13 +62,12 @@ def evaluate(
     _check_texts(model, source, reference, output, by_length=by_length, report=report, compare=compare, save=save)
     references = composed_lines(reference)
     sources = list(read_lines(source)) if source is not None else []
-    if source is not None and len(sources) != len(references):
-        raise ArgumentError(
-            f"--source has {len(sources)} lines but --reference has {len(references)}: line n of each must be the same "
-            "sentence"
-        )
+    if source is not None:
+        check_lines("--source", source, len(sources), reference, len(references))
     _check_compared(str(model or output), compare or [], len(references))
     system = _first(model, output, sources, beam, device)
+    if output is not None:
+        check_lines("--output", output, len(system.outputs), reference, len(references))
     if save is not None:
         _save(save, system.outputs)
     names = _quick_enough(names, system.outputs, references)

@@ -1,5 +1,6 @@
 """`jumok look MODEL "text"` and `jumok look CAPTIONER image.jpg`: where every word that a model says looked."""
 
+import os
 import sys
 from dataclasses import replace
 from os.path import exists, isdir, isfile  # a text too long to be a name is none of them
@@ -24,6 +25,7 @@ def looked_in_text(
     from jumok.translator import Translator
 
     folder, text = _model_and_text(model, text)
+    text, target = _typed(text), None if target is None else _typed(target)
     translator = Translator.load(folder, device=device)
     if target is None:
         (own,) = translator.translate([text], split=False, beam=beam)
@@ -40,7 +42,7 @@ def looked_in_image(
     """What there is to say of the caption, the model's own or one that is given, and its map."""
     from jumok.captioner import Captioner
 
-    image = _image(model, image)
+    image, target = _image(model, image), None if target is None else _typed(target)
     captioner = Captioner.load(model, device=device)
     if target is None:
         (own,) = captioner.caption([image], beam=beam)
@@ -48,6 +50,15 @@ def looked_in_image(
     else:
         found, shown = {"text": target}, captioner.attention(image, target, words=words)
     return {"image": image, **found}, shown
+
+
+def _typed(text: str) -> str:
+    """A text of the command line in UTF-8; in another locale Python hides its bytes in half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text).decode(errors="replace")
+    return text
 
 
 def _own(said: "Translation | Caption", words: bool) -> tuple[dict[str, Any], "AttentionMap"]:

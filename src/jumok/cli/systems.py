@@ -78,6 +78,18 @@ def check_named(given: Sequence[Named], sentences: int) -> None:
             raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
 
 
+def check_lines(option: str, path: str, lines: int, reference: str, references: int) -> None:
+    """Refuse a file that has not one line for each of the references."""
+    from jumok.errors import ArgumentError
+
+    if lines != references:
+        counted = "1 line" if lines == 1 else f"{lines} lines"
+        raise ArgumentError(
+            f"{option} {path} has {counted} but --reference {reference} has {references}: line n of each must be the "
+            "same sentence"
+        )
+
+
 def check_model(folder: Path) -> None:
     """Refuse a folder that is no whole model, or one that does not translate."""
     from jumok.model_folder import read_translator

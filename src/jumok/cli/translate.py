@@ -106,6 +106,11 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
         raise ArgumentError(f"two files to translate are named: {file} and --source {source}")
     if file not in (None, "-") and not exists(str(file)):
         raise ArgumentError(f"there is no file {file}; if that is a text: echo {file!r} | jumok translate {model}")
+    if str(model) == "-" and not isdir("-"):
+        raise ArgumentError(
+            "- is no model folder; standard input is read unless a file is named, and the model stands before that: "
+            "jumok translate [MODEL] [FILE]"
+        )
     if model is not None and isfile(model):
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
     if model is not None and " " in str(model) and not isdir(model):

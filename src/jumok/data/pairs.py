@@ -99,8 +99,8 @@ def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
     if counts[0] != counts[1]:
         raise DataError(
             f"{name(source)} has {counts[0]} lines but {name(target)} has {counts[1]}, and line n of each must be the "
-            f"same sentence.\nTheir last lines are {_quoted(last[0])} and {_quoted(last[1])}; "
-            "look for a line lost or split in two."
+            f"same sentence; their last lines are {_quoted(last[0])} and {_quoted(last[1])}; "
+            "look for a line lost or split in two"
         )
 
 

@@ -122,17 +122,26 @@ class DataConfig:
             yield from pairs
             return
         held_out = {pair.source for pair in self.validation() if pair.source.strip()}
-        found = False
+        count, found = 0, False
         for pair, links in pairs:
+            count += 1
             if pair.source not in held_out:
                 found = True
                 yield pair, links
         if not found:
-            raise DataError(
-                f"{self.source or self.pairs or self.dataset} leaves nothing to learn from: every hundredth pair, "
-                "beginning with the first, is held out to validate on; give more than one sentence, or others to "
-                "validate on (data.valid_source with data.valid_target, or data.valid_pairs)"
-            )
+            raise self._all_held_out(count, len(held_out))
+
+    def _all_held_out(self, pairs: int, sources: int) -> DataError:
+        """Why there is nothing to learn from: a single pair, or the same sources over and over."""
+        what, more = "", "more than one sentence"
+        if pairs > 1:
+            what, more = f", and none of its {pairs:,} pairs has another source", "sentences that differ"
+            what += ": all are equal" if sources == 1 else ""
+        return DataError(
+            f"{name(self.source or self.pairs or self.dataset)} leaves nothing to learn from: every hundredth pair, "
+            f"beginning with the first, is held out to validate on{what}; give {more}, or others to validate on "
+            "(data.valid_source with data.valid_target, or data.valid_pairs)"
+        )
 
     def _everything(self) -> Iterator[Pair]:
         if self.corpus:

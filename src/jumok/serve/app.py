@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +15,7 @@ from jumok.errors import JumokError
 from jumok.serve.description import describe
 from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
 from jumok.serve.hosts import KnownHosts
+from jumok.serve.invalid import said_of, said_of_body
 from jumok.serve.page import page_routes
 from jumok.serve.problems import BROKEN, RequestError
 from jumok.serve.routes import api_routes, own_routes
@@ -64,23 +64,18 @@ def _say_what_is_wrong(app: FastAPI) -> None:
         return JSONResponse({"error": one_line(str(error))}, 422)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        return JSONResponse({"error": one_line(_said(first))}, 400 if first["type"] == "json_invalid" else 422)
+        if first["type"] == "json_invalid":
+            return JSONResponse({"error": one_line(f"the body is not JSON: {first['ctx']['error']}")}, 400)
+        asked = request.scope["endpoint"].__annotations__["asked"]
+        return JSONResponse({"error": one_line(said_of(error.errors(), asked.model_fields))}, 422)
 
     @app.exception_handler(HTTPException)
     async def failed(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": one_line(str(error.detail))}, error.status_code, headers=error.headers)
+        said = said_of_body(error.__cause__) if error.status_code == 400 else str(error.detail)
+        return JSONResponse({"error": one_line(said)}, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": BROKEN}, 500)
-
-
-def _said(error: dict[str, Any]) -> str:
-    """What pydantic found first, and where."""
-    if error["type"] == "json_invalid":
-        return f"the body is not JSON: {error['ctx']['error']}"
-    named = [str(part) for part in error["loc"][1:]]
-    place = [part for part in named if (part.isidentifier() and part not in ("str", "int")) or part.isdecimal()]
-    return f"{'.'.join(place) or 'the body'}: {error['msg'].removeprefix('Value error, ')[:200]}"
