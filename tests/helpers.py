@@ -1,6 +1,9 @@
-"""Scores with random parameters, and their formulas written out once more, pair by pair, in numpy's float64."""
+"""Scores with random parameters, and their formulas written out once more, pair by pair, in numpy's float64; and what
+tests of attention share.
+"""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +26,7 @@ from jumok.attention import (
     scaled_dot,
     triangular,
 )
+from jumok.errors import ArgumentError
 
 NORMALISERS = ("softmax", "sum", "sparsemax", "entmax15", "mean")
 DOT_PRODUCTS = ("dot", "scaled_dot", "cosine", "general", "location")
@@ -138,3 +142,12 @@ def attended_values(**options):
 def assert_all_close(found, wanted, **tolerances) -> None:
     for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
         torch.testing.assert_close(one, other, msg=lambda text, index=index: f"tensor {index}: {text}", **tolerances)
+
+
+@contextmanager
+def raises(*parts, error=ArgumentError):
+    """Raises our error, with every one of the parts in its message."""
+    with pytest.raises(error) as raised:
+        yield
+    missing = [part for part in parts if part not in str(raised.value)]
+    assert not missing, f"{str(raised.value)!r} does not say {missing}"

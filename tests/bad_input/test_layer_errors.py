@@ -122,7 +122,11 @@ def test_a_size_that_is_no_whole_number_from_one_on_is_refused_by_name(layer, na
 @pytest.mark.parametrize("layer", SIZES)
 def test_sizes_of_numpy_are_sizes(layer):
     others = {"cell": "gru"} if layer is Recurrence else {}
-    layer(**others, **{name: np.int64(size) for name, size in SIZES[layer].items()})
+    made, plain = (
+        layer(**others, **{name: kind(size) for name, size in SIZES[layer].items()}) for kind in (np.int64, int)
+    )
+    shapes = [[(name, part.shape) for name, part in one.state_dict().items()] for one in (made, plain)]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("layer", [FeedForward, GraphAttention, GraphAttentionV2, MultiHeadAttention, EncoderLayer])
