@@ -33,7 +33,7 @@ class AttentionMap:
     target: tuple[str, ...]
     weights: Float[Tensor, "layer head target source"]
     layer_names: tuple[str, ...] = ()
-    """What pictures call the layers: their numbers, counted from 0, unless told."""
+    """Labels of the layers in pictures; default to their numbers, counted from 0."""
     head_names: tuple[str, ...] = ()
     place: Place = LINE
     """Where the sources lie."""

@@ -72,8 +72,8 @@ class Recording:
     ) -> AttentionMap:
         """The map of one sentence of the batch, over the words given; padding after them is cut off.
 
-        `target` are the words that look, `source` those looked at; the same unless told. All recorded layers of the
-        kind are in it, unless told which.
+        `target` are the words that look, `source` those looked at; and defaults to `target`. All recorded layers of the
+        kind are in it by default.
         """
         target = source if target is None else target
         kind = self._kind(kind)
@@ -123,7 +123,7 @@ def record(
 ) -> Iterator[Recording]:
     """Within this, chosen attention layers of `model` keep their weights; afterwards it is as it was.
 
-    `layers` are numbers counted from 0 (-1 is the last), all unless told; `kinds` are some of "encoder", "decoder",
+    `layers` are numbers counted from 0 (-1 is the last) and default to all; `kinds` are some of "encoder", "decoder",
     "cross" and "attention". The model may be one of jumok's or hold torch.nn.MultiheadAttention, by itself or inside
     torch's Transformer layers.
     """

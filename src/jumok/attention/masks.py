@@ -32,7 +32,7 @@ def causal(offset: int = 0) -> Visible:
 def window(
     before: int, after: int | None = None, *, centre: Float[Tensor, "*#lead query"] | None = None, offset: int = 0
 ) -> Visible:
-    """Keys from `before` places before each query to `after` places after it (the same number unless told): local-m.
+    """Keys from `before` places before each query to `after` places after it (defaults to `before`): local-m.
 
     Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2);
     a centre that is NaN or infinite is nowhere, and its query sees nothing.

@@ -18,7 +18,7 @@ def train(
     recipe: Annotated[Path, Argument(help="The recipe, a .toml file.")],
     out: Annotated[
         Path | None,
-        Option(parser=named_folder, metavar="<path>", help="Model folder to write; runs/NAME-OF-RECIPE unless told."),
+        Option(parser=named_folder, metavar="<path>", help="Model folder to write; defaults to runs/NAME-OF-RECIPE."),
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint.")] = False,

@@ -16,14 +16,14 @@ from jumok.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig:
-    """The section [augment] of a captioner's recipe; nothing is changed unless told."""
+    """The section [augment] of a captioner's recipe; off by default."""
 
     crop: float = 1.0
-    """A part of the picture, this share of its side at least, at a random place, enlarged to the whole; 1 for all."""
+    """Smallest side of a random crop, as a share of the image's side; 1 turns cropping off."""
     flip: bool = False
-    """Mirror every other picture; not where captions say left and right."""
+    """Mirror images at random; leave it off if captions mention left and right."""
     colour: float = 0.0
-    """How much brightness, contrast and saturation may change, each by this share up or down."""
+    """Largest relative change of brightness, contrast and saturation."""
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= 1:

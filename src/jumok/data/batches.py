@@ -24,9 +24,9 @@ class BatchConfig:
     sentences: int = 0
     """Most sentences of a batch; 0 sets no limit."""
     blur: float = 0.05
-    """Lengths this close, as a share of the length, count as alike and mix freely; more pads more."""
+    """Relative difference of lengths that may share a batch; larger values shuffle more and pad more."""
     shuffle: bool = True
-    """Draw a new order every epoch; false sorts by length, the same every epoch."""
+    """Shuffle anew every epoch; false sorts by length, in the same order every epoch."""
 
     def __post_init__(self) -> None:
         if self.tokens < 1:

@@ -20,9 +20,9 @@ class FilterConfig:
     max_ratio: float = 0.0
     """Most times one side may be longer than the other; 0 allows any ratio."""
     ratio_from: int = 10
-    """The ratio is asked only of pairs whose longer side has at least this many tokens."""
+    """Apply `max_ratio` only to pairs whose longer side has at least this many tokens."""
     duplicates: bool = True
-    """Drop a pair seen before, letter for letter (remembers some 70 bytes a pair while the store is written)."""
+    """Drop exact duplicates (takes about 70 bytes of memory per pair during preparation)."""
 
     def __post_init__(self) -> None:
         if self.min_length < 1:

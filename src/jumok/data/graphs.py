@@ -35,13 +35,13 @@ class GraphConfig:
     size: int = 2000
     """Nodes of the built-in graph."""
     undirected: bool = True
-    """An edge is looked along in both directions; false only lets the target look at the source."""
+    """Attend along edges in both directions; false lets only the target attend to the source."""
     normalise: bool = False
     """Divide the features of every node by their sum."""
     shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
-    """Where the data has no split: what share of the labelled nodes to train, validate and test on."""
+    """Shares of labelled nodes for training, validation and test, if the data has no split."""
     classes: int = 0
-    """How many classes there are; 0 for as many as the labels say."""
+    """Number of classes; 0 takes it from the labels."""
     seed: int = 1
     """Decides the built-in graph, and the split where the data has none."""
 

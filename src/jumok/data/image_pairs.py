@@ -39,9 +39,9 @@ class ImagesConfig:
     valid_count: int = 300
     """Scenes to validate on, and again as many to test with."""
     size: int = 64
-    """Side of the square that images are brought to, in pixels."""
+    """Side length in pixels of the square images that the encoder sees."""
     fit: Fit = "crop"
-    """How: "crop" keeps the middle, "stretch" keeps all and changes the proportions."""
+    """How to make images square: "crop" keeps the centre, "stretch" keeps everything and distorts."""
     max_length: int = 100
     """Longest caption to learn from, in tokens."""
 

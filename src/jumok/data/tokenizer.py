@@ -45,13 +45,13 @@ class TokenizerConfig:
     kind: Kind = "unigram"
     """unigram, bpe, char or word."""
     size: int = 8000
-    """Pieces in the vocabulary, the four special ones included; for char and word, the most."""
+    """Vocabulary size including the four special tokens; for char and word, the maximum."""
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
     coverage: float = 1.0
-    """Share of the text's characters that get a piece, at least 0.98; below 1, the rarest become unknown (or bytes)."""
+    """Character coverage, at least 0.98; below 1, the rarest characters become unknown (or bytes)."""
     byte_fallback: bool = False
-    """Write an unknown character as its UTF-8 bytes (256 more pieces), so that nothing is ever unknown."""
+    """Encode unknown characters as UTF-8 bytes (256 more pieces), so that nothing is unknown."""
     sampling: float = 0.0
     """Subword regularisation while training; 0 is none. bpe: share of merges left out (0.1 is usual); unigram: the
     temperature of the choice between cuts (5 is usual)."""
@@ -62,11 +62,11 @@ class TokenizerConfig:
     spaces: Spaces = "collapse"
     """collapse: one space between words; keep: as they come."""
     lowercase: bool = False
-    """Learn and write lower case only."""
+    """Lower-case the text."""
     split_digits: bool = True
-    """Cut numbers into digits, so that every number can be copied."""
+    """Split numbers into digits, so that the model can copy any number."""
     sentences: int = 1_000_000
-    """The most sentences a vocabulary is learnt from; more are sampled down to this."""
+    """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

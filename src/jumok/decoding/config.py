@@ -19,13 +19,13 @@ class DecodingConfig:
     length_penalty: float = 1.0
     """A hypothesis of n tokens scores its log-probability / n to this power; 0 favours short outputs."""
     min_length: int = 0
-    """Tokens an output has at least, its end not counted."""
+    """Shortest output in tokens, without the end-of-sentence token."""
     max_length: int = 256
-    """Tokens an output has at most."""
+    """Longest output in tokens."""
     max_ratio: float = 3.0
-    """An output also has at most this many times the tokens of its input, plus 20: a stop for models that ramble."""
+    """Longest output as a multiple of the source length, plus 20 tokens."""
     no_repeat: int = 0
-    """No run of this many tokens comes twice in one output; 0 allows all."""
+    """Size of n-grams that may not repeat in an output; 0 allows all."""
     max_source: int = 0
     """Tokens of an input that go at once, longer ones in parts; 0 lets training set it: the longest, outliers aside."""
 

@@ -15,7 +15,7 @@ from jumok.layers.positions import RotaryPositions
 class MultiHeadAttention(nn.Module):
     """Self-attention when given one sequence, cross-attention when given two.
 
-    `key_width` and `value_width` are the widths of the attended sequence, `width` unless told. With `key_heads` fewer
+    `key_width` and `value_width` are the widths of the attended sequence and default to `width`. With `key_heads` fewer
     than `heads`, groups of heads share keys and values. With `rotary`, positions turn queries and keys.
 
     Keys and values can be made once and used many times: `look(x, layer.keys_values(memory))` is `layer(x, memory)`.

@@ -136,7 +136,7 @@ class DecoderLayer(nn.Module):
     ) -> Decoded:
         """Every position of a whole target at once.
 
-        `visible` is what of the source may be seen, `own_visible` what of the target: unless told, what came before.
+        `visible` is what of the source may be seen, `own_visible` what of the target; it defaults to what came before.
         """
         change, own = self.own(self.around_own.before(x), visible=own_visible)
         return self._look_at_source(self.around_own.after(x, change), own, memory, visible)

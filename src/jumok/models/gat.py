@@ -34,7 +34,7 @@ class GatConfig:
     kind: Literal["gat", "gatv2"] = "gat"
     """"gat" ranks neighbours the same way for every node; in "gatv2" the ranking depends on the node that looks."""
     layers: int = 2
-    """Layers of attention; a node sees as many steps far."""
+    """Number of attention layers; each extends a node's view by one hop."""
     width: int = 64
     """Size of a node's vector between layers, all heads together; `heads` must divide it."""
     heads: int = 8
@@ -48,13 +48,13 @@ class GatConfig:
     value_dropout: float = 0.0
     """Share of the values mixed by the weights that is dropped while training, as the authors' own code does."""
     self_loops: bool = True
-    """Every node also looks at itself."""
+    """Add an edge from every node to itself."""
     residual: bool = False
     """Add a layer's input, projected, to its output."""
     l2: float = 0.0
-    """Pull of all weights but biases towards zero, as half their squares times this in the loss."""
+    """L2 regularisation of all weights but biases: this times half their squares is added to the loss."""
     pooling: Literal["", "mean", "max", "sum"] = ""
-    """What joins the nodes of a graph where whole graphs are classified; "" classifies nodes."""
+    """How node vectors are pooled for graph classification; "" classifies nodes."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "output_heads"):

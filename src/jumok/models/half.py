@@ -19,9 +19,9 @@ class HalfConfig(ABC):
 
     kind: str = ""
     vectors: str = ""
-    """File of pretrained word vectors that the embeddings begin with: word2vec, GloVe or fastText (.vec)."""
+    """File of pretrained word vectors that initialise the embeddings: word2vec, GloVe or fastText (.vec)."""
     freeze_vectors: bool = False
-    """Keep the embeddings as they begin, those of pieces without a vector too."""
+    """Do not train the embeddings, including those of pieces without a pretrained vector."""
 
     def __post_init__(self) -> None:
         if self.freeze_vectors and not self.vectors:

@@ -39,7 +39,7 @@ class ImageEncoderConfig:
     width: int = 256
     """Size of a region's vector."""
     positions: bool = True
-    """Whether a vector for its row and one for its column are added to each region."""
+    """Add learned row and column embeddings to each region."""
     dropout: float = 0.1
     """Dropout on the regions."""
 
@@ -63,11 +63,11 @@ class GridEncoderConfig(ImageEncoderConfig):
     """The section [encoder] of a captioner, with kind = "grid": a residual network."""
 
     kind: Literal["grid"] = "grid"
-    """The family of encoders."""
+    """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     layout: Layout = "own"
     """ "resnet18", "resnet34", "resnet50" as in torchvision, or "own": what `blocks`, `channels` and `stem` say."""
     stages: int = 4
-    """How many of the stages of a named layout are used; 3 leaves a grid twice as fine."""
+    """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
     blocks: tuple[int, ...] = (1, 1, 1)
     """Blocks in every stage of a network of your own."""
     channels: int = 32
@@ -77,7 +77,7 @@ class GridEncoderConfig(ImageEncoderConfig):
     weights: str = ""
     """File of weights to begin with, in torchvision's format: .pth, .pt or .safetensors."""
     freeze: bool = False
-    """Keep these weights as they are, so that only what comes after them is trained."""
+    """Do not train these weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,15 +104,15 @@ class PatchEncoderConfig(ImageEncoderConfig):
     """The section [encoder] of a captioner, with kind = "patches": square patches through Transformer layers."""
 
     kind: Literal["patches"] = "patches"
-    """The family of encoders."""
+    """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     patch: int = 8
     """Side of a patch in pixels."""
     layers: int = 4
-    """Transformer layers; 0 leaves the patches as they are."""
+    """Number of Transformer layers; 0 uses the projected patches alone."""
     heads: int = 4
     """Attention heads of each; must divide `width`."""
     hidden: int = 512
-    """Size of the hidden layer of the feed-forward networks."""
+    """Hidden size of the feed-forward networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -21,7 +21,7 @@ except ImportError as missing:
     raise MissingExtraError("scikit-learn", "sklearn", "KernelRegressor") from missing
 
 AFFORDABLE = {"cpu": 2**26, "cuda": 2**31}
-"""Distances that leaving points out may take, unless told: seconds of work."""
+"""Default limit on the distances that leave-one-out may compute: seconds of work."""
 FEWEST_LEFT_OUT = 2048
 """But so many points at least: of fewer the error is too rough a guess."""
 

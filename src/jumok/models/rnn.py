@@ -14,15 +14,15 @@ class RnnConfig(HalfConfig):
     """The settings of one half, encoder or decoder; they need not be alike."""
 
     kind: Literal["rnn"] = "rnn"
-    """The family of models this half belongs to."""
+    """Kind of model: "transformer" or "rnn"."""
     cell: Cell = "gru"
-    """What steps from state to state: plain "rnn", "gru" or "lstm"."""
+    """Recurrent cell: plain "rnn", "gru" or "lstm"."""
     width: int = 512
-    """Size of a state; in an encoder, of both directions together."""
+    """Size of the hidden state; in an encoder, of both directions together."""
     layers: int = 1
-    """Recurrent layers on top of each other."""
+    """Number of recurrent layers."""
     embedding: int = 256
-    """Size of a token's vector."""
+    """Size of the embeddings."""
     dropout: float = 0.2
     """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
 

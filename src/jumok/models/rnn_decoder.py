@@ -30,23 +30,23 @@ class RnnDecoderConfig(Tying, RnnConfig):
     attention: Attention = "additive"
     """"none" for a fixed context, "additive" for Bahdanau's, "dot", "general", "concat" or "location" for Luong's."""
     reach: Reach = "global"
-    """How far Luong's looks: everywhere, or through a window that moves on ("local-m") or is predicted ("local-p")."""
+    """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
     half_window: int = 10
-    """How far a window reaches to either side."""
+    """Half the width of the window of local attention."""
     longest: int = 512
-    """The longest source that attention "location" has weights for."""
+    """Longest source for attention "location", in tokens."""
     input_feeding: bool = False
-    """Whether Luong's attentional state goes into the next step, too."""
+    """Feed Luong's attentional state into the next step."""
     coverage: bool = False
-    """Whether additive attention knows, and is taught to avoid, what it has looked at before."""
+    """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
     coverage_weight: float = 1.0
-    """How much the loss of coverage counts."""
+    """Weight of the coverage loss."""
     copy: bool = False
-    """Whether words can be copied from the source; source and target must share their vocabulary."""
+    """Let the decoder copy source tokens; needs a shared vocabulary."""
     readout: int | None = None
-    """Size of the layer before the output, that of `embedding` unless given; with Luong's attention it is `width`."""
+    """Size of the layer before the output; defaults to `embedding`, and is `width` with Luong's attention."""
     tied: Tied = "none"
-    """Which are one table: target embedding and "output", source and target "embeddings", "all" three, or "none"."""
+    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

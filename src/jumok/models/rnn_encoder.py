@@ -21,7 +21,7 @@ class RnnEncoderConfig(RnnConfig):
     section: ClassVar[str] = "encoder"
 
     bidirectional: bool = True
-    """Whether half of each state comes from reading backwards."""
+    """Read the source in both directions; each direction gets half of `width`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

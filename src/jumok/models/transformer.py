@@ -27,29 +27,29 @@ class TransformerConfig(HalfConfig):
     """The settings of one half, encoder or decoder; they need not be alike."""
 
     kind: Literal["transformer"] = "transformer"
-    """The family of models this half belongs to."""
+    """Kind of model: "transformer" or "rnn"."""
     width: int = 256
     """Size of a token's vector between layers."""
     heads: int = 4
     """Attention heads per layer; must divide `width`."""
     key_heads: int | None = None
-    """Heads of keys and values, shared by groups of `heads`; must divide `heads`, as many as those unless told."""
+    """Heads of keys and values, shared by groups of `heads`; must divide `heads` and defaults to `heads`."""
     hidden: int = 1024
-    """Size of the hidden layer of the feed-forward networks."""
+    """Hidden size of the feed-forward networks."""
     layers: int = 3
-    """Layers one after the other."""
+    """Number of layers."""
     norm: Norm = "pre"
-    """Normalise before each sublayer ("pre") or after its sum with the way round it ("post")."""
+    """Layer normalisation before each sublayer ("pre") or after the residual connection ("post")."""
     positions: Positions = "added"
-    """Where a token stands: sinusoids "added" or "concatenated" to it, a "learned" vector, or "rotary" attention."""
+    """Position encoding: sinusoids "added" or "concatenated" to the embeddings, "learned" vectors, or "rotary"."""
     position_width: int = 32
-    """How much of `width` is position, if positions are concatenated."""
+    """Part of `width` used by concatenated positions."""
     longest: int = 512
-    """How many positions there are, if they are learned."""
+    """Number of learned positions."""
     activation: Activation = "relu"
-    """What bends the feed-forward networks: "relu", "gelu", "silu" or "swiglu"."""
+    """Activation function of the feed-forward networks: "relu", "gelu", "silu" or "swiglu"."""
     dropout: float = 0.1
-    """Dropout on the embeddings and on what each sublayer adds."""
+    """Dropout on the embeddings and on the output of each sublayer."""
     attention_dropout: float = 0.0
     """Dropout on attention weights."""
     activation_dropout: float = 0.0

@@ -24,7 +24,7 @@ class TransformerDecoderConfig(Tying, TransformerConfig):
     section: ClassVar[str] = "decoder"
 
     tied: Tied = "output"
-    """Which are one table: target embedding and "output", source and target "embeddings", "all" three, or "none"."""
+    """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

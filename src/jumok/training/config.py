@@ -19,29 +19,29 @@ class TrainingConfig:
     """Everything about training that is neither the model nor the data."""
 
     steps: int = 20_000
-    """Updates of the weights, those before a resume counted."""
+    """Number of updates, including those before a resume."""
     minutes: float = 0.0
-    """Stop after this many minutes of wall-clock time, those before a resume counted; 0 sets no limit."""
+    """Stop after this many minutes of wall-clock time, including those before a resume; 0 sets no limit."""
     learning_rate: float = 0.001
-    """The highest learning rate; with schedule = "noam" the factor before width^-0.5, usually 1 or 2."""
+    """Peak learning rate; with schedule = "noam" the factor of width^-0.5, usually 1 or 2."""
     schedule: Schedule = "inverse_sqrt"
-    """How the learning rate falls after the warm-up: "inverse_sqrt", "cosine" (to 0 at `steps`), "constant", "noam"."""
+    """Learning rate schedule after the warm-up: "inverse_sqrt", "cosine" (to 0 at `steps`), "constant" or "noam"."""
     warmup: int = 1000
-    """Steps over which the learning rate rises from 0 to its highest."""
+    """Steps over which the learning rate rises linearly from 0 to its peak."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """How slowly AdamW forgets: of the mean of the gradients, and of their squares."""
+    """AdamW's β₁ and β₂."""
     weight_decay: float = 0.01
-    """Pull of the matrices towards zero, times the learning rate; biases, norms and embeddings are left alone."""
+    """AdamW's weight decay of the matrices; biases, norms and embeddings have none."""
     label_smoothing: float = 0.1
-    """Share of every target's probability that is spread over the whole vocabulary."""
+    """Label smoothing: share of the probability spread over the whole vocabulary."""
     clip: float = 1.0
-    """Longest gradient, its norm over all weights; longer ones are shortened to it. 0 leaves them."""
+    """Largest norm of the gradient over all weights; larger gradients are scaled down to it. 0 turns clipping off."""
     accumulate: int = 1
-    """Batches that make one update: as one batch this many times as large, in the memory of one."""
+    """Batches per update (gradient accumulation)."""
     precision: Precision = "auto"
-    """What matrices are multiplied in: "bf16", "float32", or "auto": bf16 on a GPU that has it, else float32."""
+    """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
     ema: float = 0.0
-    """Decay of the moving average of the weights that is validated and kept, such as 0.999; 0 for none."""
+    """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: int = 500
     """Steps between validations."""
     metric: Metric = "chrf"
@@ -50,34 +50,34 @@ class TrainingConfig:
     For graphs "accuracy" or "loss". Of equal ones, the lower loss.
     """
     patience: int = 10
-    """Stop after this many validations without a better score; 0 never does."""
+    """Stop after this many validations without a better score; 0 never stops early."""
     save_every: int = 0
-    """Steps between checkpoints, beside those written after every validation; 0 for only those."""
+    """Steps between checkpoints, in addition to one after every validation; 0 for none."""
     keep: int = 3
-    """Checkpoints kept: the newest ones, beside the best."""
+    """Number of newest checkpoints to keep, in addition to the best."""
     average: int = 0
-    """The final model is the mean of this many newest checkpoints, if no worse than the best one; 0 for the best."""
+    """Average this many newest checkpoints into the final model, if that is no worse than the best one; 0 for none."""
     guided_alignment: float = 0.0
-    """How much the loss counts that teaches one layer's attention the word links of data.alignments; 0 for none."""
+    """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None
-    """The decoder layer that is taught, counted from 0, -1 the last; the last but one unless given."""
+    """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
     guided_head: int | None = None
-    """The head of that layer that is taught, counted from 0, -1 the last; the mean of its heads unless given."""
+    """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
     guided_shift: bool = True
-    """Teach where to look when a word has just been read, which aligns best; false: when it is about to be written."""
+    """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
     guided_context: Context = "causal"
-    """What of the target is known while that is taught: the words so far ("causal"), or all of them ("full").
+    """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
 
-    "full" takes a second pass through the decoder, which must be a Transformer's; `jumok align` then takes it, too.
+    "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
     """
     guided_null: bool = False
-    """Teach target words without a link to look at the end of the source; `jumok align` then gives them none."""
+    """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
     doubly_stochastic: float = 0.0
-    """For captions: how much it counts that every region of an image is looked at, once in all (Xu et al. 2015)."""
+    """For captions: weight of the doubly stochastic attention loss (Xu et al. 2015)."""
     log_every: int = 20
-    """Steps between lines of metrics."""
+    """Steps between log lines."""
     seed: int = 1
-    """Decides dropout, and with the data's own seed everything else that is drawn."""
+    """Random seed of the weights, the order of the data and dropout."""
 
     def __post_init__(self) -> None:
         self._check_choices()
