@@ -72,8 +72,8 @@ class Recording:
     ) -> AttentionMap:
         """The map of one sentence of the batch, over the words given; padding after them is cut off.
 
-        `target` are the words that look, `source` those looked at; and defaults to `target`. All recorded layers of the
-        kind are in it by default.
+        `source` are the words looked at, `target` the words that look, which default to `source`. The map has all
+        recorded layers of the kind.
         """
         target = source if target is None else target
         kind = self._kind(kind)
