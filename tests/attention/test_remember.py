@@ -1,11 +1,14 @@
 """Keys and values remembered for many looks give what attention gives, values and every gradient."""
 
+import gc
+
 import pytest
 import torch
 
 from jumok.attention import Source, additive, attend, remember
 from jumok.attention.kernels import additive_steps
 from jumok.attention.remember import AttendedAnew, WithExponentials
+from jumok.errors import ArgumentError
 
 LENGTHS = torch.tensor([7, 4, 1])
 
@@ -72,6 +75,82 @@ def test_a_second_backward_through_the_same_graph_gives_the_same_gradients():
     first = torch.autograd.grad(loss, inputs, retain_graph=True)
     for one, two in zip(first, torch.autograd.grad(loss, inputs), strict=True):
         torch.testing.assert_close(one, two)
+
+
+def squares(answers):
+    return sum((answer.values**2).sum() + (answer.weights() ** 3).sum() for answer in answers)
+
+
+@pytest.mark.parametrize("asked", [[3], [0], [1, 4], [2], [3, 4, 5, 6]])
+def test_gradients_asked_for_in_parts_are_those_asked_for_together(asked):
+    inputs = problem()
+    loss = squares(looks(*inputs))
+    torch.autograd.grad(loss, [inputs[number] for number in asked], retain_graph=True)
+    mine = torch.autograd.grad(loss, inputs, retain_graph=True)
+    again = [torch.autograd.grad(loss, one, retain_graph=True)[0] for one in inputs]
+    other = torch.autograd.grad(squares(attended(*inputs)), inputs)
+    for one, two, three in zip(mine, again, other, strict=True):
+        torch.testing.assert_close(one, three)
+        torch.testing.assert_close(two, three)
+
+
+def test_each_look_may_have_a_backward_pass_of_its_own():
+    inputs = problem()
+    for answer in looks(*inputs):
+        squares([answer]).backward()
+    for one, two in zip(inputs, torch.autograd.grad(squares(attended(*inputs)), inputs), strict=True):
+        torch.testing.assert_close(one.grad, two)
+
+
+def test_a_source_without_gradient_keeps_nothing_of_the_looks():
+    key, value, v, query, *_ = problem()
+    source = remember(key.detach(), value.detach(), score=additive(v.detach()))
+
+    def tensors_after_a_look():
+        source.look(query).values.sum().backward()
+        gc.collect()
+        return sum(type(thing) is torch.Tensor for thing in gc.get_objects())
+
+    first = tensors_after_a_look()
+    assert [tensors_after_a_look() for _ in range(3)] == [first] * 3
+
+
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_a_tensor_changed_in_place_between_look_and_backward_is_an_error(changed):
+    inputs = [one.detach().clone().requires_grad_() for one in problem()]
+    loss = squares(looks(*inputs))
+    with torch.no_grad():
+        inputs[changed].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_source_changed_in_place_is_looked_at_as_it_is_now():
+    key, value, v, query, *_ = (one.detach().clone() for one in problem())
+    mask = visible()
+    source = remember(key, value, score=additive(v), visible=mask)
+    for change in (lambda: key.mul_(2), lambda: value.add_(1), lambda: mask[1].fill_(False)):
+        change()
+        want = attend(query, key, value, score=additive(v), visible=mask, backend="direct")
+        torch.testing.assert_close(source.look(query).values, want.values)
+
+
+def test_the_gradient_of_the_gradient_is_that_of_attention():
+    def penalty(answers, inputs):
+        gradients = torch.autograd.grad(squares(answers), inputs, create_graph=True)
+        return torch.autograd.grad(sum((gradient**2).sum() for gradient in gradients), inputs)
+
+    inputs = problem()
+    mine, other = penalty(looks(*inputs), inputs), penalty(attended(*inputs), inputs)
+    for one, two in zip(mine, other, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_a_query_that_does_not_fit_is_refused_as_attention_refuses_it():
+    key, value, v, *_ = problem()
+    source = remember(key, value, score=additive(v))
+    with pytest.raises(ArgumentError, match="query has width 1"):
+        source.look(torch.zeros(3, 1, 1, dtype=torch.double))
 
 
 def test_looks_left_out_of_the_loss_add_nothing():

@@ -75,8 +75,8 @@ class WithExponentials(Source):
     opened: additive_steps.Opened
 
     def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
-        """One step of the kernel, or a call of attention where the exponential of a query would overflow."""
-        if transforms.at_work() or not additive_steps.fits(query):
+        """One step of the kernel, or a call of attention where the kernel cannot take the query."""
+        if transforms.at_work() or not self.opened.takes(query):
             return self.plain.look(query)
         return self.opened.look(query)
 

@@ -1,27 +1,29 @@
 """Additive attention over one source by one query after another, on a CPU.
 
 The same arithmetic as in additive_cpu.py, arranged for the loop of a recurrent decoder: the exponentials of the keys
-are computed once for all steps, and the gradients of keys, values and v are gathered over the steps in one place
-instead of being added up, whole tensors of them, by autograd after each step.
+are computed once for all steps, and every step is one function of autograd, which adds up the gradients of keys, values
+and v over the steps.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from jumok.attention.additive_scores import Additive
 from jumok.attention.attended import Attended, Weights
-from jumok.attention.kernels.additive_cpu import LARGEST, TILE
+from jumok.attention.kernels.additive_cpu import LARGEST
 from jumok.attention.kernels.additive_cpu import why_not as why_not_additive
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import softmax
 from jumok.attention.score import Score
 from jumok.attention.visible import Mask, Tile
+
+TILE = 2**18
+"""Numbers in a tile: 1 MiB of float32 stays in a core's own cache from the first operation on it to the last."""
 
 
 def why_not(score: Score, key: Tensor, value: Tensor) -> str | None:
@@ -42,18 +44,6 @@ def fits(tensor: Tensor) -> bool:
     return bool(lowest > -LARGEST) and bool(highest < LARGEST)
 
 
-@dataclass(eq=False)
-class Totals:
-    """What all looks of one backward pass add up to: it ends when the gradient of the source is asked for."""
-
-    d_key: Tensor | None = None
-    """Without its factor 4 v."""
-    d_v: Tensor | None = None
-    """Without its factor −2."""
-    weights: list[Tensor] = field(default_factory=list)
-    d_values: list[Tensor] = field(default_factory=list)
-
-
 @dataclass(frozen=True, eq=False)
 class Opened:
     """A source with the exponentials of its keys."""
@@ -65,88 +55,118 @@ class Opened:
     down: Float[Tensor, "batch key dim"]
     blind: Bool[Tensor, "batch 1 1"] | None
     """Where there is nothing to see; None if there is something everywhere."""
-    totals: Totals
-    ticket: Float[Tensor, "0"]
-    """Stands for the source in autograd's graph: its gradient is asked for when every look has given its own."""
+    changes: tuple[int, ...]
+    """How often key, value and `visible` had been changed in place when `down` and `blind` were computed from them."""
+
+    def takes(self, query: Tensor) -> bool:
+        """Whether these queries fit the source and the kernel, and the source still holds what it held."""
+        batch, _, dim = self.key.shape
+        if query.dim() != 3 or query.shape[::2] != (batch, dim) or not query.shape[1]:
+            return False
+        if query.dtype != self.key.dtype or query.device != self.key.device:
+            return False
+        return self.changes == _changes(self.key, self.value, self.visible) and fits(query)
 
     def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """The values mixed for these queries, and the weights."""
-        values, weights = _Look.apply(query, self.ticket, self)  # type: ignore[no-untyped-call]
-        tile = Tile(tuple(query.shape[:1]), query.shape[1], self.key.shape[1], query.device)
-        visible = None if self.visible is None else Mask(self.visible)
-        lookup = Lookup(query, self.key, self.value, Additive(self.v), softmax, visible, 0.0, tile)
-        return Attended(values, Weights(lookup, weights))
+        source = self.key, self.value, self.v, self.visible
+        values, weights = _Look.apply(query, *source, self.down, self.blind)  # type: ignore[no-untyped-call]
+        return Attended(values, Weights(_lookup(query, *source), weights))
 
 
 def opened(key: Tensor, value: Tensor, score: Score, visible: Tensor | None) -> Opened:
     """Compute what all looks share."""
     assert isinstance(score, Additive)
     blind = None if visible is None or bool(visible.any(-1).all()) else ~visible.any(-1, keepdim=True)
-    totals = Totals()
-    ticket = _Open.apply(key, value, score.v, totals)  # type: ignore[no-untyped-call]
-    return Opened(key, value, score.v, visible, (2 * key.detach()).exp(), blind, totals, ticket)
+    return Opened(key, value, score.v, visible, (2 * key.detach()).exp(), blind, _changes(key, value, visible))
 
 
-class _Open(torch.autograd.Function):
-    """The gradients of the source, once all looks have added theirs."""
+def _changes(*tensors: Tensor | None) -> tuple[int, ...]:
+    """How often each was changed in place; inference tensors do not count it."""
+    return tuple(tensor._version for tensor in tensors if tensor is not None and not tensor.is_inference())
 
-    @staticmethod
-    def forward(ctx: Any, key: Tensor, value: Tensor, v: Tensor, totals: Totals) -> Tensor:
-        ctx.save_for_backward(v)
-        ctx.totals = totals
-        return key.new_zeros(0)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        (v,), totals = ctx.saved_tensors, ctx.totals
-        d_value = torch.cat(totals.weights, 1).mT @ torch.cat(totals.d_values, 1)
-        gradients = totals.d_key.mul_(4 * v), d_value, totals.d_v.mul_(-2), None
-        totals.d_key = totals.d_v = None
-        totals.weights.clear()
-        totals.d_values.clear()
-        return gradients
+def _lookup(query: Tensor, key: Tensor, value: Tensor, v: Tensor, visible: Tensor | None) -> Lookup:
+    """The same as a call of attention."""
+    tile = Tile(tuple(query.shape[:1]), query.shape[1], key.shape[1], query.device)
+    mask = None if visible is None else Mask(visible)
+    return Lookup(query, key, value, Additive(v), softmax, mask, 0.0, tile)
 
 
 class _Look(torch.autograd.Function):
     """softmax(v · tanh(q + k)), masked, and the values mixed by it."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, ticket: Tensor, source: Opened) -> tuple[Tensor, Tensor]:
-        up, v = (2 * query).exp(), -2 * source.v
-        scores = query.new_empty(*query.shape[:2], source.key.shape[1])
-        for some, tile in _tiles(up, source.down):
-            scores[some] = tile @ v
-        if source.visible is not None:
-            scores.masked_fill_(~source.visible, -torch.inf)
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        v: Tensor,
+        visible: Tensor | None,
+        down: Tensor,
+        blind: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        up, minus_two_v = (2 * query).exp(), -2 * v
+        scores = query.new_empty(*query.shape[:2], key.shape[1])
+        for some, tile in _tiles(up, down):
+            scores[some] = tile @ minus_two_v
+        if visible is not None:
+            scores.masked_fill_(~visible, -torch.inf)
         weights = scores.softmax(-1)
-        if source.blind is not None:
-            weights.masked_fill_(source.blind, 0)
-        ctx.save_for_backward(up, weights)
-        ctx.source = source
-        return weights @ source.value, weights
+        if blind is not None:
+            weights.masked_fill_(blind, 0)
+        ctx.save_for_backward(query, key, value, v, visible, up, down, weights)
+        return weights @ value, weights
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_values: Tensor, d_weights: Tensor) -> tuple[Tensor, Tensor, None]:
-        (up, weights), source = ctx.saved_tensors, ctx.source
-        totals = source.totals
-        if totals.d_key is None:
-            totals.d_key, totals.d_v = torch.zeros_like(source.key), torch.zeros_like(source.v)
-        totals.weights.append(weights)
-        totals.d_values.append(d_values)
-        d_weights = torch.baddbmm(d_weights, d_values, source.value.mT)
-        d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
-        d_query = torch.empty_like(up)
-        for some, tile in _tiles(up, source.down):
-            upstream = d_scores[some]
-            totals.d_v += upstream.reshape(-1) @ tile.flatten(0, 2)
-            # tanh' = 1 − tanh² = 4 (¼ − tile²)
-            slope = torch.addcmul(up.new_full(up.shape[-1:], 0.25), tile, tile, value=-1, out=tile)
-            d_query[some] = (upstream[:, :, None] @ slope).squeeze(2)
-            for row in range(slope.shape[1]):
-                totals.d_key[some].addcmul_(slope[:, row], upstream[:, row, :, None])
-        return d_query.mul_(4 * source.v), up.new_zeros(0), None
+    def backward(ctx: Any, d_values: Tensor, d_weights: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, v, visible, up, down, weights = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient of the gradient is wanted
+            gradients = _gradients_by_definition(d_values, d_weights, visible, query, key, value, v)
+        else:
+            gradients = _gradients(d_values, d_weights, value, v, up, down, weights)
+        return (*gradients, None, None, None)
+
+
+def _gradients(
+    d_values: Float[Tensor, "batch query value_dim"],
+    d_weights: Float[Tensor, "batch query key"],
+    value: Float[Tensor, "batch key value_dim"],
+    v: Float[Tensor, " dim"],
+    up: Float[Tensor, "batch query dim"],
+    down: Float[Tensor, "batch key dim"],
+    weights: Float[Tensor, "batch query key"],
+) -> tuple[Tensor, ...]:
+    """Those of query, key, value and v."""
+    # An outer product is three times as fast as the matrix product that it is.
+    d_value = weights.mT * d_values if up.shape[1] == 1 else weights.mT @ d_values
+    d_weights = torch.baddbmm(d_weights, d_values, value.mT)
+    d_scores = torch._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+    d_query, d_key, d_v = torch.empty_like(up), torch.empty_like(down), torch.zeros_like(v)
+    quarter, four_v = torch.full_like(v, 0.25), 4 * v
+    for some, tile in _tiles(up, down):
+        upstream = d_scores[some]
+        d_v += upstream.reshape(-1) @ tile.flatten(0, 2)
+        # tanh' = 1 − tanh² = 4 (¼ − tile²)
+        slope = torch.addcmul(quarter, tile, tile, value=-1, out=tile)
+        d_query[some] = (upstream[:, :, None] @ slope).squeeze(2)
+        torch.mul(slope[:, 0], upstream[:, 0, :, None], out=d_key[some])
+        for row in range(1, slope.shape[1]):
+            d_key[some].addcmul_(slope[:, row], upstream[:, row, :, None])
+        d_key[some].mul_(four_v)
+    return d_query.mul_(four_v), d_key, d_value, d_v.mul_(-2)
+
+
+def _gradients_by_definition(
+    d_values: Tensor, d_weights: Tensor, visible: Tensor | None, *inputs: Tensor
+) -> tuple[Tensor, ...]:
+    """The same from the direct form, so that they have gradients themselves."""
+    leaves = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in inputs]
+    query, key, value, v = leaves
+    lookup = _lookup(query, key, value, v, visible)
+    weights = lookup.weights()
+    return torch.autograd.grad((lookup.mix(weights), weights), leaves, (d_values, d_weights), create_graph=True)
 
 
 def _tiles(
