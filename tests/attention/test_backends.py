@@ -4,7 +4,19 @@ import pytest
 import torch
 
 from helpers import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
-from jumok.attention import additive, attend, backends, blocks, causal, explain, gaussian_window, scaled_dot, sdpa
+from jumok.attention import (
+    additive,
+    attend,
+    backends,
+    blocks,
+    causal,
+    cosine,
+    explain,
+    from_lengths,
+    gaussian_window,
+    scaled_dot,
+    sdpa,
+)
 from jumok.attention.lookup import Lookup
 from jumok.errors import BackendError
 
@@ -133,3 +145,31 @@ def test_devices_without_numbers_give_shapes(name):
     out = attend(*inputs, score=SCORES[name].build(*parameters), visible=causal(), backend="direct")
     assert out.values.shape == (2, 3, 4, 2)
     assert out.values.device.type == "meta"
+
+
+@pytest.mark.parametrize("length", [3, 20, 70])
+@pytest.mark.parametrize("mask", [None, causal(), causal(1), causal() & from_lengths([3, 1])], ids=str)
+@pytest.mark.parametrize(
+    "score",
+    [
+        scaled_dot(-1.0),
+        scaled_dot(-0.3),
+        scaled_dot(0.0),
+        scaled_dot(-0.0),
+        scaled_dot(1e-46),
+        cosine(-3.0),
+        cosine(0.0),
+    ],
+    ids=str,
+)
+def test_a_scale_of_zero_or_less_gives_the_numbers_of_the_direct_form(score, mask, length):
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, length, 8, requires_grad=True) for _ in range(3)]
+    wide = [one.detach().double().requires_grad_() for one in inputs]
+    mine = attend(*inputs, score=score, visible=mask).values
+    other = attend(*wide, score=score, visible=mask, backend="direct").values
+    torch.testing.assert_close(mine.double(), other, rtol=1e-4, atol=1e-5)
+    weight = torch.randn_like(other)
+    gradients = torch.autograd.grad((mine * weight).sum(), inputs, materialize_grads=True)
+    for one, two in zip(gradients, torch.autograd.grad((other * weight).sum(), wide), strict=True):
+        torch.testing.assert_close(one.double(), two, rtol=1e-4, atol=1e-5)

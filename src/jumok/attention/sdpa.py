@@ -62,6 +62,7 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
     query, key, value = (
         tensor.reshape(batch, heads, *tensor.shape[-2:]) for tensor in (lookup.query, lookup.key, lookup.value)
     )
+    query, scale = _positive(query, lookup.score.scale)
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:]).reshape(batch, heads, *attn_mask.shape[-2:])
     values = F.scaled_dot_product_attention(
@@ -71,6 +72,14 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
         attn_mask=attn_mask,
         dropout_p=lookup.dropout,
         is_causal=is_causal,
-        scale=lookup.score.scale,
+        scale=scale,
     )
     return values.reshape(*lead, *values.shape[-2:])
+
+
+def _positive(query: Tensor, scale: float) -> tuple[Tensor, float]:
+    """The same scores with a scale above 0: its causal kernel masks first, and −∞ · scale must stay −∞."""
+    if scale < 0:
+        query, scale = -query, -scale
+    # Also where it would round to 0 in the kernels, which have it in single precision.
+    return (query, scale) if scale >= torch.finfo(torch.float32).tiny else (query * scale, 1.0)
