@@ -1,6 +1,8 @@
 import entmax
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis.strategies import integers, lists, sampled_from
 
 from helpers import assert_all_close, every_normaliser, values_and_gradients
 from jumok.attention import distribution, mean
@@ -33,6 +35,28 @@ def test_ties_share_alike_and_their_gradients_equal_the_peers(normalise):
     wanted = values_and_gradients(lambda s: PEERS[normalise](s, dim=-1), [scores])
     assert_all_close(found, wanted)
     torch.testing.assert_close(found[0][0], torch.full((4,), 0.25, dtype=torch.float64))
+
+
+def jacobian(normalise, scores):
+    """d weight i / d score j, at [i, j]."""
+    return torch.autograd.functional.jacobian(lambda s: distribution(s, normalise), scores)
+
+
+@pytest.mark.parametrize("normalise", ["sparsemax", "entmax15"])
+@given(
+    steps=lists(integers(-6, 6), min_size=1, max_size=8),
+    size=sampled_from([0.25, 0.5, 1 / 3, 0.1, 1.0]),
+    dtype=sampled_from([torch.float32, torch.float64]),
+)
+@example(steps=[1, 0], size=1.0, dtype=torch.float32)
+def test_gradients_of_the_weights_sum_to_0_where_scores_tie_with_the_threshold(normalise, steps, size, dtype):
+    scores = torch.tensor(steps, dtype=dtype) * size
+    slopes = jacobian(normalise, scores)
+    assert_all_close([slopes.sum(0), slopes.sum(1)], [torch.zeros_like(scores)] * 2, rtol=0, atol=1e-5)
+    torch.testing.assert_close(slopes, slopes.mT)
+    if size in (0.25, 0.5, 1.0):  # numbers that neither rounds, so that both see the same ties
+        wanted = torch.autograd.functional.jacobian(lambda s: PEERS[normalise](s, dim=-1), scores)
+        torch.testing.assert_close(slopes, wanted, rtol=1e-4, atol=1e-5)
 
 
 @every_normaliser

@@ -80,14 +80,14 @@ def mean(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
 
 def sparsemax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """The distribution nearest to the scores: max(s − τ, 0), where τ makes it sum to 1 (Martins & Astudillo 2016)."""
-    shifted = _shifted(scores)
-    return (shifted - _threshold(shifted, _sparsemax_threshold)).clamp(min=0).to(scores.dtype)
+    above = _above_threshold(_shifted(scores), _sparsemax_threshold)
+    # What rounding left below 0 becomes 0, yet keeps its gradient: τ depends on it.
+    return (above - above.detach().clamp(max=0)).to(scores.dtype)
 
 
 def entmax15(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
     """Between softmax and sparsemax: max(s / 2 − τ, 0)², where τ makes it sum to 1 (Peters et al. 2019)."""
-    halved = _shifted(scores) / 2
-    return ((halved - _threshold(halved, _entmax15_threshold)).clamp(min=0) ** 2).to(scores.dtype)
+    return (_above_threshold(_shifted(scores) / 2, _entmax15_threshold) ** 2).to(scores.dtype)
 
 
 def _shifted(scores: Tensor) -> Tensor:
@@ -108,11 +108,16 @@ def _entmax15_threshold(count: Tensor, total: Tensor, squares: Tensor) -> Tensor
     return centre - ((1 - spread) / count).clamp(min=0).sqrt()
 
 
-def _threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """τ of the scores that end up with weight; given those it is a formula, so autograd gives the exact gradient."""
+def _above_threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    """s − τ of the scores that end up with weight, 0 for the others.
+
+    Given which they are, τ is a formula, and autograd gives the exact gradient: only those that τ depends on may have
+    one, a score that equals τ none, or the gradients of the weights, which sum to 1, would not sum to 0.
+    """
     support = _support(scores.detach(), solve)
     inside = scores.masked_fill(~support, 0)
-    return solve(support.sum(-1, keepdim=True), inside.sum(-1, keepdim=True), (inside**2).sum(-1, keepdim=True))
+    count, total, squares = (part.sum(-1, keepdim=True) for part in (support, inside, inside**2))
+    return (inside - solve(count, total, squares)).masked_fill(~support, 0)
 
 
 def _support(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Bool[Tensor, "*lead key"]:
@@ -124,7 +129,7 @@ def _support(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) 
     count = torch.arange(1, ordered.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     thresholds = solve(count, ordered.cumsum(-1), (ordered**2).cumsum(-1))
     size = (ordered > thresholds).sum(-1, keepdim=True).clamp(min=1)  # none at all only where there is a NaN
-    return scores > thresholds.gather(-1, size - 1)
+    return ~(scores <= thresholds.gather(-1, size - 1))  # all of them in a row that holds a NaN, which stays one
 
 
 NORMALISERS: dict[str, Normaliser] = {
