@@ -135,7 +135,29 @@ def test_a_function_of_the_callers_is_never_cut_into_blocks_quietly(monkeypatch)
 
     plan = explain(*random_inputs(), score=biased)
     assert plan.backend == "direct"
-    assert plan.against["blocked"] == "score biased is a function that may need to see every row at once"
+    assert plan.against["blocked"].startswith("score biased may look at positions, so it must get all queries at once")
+
+
+def test_blocked_refuses_a_function_that_may_look_at_positions():
+    def later_is_better(query, key):
+        return torch.arange(query.shape[-2])[:, None] + key.sum(-1)[..., None, :].double()
+
+    for function in (attend, explain):
+        with pytest.raises(BackendError, match=r"score later_is_better may look at positions.*positional"):
+            function(*random_inputs(), score=later_is_better, backend="blocked")
+
+
+def test_a_normaliser_of_the_callers_is_never_cut_into_blocks_quietly(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+
+    def over_queries(scores):
+        return scores.softmax(-2)
+
+    inputs, score = random_inputs(), additive(torch.ones(3).double())
+    plan = explain(*inputs, score=score, normalise=over_queries)
+    assert plan.against["blocked"] == "normalise over_queries is a function that may need to see every row at once"
+    weights = attend(*inputs, score=score, normalise=over_queries).weights
+    torch.testing.assert_close(weights(rows=[2, 0]), weights()[..., [2, 0], :])
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -22,6 +22,7 @@ from jumok.attention import (
     general,
     location,
     mix,
+    positional,
     scaled_dot,
     score_pairs,
     triangular,
@@ -251,6 +252,10 @@ def test_functions_of_other_arguments(q, k, v):
         attend(q, k, v, score=lambda q, k, *, scale: q @ k.mT)
     with raises("normalise <lambda>()", "a function of scores"):
         attend(q, k, v, normalise=lambda: 1)
+    with raises("positional of_query(query)", "a function of query and key and rows"):
+        positional(of_query)
+    with raises("positional wants a function", "'dot'"):
+        positional("dot")
 
 
 def test_functions_that_give_something_else_than_a_weight_for_every_score(q, k, v):

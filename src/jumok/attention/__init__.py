@@ -3,6 +3,7 @@
 from jumok.attention.additive_scores import additive, concat
 from jumok.attention.attended import Attended, Weights
 from jumok.attention.backends import Plan
+from jumok.attention.custom_scores import positional
 from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
 from jumok.attention.lookup import mix
 from jumok.attention.masks import (
@@ -49,6 +50,7 @@ __all__ = [
     "location",
     "mean",
     "mix",
+    "positional",
     "remember",
     "scaled_dot",
     "score_pairs",

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.blocks import in_blocks
+from jumok.attention.custom_scores import Custom
 from jumok.attention.lookup import Lookup
 from jumok.attention.versions import Version, check_unchanged
 from jumok.errors import ArgumentError
@@ -45,10 +46,13 @@ class Weights:
             built = None if built is None else built.index_select(-2, row_index)
         if heads is not None:
             head_index = _positions(heads, lead[-1], "heads", device)
+            if built is None and isinstance(lookup.score, Custom):
+                built = self._rebuilt(lookup)  # a function may know the heads by their order: it gets all of them
             lookup = lookup.for_heads(head_index)
             built = None if built is None else built.index_select(-3, head_index)
-        if built is not None:
-            return built
+        return self._rebuilt(lookup) if built is None else built
+
+    def _rebuilt(self, lookup: Lookup) -> Float[Tensor, "*lead rows key"]:
         check_unchanged(self.known)
         return _weights(lookup)
 

@@ -11,7 +11,7 @@ from jumok.attention.attended import Attended, Weights
 from jumok.attention.blocks import bytes_at_once, in_blocks
 from jumok.attention.kernels import additive_cpu
 from jumok.attention.lookup import Lookup
-from jumok.attention.score import Custom
+from jumok.attention.normalise import NORMALISERS
 from jumok.attention.versions import versions
 from jumok.errors import ArgumentError, BackendError
 
@@ -45,7 +45,7 @@ def plan(lookup: Lookup, backend: str = "auto") -> Plan:
         return Plan("direct", _why("direct", lookup), against)
     if backend not in NAMES:
         raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
-    if backend in ("sdpa", "fused") and (obstacle := OBSTACLES[backend](lookup)) is not None:
+    if backend in REFUSALS and (obstacle := REFUSALS[backend](lookup)) is not None:
         raise BackendError(
             f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{plan(lookup).backend}"'
         )
@@ -90,19 +90,25 @@ def _answer(lookup: Lookup, values: Tensor, built: Tensor | None) -> Attended:
 
 
 def _why_not_blocked(lookup: Lookup) -> str | None:
-    """Why blocks would not be the better way; they could always run."""
-    if isinstance(lookup.score, Custom):
-        return f"{lookup.score} is a function that may need to see every row at once"
+    """Why blocks cannot run, or would not be the better way."""
+    if (reason := blocks.why_not(lookup)) is not None:
+        return reason
+    if lookup.normalise not in NORMALISERS.values():
+        name = getattr(lookup.normalise, "__name__", "of the caller")
+        return f"normalise {name} is a function that may need to see every row at once"
     if additive_cpu.why_not(lookup.score, lookup.query) is None or bytes_at_once(lookup) > blocks.BLOCK_BYTES:
         return None
     return f"its largest tensor, {_size(bytes_at_once(lookup))}, is small enough to build at once"
 
 
-OBSTACLES: dict[str, Callable[[Lookup], str | None]] = {
+REFUSALS: dict[str, Callable[[Lookup], str | None]] = {
     "sdpa": sdpa.why_not,
     "fused": fused.why_not,
-    "blocked": _why_not_blocked,
+    "blocked": blocks.why_not,
 }
+"""Why a backend cannot run a call, even where it is asked for by name."""
+
+OBSTACLES = REFUSALS | {"blocked": _why_not_blocked}
 """What stands against each backend, from the fastest on; nothing stands against "direct"."""
 
 

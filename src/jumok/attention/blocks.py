@@ -6,12 +6,22 @@ from typing import TypeVar
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from jumok.attention.custom_scores import Custom, Positional
 from jumok.attention.lookup import Lookup
 
 Result = TypeVar("Result")
 
 BLOCK_BYTES = 32 * 2**20
 """How large the largest tensor of one block may be; about what a last-level cache holds."""
+
+
+def why_not(lookup: Lookup) -> str | None:
+    """Why this call cannot be cut into blocks of rows; None if it can."""
+    if isinstance(lookup.score, Custom) and not isinstance(lookup.score, Positional):
+        return (
+            f"{lookup.score} may look at positions, so it must get all queries at once; positional(...) tells it them"
+        )
+    return None
 
 
 def in_blocks(compute: Callable[[Lookup], Result], lookup: Lookup) -> Iterator[Result]:
@@ -23,8 +33,9 @@ def in_blocks(compute: Callable[[Lookup], Result], lookup: Lookup) -> Iterator[R
     for start in range(0, queries, rows):
         block = lookup.for_rows(slice(start, start + rows))
         if torch.is_grad_enabled():
-            # The random state is kept only for dropout, which must fall on the same weights the second time.
-            yield checkpoint(compute, block, use_reentrant=False, preserve_rng_state=lookup.dropout > 0)
+            # The random state is kept only where numbers may be drawn, which must be the same the second time.
+            random = lookup.dropout > 0 or isinstance(lookup.score, Custom)
+            yield checkpoint(compute, block, use_reentrant=False, preserve_rng_state=random)
         else:
             yield compute(block)
 

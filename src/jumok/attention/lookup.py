@@ -35,10 +35,12 @@ class Lookup:
 
     def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Lookup":
         """The same for some of the queries."""
+        chosen = self.tile.rows[rows]
         return replace(
             self,
             query=self.query[..., rows, :],
-            tile=replace(self.tile, some=self.tile.rows[rows]),
+            score=self.score.for_rows(chosen),
+            tile=replace(self.tile, some=chosen),
             spoilt=None if self.spoilt is None else self.spoilt[..., rows],
             sums=None if self.sums is None else self.sums[..., rows],
         )

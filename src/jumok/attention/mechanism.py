@@ -10,11 +10,12 @@ from jumok.attention.additive_scores import additive, concat
 from jumok.attention.arguments import check_takes
 from jumok.attention.attended import Attended
 from jumok.attention.checks import check_parameters, check_tensors, leading_axes, of_one_type
+from jumok.attention.custom_scores import Custom
 from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import Normaliser, find_normaliser
 from jumok.attention.quarantine import quarantine
-from jumok.attention.score import Custom, Score
+from jumok.attention.score import Score
 from jumok.attention.smoothing import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.visible import Tile, Visible, as_visible
 from jumok.errors import ArgumentError

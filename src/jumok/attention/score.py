@@ -2,15 +2,12 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.visible import broadcasts
 from jumok.errors import ArgumentError
 
 
@@ -18,7 +15,8 @@ class Score(ABC):
     """How well a query matches a key. A score of -inf hides the key.
 
     Subclasses are frozen dataclasses whose fields are the score's parameters. A parameter tensor may carry leading
-    axes that broadcast with those of the queries, so that heads can have parameters of their own.
+    axes that broadcast with those of the queries, so that heads can have parameters of their own. A score may be
+    computed for some of the queries at a time: one that looks at their positions is told them by `for_rows`.
     """
 
     own_axes: ClassVar[dict[str, int]] = {}
@@ -45,6 +43,10 @@ class Score(ABC):
     def planes(self, query: Tensor) -> int:
         """How many [query, key] planes exist at once while scoring; more than 1 is what blocks are for."""
         return 1
+
+    def for_rows(self, rows: Int[Tensor, " rows"]) -> "Score":
+        """The same score for the queries at these positions; another one only where it looks at positions."""
+        return self
 
     def for_heads(self, heads: Int[Tensor, " heads"]) -> "Score":
         """The same score for some entries of the last leading axis."""
@@ -85,27 +87,3 @@ class Reducible(Score):
         """The score of every query with every key."""
         prepared = self.prepare(query, key)
         return prepared.score(prepared.query, prepared.key)
-
-
-@dataclass(frozen=True, eq=False)
-class Custom(Score):
-    """A score of the caller's own: any function from [query, dim] and [key, dim] to [query, key]."""
-
-    function: Callable[[Tensor, Tensor], Tensor]
-
-    def __call__(
-        self, query: Float[Tensor, "*#lead query query_dim"], key: Float[Tensor, "*#lead key key_dim"]
-    ) -> Float[Tensor, "*lead query key"]:
-        scores = self.function(query, key)
-        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
-        wanted = (*lead, query.shape[-2], key.shape[-2])
-        if not isinstance(scores, Tensor) or scores.shape[-2:] != wanted[-2:] or not broadcasts(scores.shape, wanted):
-            seen = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ArgumentError(f"{self} gave {seen}, but [*lead, query, key] is {list(wanted)}")
-        return scores.expand(wanted)
-
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """The function knows what it takes."""
-
-    def __str__(self) -> str:
-        return f"score {getattr(self.function, '__name__', 'of the caller')}"
