@@ -76,7 +76,7 @@ class WithExponentials(Source):
 
     def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """One step of the kernel, or a call of attention where the kernel cannot take the query."""
-        if transforms.at_work() or not self.opened.takes(query):
+        if not (transforms.readable(query) and self.opened.takes(query)):
             return self.plain.look(query)
         return self.opened.look(query)
 

@@ -1,5 +1,7 @@
 """PyTorch's fused scaled_dot_product_attention, for every score that is a dot product."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,6 +31,7 @@ def why_not(lookup: Lookup) -> str | None:
 
 def run(lookup: Lookup) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel; the weights are never built."""
+    lookup = _with_positive_scale(lookup)
     is_causal = isinstance(lookup.visible, Causal) and lookup.visible.offset == 0
     if lookup.visible is not None and not is_causal:
         return _masked(lookup)
@@ -37,6 +40,17 @@ def run(lookup: Lookup) -> Tensor:
         return _masked(lookup)  # slower, but no answer needs to be looked at
     values = _fused(lookup, is_causal=is_causal)
     return _masked(lookup) if may_lose_nan and _holds_zeros(values) else values
+
+
+def _with_positive_scale(lookup: Lookup) -> Lookup:
+    """The same scores with a scale above 0: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
+    assert isinstance(lookup.score, Dot)
+    query, scale = lookup.query, lookup.score.scale
+    if scale < 0:
+        query, scale = -query, -scale
+    if scale < torch.finfo(torch.float32).tiny:  # in the kernel, single precision, it could round to 0
+        query, scale = query * scale, 1.0
+    return lookup if query is lookup.query else replace(lookup, query=query, score=Dot(scale))
 
 
 def _holds_zeros(values: Tensor) -> bool:
@@ -62,7 +76,6 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
     query, key, value = (
         tensor.reshape(batch, heads, *tensor.shape[-2:]) for tensor in (lookup.query, lookup.key, lookup.value)
     )
-    query, scale = _positive(query, lookup.score.scale)
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:]).reshape(batch, heads, *attn_mask.shape[-2:])
     values = F.scaled_dot_product_attention(
@@ -72,14 +85,6 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
         attn_mask=attn_mask,
         dropout_p=lookup.dropout,
         is_causal=is_causal,
-        scale=scale,
+        scale=lookup.score.scale,
     )
     return values.reshape(*lead, *values.shape[-2:])
-
-
-def _positive(query: Tensor, scale: float) -> tuple[Tensor, float]:
-    """The same scores with a scale above 0: its causal kernel masks first, and −∞ · scale must stay −∞."""
-    if scale < 0:
-        query, scale = -query, -scale
-    # Also where it would round to 0 in the kernels, which have it in single precision.
-    return (query, scale) if scale >= torch.finfo(torch.float32).tiny else (query * scale, 1.0)
