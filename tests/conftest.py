@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 import torch
 
+from browser import chromium
+
 # The same examples every time: a failure seen once is seen again.
 hypothesis.settings.register_profile("jumok", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("jumok")
@@ -33,8 +35,11 @@ SLOW_FILES = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
     for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
         place = item.path.relative_to(Path(__file__).parent)
         if place.parts[0].removesuffix(".py") in SLOW or place.stem in SLOW_FILES or "picture" in place.stem:
             item.add_marker(pytest.mark.slow)
@@ -62,6 +67,13 @@ def backend(request):
     if request.param == "blocked":
         request.getfixturevalue("small_blocks")
     return request.param
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A running Chromium. Tests that ask for it are marked `browser`, and skipped where there is none."""
+    with chromium() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,10 @@ ROOT = Path(__file__).parent.parent
 PYTHON = """#!/bin/sh
 if [ "$2" = venv ]; then
   mkdir -p .venv/bin
-  printf '#!/bin/sh\\necho pip "$@" >&2\\n' > .venv/bin/pip
-  chmod +x .venv/bin/pip
+  for name in pip pytest ruff mypy jumok; do
+    printf '#!/bin/sh\\necho %s "$@" >&2\\n' $name > .venv/bin/$name
+    chmod +x .venv/bin/$name
+  done
 fi
 """
 
@@ -27,8 +29,18 @@ def folder(tmp_path):
     return tmp_path
 
 
-def make(folder, **streams):
-    return subprocess.run(["make", "PYTHON=./python", ".venv/.ready"], cwd=folder, check=True, **streams)
+def make(folder, target=".venv/.ready", **streams):
+    return subprocess.run(["make", "PYTHON=./python", target], cwd=folder, check=True, **streams)
+
+
+def commands(folder, target):
+    """What `make target` runs of .venv/bin, a line each."""
+    said = make(folder, target, capture_output=True, text=True).stderr.splitlines()
+    return [line for line in said if line.split()[0] in ("pip", "pytest", "ruff", "mypy", "jumok")]
+
+
+def extras(command):
+    return command.rpartition("--editable .")[2]
 
 
 def test_make_says_that_it_installs_and_when_it_is_done(folder):
@@ -48,3 +60,17 @@ def test_at_a_terminal_pip_shows_its_progress(folder):
         said = shown.read(4096).decode()
     assert "pip install" in said
     assert "--quiet" not in said
+
+
+def test_the_demo_installs_no_test_packages_and_the_tests_add_them(folder):
+    install, demo = commands(folder, "demo")
+    assert (extras(install), demo) == ("[plot,sklearn]", "jumok demo")
+    install, *_, tests, _ = commands(folder, "test")
+    assert extras(install) == "[test]"
+    assert tests.startswith("pytest")
+
+
+def test_nothing_is_installed_twice_between_demo_and_test(folder):
+    assert [extras(line) for line in commands(folder, "test") if line.startswith("pip")] == ["[plot,sklearn]", "[test]"]
+    for target in ("demo", "test", "test-fast", "test-pages", "check", "demo"):
+        assert not [line for line in commands(folder, target) if line.startswith("pip")], target

@@ -5,14 +5,29 @@ from typing import Any
 
 import pytest
 
-from browser import chromium
+from jumok.analysis import fonts
 from jumok.analysis.page import attention_page
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
+@pytest.fixture
+def bundled_fonts(monkeypatch) -> Iterator[None]:
+    """Only the fonts that come with matplotlib and with jumok, whatever is installed."""
+    from matplotlib import font_manager, get_data_path
+
+    manager = font_manager.fontManager
+    own = [entry for entry in manager.ttflist if entry.fname.startswith(get_data_path())]
+    monkeypatch.setattr(manager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda *_: [])
+    _forget_fonts()
+    fonts.fonts_for(["가"])  # which adds ours, and so makes matplotlib forget what it had chosen
+    yield
+    monkeypatch.undo()
+    _forget_fonts()
+
+
+def _forget_fonts() -> None:
+    fonts._installed.cache_clear()
+    fonts.letters_of.cache_clear()
 
 
 @pytest.fixture

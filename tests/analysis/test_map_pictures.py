@@ -30,7 +30,7 @@ def pixels(content: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["single", "grid"])
-def test_a_picture_is_as_it_was(name):
+def test_a_picture_is_as_it_was(name, bundled_fonts):
     drawn = pixels(heatmap_picture.heatmap_picture(example(), "png", title="A title", grid=name == "grid"))
     stored = image.imread(STORED / f"{name}.png")[..., :3]
     assert drawn.shape == stored.shape
@@ -46,6 +46,14 @@ def test_the_comparison_sees_a_map_turned_round():
 
 def labelled(word: str) -> np.ndarray:
     return pixels(heatmap_picture.heatmap_picture(AttentionMap(("x",), (word,), torch.ones(1, 1, 1, 1)), "png"))
+
+
+def test_korean_is_drawn_where_no_font_is_installed(bundled_fonts, tmp_path):
+    shown = AttentionMap(("Friday", "1988"), ("금요일", "ㅎㅏㄴ"), torch.eye(2)[None, None])
+    for name in ("map.png", "map.pdf"):
+        shown.save(tmp_path / name)
+    assert not np.array_equal(labelled("가"), labelled("나"))
+    assert b"JumokSansKR" in (tmp_path / "map.pdf").read_bytes()
 
 
 @pytest.mark.parametrize("words", ["가나", "한글", "漢字", "かな", "بت"])

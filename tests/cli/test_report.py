@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from browser import Opened, chromium
+from browser import Opened
 from commands import BRIEFLY, RECIPE, jumok, well, write
 from jumok.data import corpus_pairs
 
@@ -77,23 +77,21 @@ def test_outputs_alone_are_reported_on(command, test_set, tmp_path):
     assert "Is the difference real?" not in text  # sacrebleu has no paired test of these scores
 
 
-def test_the_page_runs_nothing_asks_for_nothing_and_fits_a_phone(nasty_report):
-    with chromium() as browser:
-        for width, scheme in ((1000, "light"), (1000, "dark"), (360, "light")):
-            opened = Opened(browser, nasty_report, width=width, scheme=scheme)
-            assert opened.said == []
-            assert opened.asked == [nasty_report.as_uri()]
-            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            assert opened.page.evaluate("document.querySelectorAll('script').length") == 0
-            assert opened.page.locator("svg").count() > 4
-            assert NASTY in opened.page.locator("nav ~ main").inner_text()
+def test_the_page_runs_nothing_asks_for_nothing_and_fits_a_phone(nasty_report, browser):
+    for width, scheme in ((1000, "light"), (1000, "dark"), (360, "light")):
+        opened = Opened(browser, nasty_report, width=width, scheme=scheme)
+        assert opened.said == []
+        assert opened.asked == [nasty_report.as_uri()]
+        assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert opened.page.evaluate("document.querySelectorAll('script').length") == 0
+        assert opened.page.locator("svg").count() > 4
+        assert NASTY in opened.page.locator("nav ~ main").inner_text()
 
 
-def test_dark_and_light_pages_differ(nasty_report):
-    with chromium() as browser:
-        light, dark = (Opened(browser, nasty_report, scheme=scheme).page for scheme in ("light", "dark"))
-        ground = "getComputedStyle(document.body).backgroundColor"
-        assert light.evaluate(ground) != dark.evaluate(ground)
+def test_dark_and_light_pages_differ(nasty_report, browser):
+    light, dark = (Opened(browser, nasty_report, scheme=scheme).page for scheme in ("light", "dark"))
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert light.evaluate(ground) != dark.evaluate(ground)
 
 
 @pytest.mark.parametrize(

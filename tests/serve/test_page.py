@@ -6,16 +6,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from browser import chromium
 from serving import busy, serving, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture

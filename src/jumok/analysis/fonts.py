@@ -4,6 +4,7 @@ import logging
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jumok.errors import FontError, MissingExtraError
@@ -32,6 +33,9 @@ PREFERRED = (
     "Noto Sans",
 )
 """Looked into before all others, as they are easy to read."""
+SHIPPED = "Jumok Sans KR"
+"""Our part of Noto Sans CJK KR: all Hangul, for machines that have none. docs/make_font.py made it."""
+SHIPPED_FILE = Path(__file__).parent / "hangul_font" / "JumokSansKR-Regular.ttf"
 PACKAGES = {
     "HANGUL": ("Hangul", "fonts-nanum"),
     "CJK": ("Chinese characters", "fonts-noto-cjk"),
@@ -46,24 +50,37 @@ SYMBOLS = ("symbols", "fonts-symbola")
 def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
     """Families that together draw every letter, in the order to try them; a FontError says what to install if none do.
 
-    One that draws everything looks better than several. `families` are those to choose from; all installed fonts unless
-    told.
+    One that draws everything looks better than several. `families` are those to choose from; defaults to all installed
+    fonts and, where these lack letters, the Hangul font that comes with jumok.
     """
-    wanted = {letter for text in texts for letter in text if _drawn(letter)}
-    installed = frozenset(families) or _installed()
+    letters = {letter for text in texts for letter in text if _drawn(letter)}
+    installed = _installed() & frozenset(families) if families else _installed()
     readable = [family for family in (FIRST, *PREFERRED) if family in installed]
     for family in readable:
-        if wanted <= letters_of(family):
+        if letters <= letters_of(family):
             return [family]
+    own = (*readable, *_others(installed - {*readable, SHIPPED}))
+    shipped = (SHIPPED,) if SHIPPED in installed else ()
+    lacking = letters
+    for candidates in (own, shipped, (*own, *shipped)):
+        chosen, lacking = _covering(letters, candidates)
+        if not lacking:
+            return chosen
+    raise FontError(_what_to_install(lacking))
+
+
+def _covering(letters: set[str], families: Iterable[str]) -> tuple[list[str], set[str]]:
+    """The first families that draw the letters between them, and the letters that none of them draws."""
     chosen: list[str] = []
-    for family in (*readable, *_others(installed - set(readable))):
-        drawn = wanted & letters_of(family)
+    lacking = set(letters)
+    for family in families:
+        drawn = lacking & letters_of(family)
         if drawn or not chosen:
             chosen.append(family)
-        wanted -= drawn
-        if not wanted:
-            return chosen
-    raise FontError(_what_to_install(wanted))
+        lacking -= drawn
+        if not lacking:
+            break
+    return chosen, lacking
 
 
 def _others(families: Iterable[str]) -> list[str]:
@@ -86,12 +103,12 @@ def letters_of(family: str) -> frozenset[str]:
 
 @cache
 def _installed() -> frozenset[str]:
-    """The names of all families, those of fonts installed since matplotlib last looked among them."""
+    """The names of all families: matplotlib's, those installed since it last looked, and our own."""
     manager = _manager()
     from matplotlib import font_manager
 
     known = {entry.fname for entry in manager.ttflist}
-    for path in font_manager.findSystemFonts():
+    for path in (str(SHIPPED_FILE), *font_manager.findSystemFonts()):
         if path not in known:
             try:
                 manager.addfont(path)
