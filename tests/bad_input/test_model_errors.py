@@ -45,7 +45,6 @@ def test_a_parameter_that_cannot_work_is_named_when_fitting(parameters, message)
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (X * 1e200, Y * 1e200, r"X holds numbers as large as 5e\+200, .* too large for float64; divide X by 5e\+200"),
         (X, Y * 1e200, r"y holds numbers as large as 2e\+200, .* too large for float64; divide y by 2e\+200"),
         (X.astype(np.float32), Y * 1e30, r"y holds .* too large for float32"),
         (X.astype(np.float32), Y * 1e200, r"y holds .* too large for float32"),

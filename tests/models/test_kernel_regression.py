@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -155,6 +157,64 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=400)
     assert float(done.stdout) / 1024 < 1024, "MiB at the peak, PyTorch and scikit-learn included"
+
+
+def grid(side, dtype):
+    """Points of the unit square, and outputs that tell which of them were mixed."""
+    line = np.linspace(0, 1, side)
+    x = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2).astype(dtype)
+    return x, np.random.default_rng(0).normal(size=len(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_points_of_a_grid_at_the_very_edge_of_a_boxcar_are_inside_for_all_or_for_none(steps, dtype):
+    x, y = grid(70, dtype)
+    regressor = KernelRegressor("boxcar", steps / 69).fit(x, y)
+    assert regressor.order_ is not None
+    queries = x[::7]
+    mixed = regressor.weights(queries) @ regressor.y_
+    np.testing.assert_allclose(mixed, regressor.predict(queries), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(mixed, KernelRegressor("boxcar", steps / 69).fit(x, y).interval(queries).fit, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_neighbours_at_whole_steps_are_inside(dtype):
+    x = np.stack(np.meshgrid(np.arange(9), np.arange(9)), -1).reshape(-1, 2).astype(dtype)
+    weights = KernelRegressor("boxcar", 5).fit(x, x[:, 0]).weights(np.array([[4, 4], [0, 0]], dtype))
+    reached = np.square(x[None] - np.array([[[4, 4]], [[0, 0]]])).sum(-1) <= 25
+    np.testing.assert_array_equal(weights > 0, reached)
+
+
+@given(exponent=st.floats(-20, 20), kernel=st.sampled_from(["gaussian", *COMPACT]), many=st.booleans())
+def test_the_unit_of_x_and_bandwidth_does_not_matter(exponent, kernel, many):
+    x, y = noisy_sine(60, 2)
+    queries, unit = x[:20] + 0.1, 10.0**exponent
+    exact = KernelRegressor(kernel, 0.9).fit(x, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jumok.models.kernel_regression.FEW", 10 if many else 4096)
+        scaled = KernelRegressor(kernel, 0.9 * unit).fit((x * unit).astype(np.float32), y)
+    near, moved = exact.predict(queries), (queries * unit).astype(np.float32)
+    np.testing.assert_allclose(scaled.predict(moved), near, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(scaled.weights(moved) @ y, near, rtol=1e-3, atol=1e-4)
+    for end, wanted in zip(scaled.interval(moved), exact.interval(queries), strict=True):
+        np.testing.assert_allclose(end, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-25, 1e-12, 1e12, 1e25])
+@pytest.mark.parametrize("bandwidth", ["loo", "learned"])
+def test_a_bandwidth_is_found_in_any_unit(unit, bandwidth):
+    x, y = noisy_sine(60, 2)
+    plain = KernelRegressor(bandwidth=bandwidth).fit(x, y)
+    scaled = KernelRegressor(bandwidth=bandwidth).fit((x * unit).astype(np.float32), y)
+    assert scaled.bandwidth_ == pytest.approx(plain.bandwidth_ * unit, rel=1e-3)
+    assert scaled.loo_error_ == pytest.approx(plain.loo_error_, rel=1e-3)
+
+
+@pytest.mark.parametrize(("bandwidth", "answer"), [(1e-60, [5, 7]), (1e60, [6, 6])])
+def test_a_bandwidth_beyond_single_precision_is_as_narrow_or_wide_as_can_be(bandwidth, answer):
+    regressor = KernelRegressor("gaussian", bandwidth).fit(np.array([[0], [1]], np.float32), [5, 7])
+    np.testing.assert_allclose(regressor.predict(np.array([[0.1], [0.9]], np.float32)), answer)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.point_blocks import PointBlocks, gaps, surely_within, within
+from jumok.attention.smoothing import FEW_DIMENSIONS
 
 TILE = {"cpu": 2**18, "cuda": 2**26}
 """Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
@@ -28,8 +29,6 @@ POINTS = {"cpu": 256, "cuda": 256}
 LOG2E = math.log2(math.e)
 FEW_VALUES = 3
 """Up to here a CPU mixes values one after another; its product of matrices is made for larger ones."""
-FEW_DIMENSIONS = 16
-"""Up to here squared distances are summed one dimension after another; PyTorch's own way is quicker above."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +165,7 @@ def rate(bandwidth: float, dtype: torch.dtype) -> float:
 
 
 def squared_distances(query: Float[Tensor, "query dim"], key: Float[Tensor, "dim key"]) -> Float[Tensor, "query key"]:
-    """‖q − k‖² from the differences themselves; ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
+    """‖q − k‖² from the differences themselves, to the last bit that of smoothing.squared_distances."""
     if query.shape[1] > FEW_DIMENSIONS:
         return torch.cdist(query, key.mT, compute_mode="donot_use_mm_for_euclid_dist").square_()
     found = (query[:, :1] - key[0]).square_()

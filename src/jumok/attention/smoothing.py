@@ -3,6 +3,7 @@
 exp(log K(u)) / Σ exp(log K(u)) = K(u) / Σ K(u), and far from all data the Gaussian keeps its limit instead of 0 / 0.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from numbers import Real
@@ -15,6 +16,11 @@ from torch import Tensor
 
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
+
+Bandwidth = float | Float[Tensor, "*#lead 1 1"]
+
+FEW_DIMENSIONS = 16
+"""Up to here squared distances are summed one dimension after another; PyTorch's own way is quicker above."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,39 +47,57 @@ class Smoothing(Score):
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
     ) -> Float[Tensor, "*lead query key"]:
         bandwidth = self.bandwidth[..., None, None] if isinstance(self.bandwidth, Tensor) else self.bandwidth
-        return self.log_kernel(distances(query, key) / bandwidth).to(query.dtype)
+        wide = torch.promote_types(query.dtype, torch.float32)  # half precision would move keys over a kernel's edge
+        unit = unit_of(bandwidth, wide)
+        return self.log_kernel(query.to(wide) / unit, key.to(wide) / unit, bandwidth / unit).to(query.dtype)
 
     @abstractmethod
-    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        """log K(u) for u ≥ 0; -inf where K is 0."""
+    def log_kernel(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
+    ) -> Float[Tensor, "*lead query key"]:
+        """log K(u), -inf where K is 0, of points and a bandwidth whose squares are numbers."""
 
 
 class Gaussian(Smoothing):
     """K(u) = exp(−u² / 2)."""
 
-    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return -0.5 * u**2
+    def log_kernel(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
+    ) -> Float[Tensor, "*lead query key"]:
+        return -0.5 * (distances(query, key) / bandwidth) ** 2
 
 
 class Boxcar(Smoothing):
-    """K(u) = 1 for u ≤ 1, else 0."""
+    """K(u) = 1 for u ≤ 1, else 0.
 
-    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return torch.zeros_like(u).masked_fill(u > 1, -torch.inf).masked_fill(u.isnan(), torch.nan)
+    On a grid many points lie at the very edge. Everywhere the comparison is ‖q − k‖² ≤ h², with squares added in the
+    same order, so that all ways to compute it agree on which of them are inside.
+    """
+
+    def log_kernel(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
+    ) -> Float[Tensor, "*lead query key"]:
+        squared = squared_distances(query.detach(), key.detach())
+        outside = squared > bandwidth**2
+        return torch.zeros_like(squared).masked_fill(outside, -torch.inf).masked_fill(squared.isnan(), torch.nan)
 
 
 class Epanechnikov(Smoothing):
     """K(u) = 1 − u² for u < 1, else 0."""
 
-    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return _log_inside(1 - u**2)
+    def log_kernel(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
+    ) -> Float[Tensor, "*lead query key"]:
+        return _log_inside(1 - (distances(query, key) / bandwidth) ** 2)
 
 
 class Triangular(Smoothing):
     """K(u) = 1 − u for u < 1, else 0."""
 
-    def log_kernel(self, u: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-        return _log_inside(1 - u)
+    def log_kernel(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
+    ) -> Float[Tensor, "*lead query key"]:
+        return _log_inside(1 - distances(query, key) / bandwidth)
 
 
 def _log_inside(kernel: Tensor) -> Tensor:
@@ -84,15 +108,38 @@ def _log_inside(kernel: Tensor) -> Tensor:
 def distances(
     query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
 ) -> Float[Tensor, "*lead query key"]:
-    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away.
-
-    In 32 bits at least: half precision would move keys over the edge of a kernel.
-    """
-    wide = torch.promote_types(query.dtype, torch.float32)
-    query, key = query.to(wide), key.to(wide)
+    """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
     if query.shape[-1] == 1:  # on a line it is |q − k|, a tenth of the general form's work
         return (query - key.mT).abs()
     return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def squared_distances(
+    query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+) -> Float[Tensor, "*lead query key"]:
+    """‖q − k‖², to the last bit that of kernel_sums.squared_distances, which works in place."""
+    if query.shape[-1] > FEW_DIMENSIONS:
+        return distances(query, key).square()
+    total = (query[..., :1] - key[..., None, :, 0]).square()
+    for d in range(1, query.shape[-1]):
+        apart = query[..., d, None] - key[..., None, :, d]
+        total = total.addcmul(apart, apart)
+    return total
+
+
+def unit_of(bandwidth: float | Float[Tensor, "*axes"], dtype: torch.dtype) -> float | Float[Tensor, "*axes"]:
+    """A power of two near a bandwidth so large or small that squares of distances like it leave the type; else 1.
+
+    Points and bandwidth are divided by it, which loses no digit.
+    """
+    most = math.frexp(torch.finfo(dtype).max)[1]
+    usual, least = most // 3, -most // 2  # not below: points could become infinite
+    if isinstance(bandwidth, Tensor):
+        exponents = torch.frexp(bandwidth.detach().to(dtype)).exponent - 1
+        exponents = torch.where(exponents.abs() > usual, exponents.clamp(min=least), 0)
+        return torch.ldexp(torch.ones_like(exponents, dtype=dtype), exponents)
+    exponent = math.frexp(bandwidth)[1] - 1
+    return 2.0 ** max(exponent, least) if abs(exponent) > usual else 1.0
 
 
 def gaussian(bandwidth: float | Float[Tensor, "*#lead"] = 1.0) -> Gaussian:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from jumok.attention.kernel_sums import POINTS
 from jumok.attention.point_blocks import near_order
+from jumok.attention.smoothing import unit_of
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.models import bandwidth as bandwidths
 from jumok.models.regression_interval import interval
@@ -93,8 +94,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
         self._check_parameters()
         if isinstance(self.bandwidth, str) and self.kernel != "constant":
-            _check_squares("X", X, X.dtype)
-            _check_squares("y", y, X.dtype)
+            _check_squared_errors(y, X.dtype)
         self.X_, self.y_ = X, y.astype(X.dtype)
         self.loo_error_: float | None = None
         self.order_ = self._sorted()
@@ -174,11 +174,16 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error
 
     def _unit(self) -> Any:
-        """What the search multiplies: 1, or the spread of each dimension."""
+        """What the search multiplies: 1, or more or less where X spreads so far, or so little, that squares do not.
+
+        The spread of each dimension where each learns its own.
+        """
+        spread = float(np.ptp(self.X_.astype(np.float64) / 2, axis=0).max()) * 2
+        unit = unit_of(spread, getattr(torch, self.X_.dtype.name))
         if not self.per_dimension:
-            return 1.0
-        spread = self.X_.std(0)
-        return np.where(spread > 0, spread, 1.0)
+            return unit
+        spreads = (self.X_ / unit).std(0) * unit
+        return np.where(spreads > 0, spreads, unit)
 
     def _left_out(self) -> Tensor:
         points, device = len(self.X_), _device(self.device)
@@ -204,6 +209,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
             # A copy, for PyTorch wants no tensor over memory that may only be read.
             return torch.tensor(array, dtype=getattr(torch, self.X_.dtype.name), device=_device(self.device))
 
+        limits = np.finfo(self.X_.dtype)
+        bandwidth = np.clip(bandwidth, limits.tiny, limits.max)  # those beyond weigh points as these do
         return Smoother.of(self.kernel, tensor(bandwidth), tensor(self.X_), tensor(self.y_.reshape(len(self.y_), -1)))
 
     def _queries(self, X: Any) -> Tensor:  # noqa: N803
@@ -215,16 +222,16 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
 
 
-def _check_squares(name: str, values: np.ndarray, dtype: np.dtype) -> None:
-    """Refuse numbers whose distances, or errors, cannot be squared, by which a bandwidth is searched."""
+def _check_squared_errors(y: np.ndarray, dtype: np.dtype) -> None:
+    """Refuse outputs whose errors cannot be squared, by which a bandwidth is searched."""
     with np.errstate(over="ignore", invalid="ignore"):
-        span = np.ptp(values.astype(dtype), axis=0)
-        if np.isfinite(np.square(span).sum() * (len(values) if name == "y" else 1)):
+        span = np.ptp(y.astype(dtype), axis=0)
+        if np.isfinite(np.square(span).sum() * len(y)):
             return
-    largest = np.abs(values).max()
+    largest = np.abs(y).max()
     raise ArgumentError(
-        f"{name} holds numbers as large as {largest:.3g}, and squares of their differences are too large for {dtype}; "
-        f"divide {name} by {largest:.0e}, for example"
+        f"y holds numbers as large as {largest:.3g}, and squares of their differences are too large for {dtype}; "
+        f"divide y by {largest:.0e}, for example"
     )
 
 

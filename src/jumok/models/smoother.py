@@ -11,7 +11,7 @@ from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, tr
 from jumok.attention.kernel_sums import keep_memory
 from jumok.attention.smoothing import distances
 from jumok.models.progress import shown
-from jumok.models.sorted_smoother import SortedSmoother
+from jumok.models.sorted_smoother import SortedSmoother, stretch
 
 KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
 """The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
@@ -75,7 +75,7 @@ class Smoother:
     def _attend(self, query: Tensor, visible: Tensor | None) -> Attended:
         if self.kernel == "constant":
             return attend(query, self.x, self.y_and_one, score=_indifferent, normalise="mean", visible=visible)
-        score = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth)
+        score = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth / stretch(self.bandwidth))
         return attend(self._stretched(query), self._stretched(self.x), self.y_and_one, score=score, visible=visible)
 
     @torch.no_grad()
@@ -84,8 +84,7 @@ class Smoother:
         return attend(query, x, self.y_and_one, score=_closeness, normalise=_nearest, visible=visible)
 
     def _stretched(self, points: Float[Tensor, "some dim"]) -> Float[Tensor, "some dim"]:
-        """Where every dimension has its bandwidth, dividing by it leaves a kernel of bandwidth 1."""
-        return points / self.bandwidth if self.bandwidth.dim() else points
+        return points / stretch(self.bandwidth)
 
 
 def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterator[Int[Tensor, " chunk"]]:

@@ -21,12 +21,22 @@ from jumok.attention.kernel_sums import (
 from jumok.attention.kernels import smoothing_fused
 from jumok.attention.leave_one_out import Ladder, left_out, means, rows_asked
 from jumok.attention.point_blocks import PointBlocks
+from jumok.attention.smoothing import unit_of
 from jumok.models.progress import shown
+
+
+def stretch(bandwidth: Float[Tensor, "*#dim"]) -> Float[Tensor, "*#dim"]:
+    """What points are divided by: each dimension's bandwidth, which leaves one of 1, or what keeps squares in range."""
+    if bandwidth.dim():
+        return bandwidth
+    unit = unit_of(bandwidth, bandwidth.dtype)
+    assert isinstance(unit, Tensor)
+    return unit
 
 
 @dataclass(frozen=True, eq=False)
 class SortedSmoother:
-    """Points in order, a kernel and its bandwidth; where every dimension has its own, the points are divided by it."""
+    """Points in order, divided by their stretch, a kernel and its bandwidth, divided likewise."""
 
     kernel: str
     bandwidth: float
@@ -43,9 +53,9 @@ class SortedSmoother:
         order: Int[Tensor, " place"] | None = None,
     ) -> "SortedSmoother":
         """Points x with outputs y."""
-        stretch = bandwidth if bandwidth.dim() else torch.ones_like(bandwidth)
-        single = 1.0 if bandwidth.dim() else float(bandwidth)
-        return SortedSmoother(kernel, single, Points.of(x / stretch, y_and_one, order), stretch)
+        by = stretch(bandwidth)
+        single = 1.0 if bandwidth.dim() else float(bandwidth / by)
+        return SortedSmoother(kernel, single, Points.of(x / by, y_and_one, order), by)
 
     def with_values(self, y_and_one: Float[Tensor, "point output_and_one"]) -> "SortedSmoother":
         """The same points with other outputs."""

@@ -201,8 +201,8 @@ def _wide_sums(
 
 
 def _scale(kernel: str, bandwidth: float, dtype: torch.dtype) -> float:
-    """log₂e / 2h² for the Gaussian, neither infinite nor 0; h for the others."""
+    """log₂e / 2h² for the Gaussian, neither infinite nor 0; h² for the boxcar kernel, h for the others."""
     if kernel != "gaussian":
-        return bandwidth
+        return bandwidth * bandwidth if kernel == "boxcar" else bandwidth
     limits, square = torch.finfo(dtype), 2 * bandwidth * bandwidth
     return min(limits.max, max(limits.tiny, math.log2(math.e) / square)) if square else limits.max

@@ -52,12 +52,12 @@ def squared_distances(q, at, STEP, DIM: tl.constexpr):
 
 @triton.jit
 def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """K of a tile; `scale` is h, and log₂e / 2h² for the Gaussian, which is relative to the nearest point's."""
+    """K of a tile; `scale` is log₂e / 2h² for the Gaussian, relative to the nearest point's, h² for boxcar, else h."""
     if KERNEL == GAUSSIAN:
         return power_of_two(squared * -scale + (nearest * scale)[:, None], ASSEMBLY)
-    u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
     if KERNEL == BOXCAR:
-        return tl.where(u <= 1, 1.0, 0.0).to(squared.dtype)
+        return tl.where(squared <= scale, 1.0, 0.0).to(squared.dtype)
+    u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
     if KERNEL == EPANECHNIKOV:
         u = u * u
     return tl.maximum(1 - u, 0.0)
