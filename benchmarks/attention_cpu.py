@@ -143,7 +143,7 @@ def rows_of(found: Runs, idle: dict[tuple[str, int, str], float]) -> Iterator[Ro
     for what, unit in (("time", "ms"), ("memory", "MiB")):
         for phase in PHASES:
             for shape in SHAPES:
-                one = f"additive-{phase}-{what}/{title(shape)}"
+                one = f"attention-{phase}-{what}/{title(shape)}"
                 for system, tensors in TENSORS.items():
                     runs = [run[phase] for run in found[system, shape] if phase in run]
                     if not runs:

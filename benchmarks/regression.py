@@ -310,13 +310,18 @@ def sweep() -> Iterator[Row]:
     smoothing_fused.FLAT = flat
 
 
+def gpu_id(case: Case) -> str:
+    """The first case is a goal of its own."""
+    return "kernel-regression-1m" if case == GPU_CASES[0] else f"predict/{case}"
+
+
 def gpu_rows() -> Iterator[Row]:
     for case in GPU_CASES:
         x, y, query = on_gpu(case)
         smoother = smoother_of(case, x, y)
         note = f"{case.dtype}; points sorted before, queries sorted within; median of 3"
         seconds, memory = timed(partial(smoother, query))
-        yield Row(f"predict/{case}", "jumok", round(seconds, 4), "s", note)
+        yield Row(gpu_id(case), "jumok", round(seconds, 4), "s", note)
         yield Row(f"memory/{case}", "jumok", round(memory, 1), "MiB", "beyond the data")
         if case.bandwidth == 1.0 and case.dtype == "float32":
             pairs = case.points * case.queries
@@ -335,7 +340,7 @@ def peer_rows(case: Case) -> Iterator[Row]:
         seconds, memory = timed(call, 1)
         system = f"torch.cdist, {'differences' if mode == 'donot_use' else 'products'}"
         scaled, note = seconds * case.queries / queries, f"{queries} queries asked, multiplied"
-        yield Row(f"predict/{case}", system, round(scaled, 3), "s", note)
+        yield Row(gpu_id(case), system, round(scaled, 3), "s", note)
         yield Row(f"memory/{case}", system, round(memory, 1), "MiB", "beyond the data; planes of 2²⁸ numbers")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results import FOLDER, MARKED, Row, table, with_tables, write
+from benchmarks.results import BESIDE, FOLDER, GOALS, MARKED, Row, table, with_tables, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
@@ -32,6 +32,22 @@ def test_results_say_where_when_and_with_what_they_were_measured(path: Path):
     assert len(measured) == len(set(measured))
 
 
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_what_begins_like_a_goal_is_that_goal_or_another_number_of_the_same_run(path: Path):
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        for goal in GOALS:
+            if row["id"].startswith(goal) and row["id"] not in GOALS:
+                assert row["id"].removeprefix(goal) in BESIDE, f"{row['id']} begins like the goal {goal}"
+
+
+def test_the_goals_that_were_measured_have_rows_under_their_ids():
+    measured = {row["id"] for path in RESULTS for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+    assert measured >= {
+        *("additive-forward", "additive-train", "kernel-regression-1m", "multi30k-en-de-2016", "aer-enfr"),
+        *("cpu-train-rnn", "cpu-train-rnn-luong", "cpu-train-transformer", "cora", "citeseer"),
+    }
+
+
 def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("benchmarks.results.FOLDER", tmp_path)
     rows = [
@@ -48,6 +64,8 @@ def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: P
         "| near | 1.23 | 1,234 |",
         "| far | 20 | not run: too far |",
     ]
+    write("goal", [Row("cora", "jumok", 83.0, "%", ""), *rows[:1]], device="a track")
+    assert table("goal", "walk/", "cora").splitlines()[2:] == ["| cora | 83.0 |", "| near | 1.23 |"]
     page = "before\n<!-- table: race swim/ -->\nold\n<!-- end -->\nafter\n"
     assert with_tables(page) == (
         "before\n<!-- table: race swim/ -->\n| s | jumok |\n|---|---|\n| far | 3 |\n<!-- end -->\nafter\n"
