@@ -62,6 +62,16 @@ def test_sums_are_as_accurate_as_plain_torch(kernel, points, queries, dim, value
     assert_as_accurate_as_plain_torch(kernel, 0.4, draw(points, queries, dim, values))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [1, 3, 5])
+def test_points_of_a_grid_at_the_edge_of_a_boxcar_are_inside_here_as_there(steps, dtype):
+    line = torch.linspace(0, 1, 12, dtype=dtype, device=DEVICE)
+    x, bandwidth = torch.cartesian_prod(line, line), torch.tensor(steps / 11, dtype=dtype, device=DEVICE)
+    y = torch.randn(len(x), 1, dtype=dtype, device=DEVICE)
+    wanted = plain("boxcar", bandwidth, x, y, x)
+    torch.testing.assert_close(fused("boxcar", float(bandwidth), x, y, x), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("points", [1, 20, 64, 100])
 @pytest.mark.parametrize(("kernel", "bandwidth"), [("gaussian", 0.2), ("gaussian", 2.0), ("boxcar", 0.2)])
 def test_a_smoother_of_few_points_sees_them_all(kernel, bandwidth, points):

@@ -1,13 +1,13 @@
 """Distances: on a line they are computed apart from the general ones, and in any unit they weigh the same."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.attention import attend, boxcar, distribution, epanechnikov, gaussian, softmax, triangular
-from jumok.attention.kernel_sums import squared_distances as squared_in_place
-from jumok.attention.smoothing import distances, squared_distances, unit_of
+from jumok.attention.smoothing import distances, rounded_squares, unit_of
 
 KERNELS = [gaussian, boxcar, epanechnikov, triangular]
 
@@ -83,11 +83,15 @@ def test_heads_with_bandwidths_of_any_size_do_not_disturb_each_other():
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 16, 17])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_squares_are_the_same_to_the_last_bit_in_place_and_in_parts(dim, dtype):
+def test_squares_are_the_same_to_the_last_bit_in_whole_and_in_parts(dim, dtype):
     query, key = torch.rand(37, dim, dtype=dtype), torch.rand(203, dim, dtype=dtype)
-    whole = squared_distances(query, key)
+    whole = rounded_squares(query, key)
+    torch.testing.assert_close(whole, distances(query, key).square())
     for first, last in ((0, 203), (0, 1), (3, 20), (100, 163)):
-        assert torch.equal(squared_in_place(query, key[first:last].mT.contiguous()), whole[:, first:last])
+        assert torch.equal(rounded_squares(query, key[first:last].mT.contiguous().mT), whole[:, first:last])
+    if dim == 2:
+        numbers = (query.numpy()[:, None] - key.numpy()) ** 2
+        assert np.array_equal(whole.numpy(), numbers[..., 0] + numbers[..., 1])
 
 
 @pytest.mark.parametrize("bandwidth", [1e-30, 3e-13, 0.3, 3e12, 1e13, 3e38])

@@ -10,6 +10,7 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 
 from jumok.attention import kernel_sums
 from jumok.attention.leave_one_out import Ladder
+from jumok.attention.smoothing import rounded_squares
 from jumok.models import KernelRegressor
 from jumok.models import bandwidth as bandwidths
 from jumok.models.sorted_smoother import SortedSmoother
@@ -89,6 +90,22 @@ def test_who_is_left_out_beyond_the_reach_of_all_kernels_is_predicted_by_the_nea
     assert loo_errors(kernel, x[:2], y[:2], Ladder(1.0, 2, 1)) == [1.0]
 
 
+@pytest.mark.parametrize("dimensions", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_points_of_a_grid_at_the_edge_of_a_boxcar_are_left_out_as_they_are_predicted(dtype, dimensions):
+    line = torch.arange(17, dtype=torch.float64).mul(0.1).to(dtype)
+    x = torch.cartesian_prod(*[line] * dimensions).view(-1, dimensions)
+    y = torch.randn(len(x), dtype=torch.float64)
+    ladder = Ladder(1.6, 8, 33)  # down to 0.1, all steps of the grid among them
+    squared = rounded_squares(x, x).fill_diagonal_(torch.inf)
+    for bandwidth, error in zip(
+        ladder.bandwidths, loo_errors("boxcar", x.numpy(), y.numpy(), ladder, dtype), strict=True
+    ):
+        inside = (squared <= torch.tensor(bandwidth, dtype=dtype).square()).double()
+        if inside.any(1).all():
+            assert error == pytest.approx(((inside @ y / inside.sum(1) - y) ** 2).mean().item(), rel=1e-6)
+
+
 def test_the_errors_of_one_pass_are_those_of_scikit_learn():
     x, y = noisy_sine(40)
     ladder = Ladder(0.9, 2, 2)
@@ -112,12 +129,17 @@ def test_one_pass_is_as_exact_in_single_precision(kernel):
 @pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
 def test_a_bandwidth_is_found_in_one_pass_over_the_distances(kernel, monkeypatch):
     read = []
-    compute = kernel_sums.squared_distances
-    monkeypatch.setattr(kernel_sums, "squared_distances", lambda q, k: read.append(compute(q, k)) or read[-1])
+    tiles = kernel_sums.Asked.tiles
+
+    def counted(*given):
+        for tile in tiles(*given):
+            read.append(tile.squared.numel())
+            yield tile
+
+    monkeypatch.setattr(kernel_sums.Asked, "tiles", counted)
     x, y = noisy_sine(320)
     KernelRegressor(kernel).fit(x, y)
-    pairs = sum(distances.numel() for distances in read)
-    assert len(x) ** 2 <= pairs < 1.4 * len(x) ** 2, "some blocks twice: how near is the nearest point?"
+    assert len(x) ** 2 <= sum(read) < 1.4 * len(x) ** 2, "some blocks twice: how near is the nearest point?"
 
 
 @pytest.mark.parametrize("seed", range(4))

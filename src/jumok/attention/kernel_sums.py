@@ -7,7 +7,7 @@ point, exp((d₀² − d²) / 2h²), so a far query gets the Gaussian's limit an
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.point_blocks import PointBlocks, gaps, surely_within, within
-from jumok.attention.smoothing import FEW_DIMENSIONS
+from jumok.attention.smoothing import FEW_DIMENSIONS, rounded_squares
 
 TILE = {"cpu": 2**18, "cuda": 2**26}
 """Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
@@ -59,12 +59,15 @@ class Asked:
         """The squared distance to each block of points."""
         return gaps(self.x.amin(0), self.x.amax(0), points.blocks)
 
-    def tiles(self, points: Points, blocks: Int[Tensor, " block"]) -> Iterator["Tile"]:
+    def tiles(
+        self, points: Points, blocks: Int[Tensor, " block"], squares: Callable[..., Tensor] | None = None
+    ) -> Iterator["Tile"]:
         """Squared distances to all points of some blocks, a few blocks at a time."""
+        squares = squares or squared_distances
         at_once = max(1, of_device(TILE, self.x) // (len(self.x) * points.blocks.size))
         for part in torch.split(blocks, at_once):
             places = points.blocks.places(part)
-            squared = squared_distances(self.x, points.x[:, places])
+            squared = squares(self.x, points.x[:, places].mT)
             if self.own is not None:
                 squared.masked_fill_(self.own[:, None] == places, torch.inf)
             yield Tile(squared, points.values[:, places], part)
@@ -100,7 +103,8 @@ def kernel_sums(
     else:
         nearest, reach = asked.x.new_zeros(len(asked.x)), asked.x.new_tensor(bandwidth).square()
     found, values = _nothing(asked, points, int(squares)), len(points.values)
-    for tile in asked.tiles(points, within(gap, reach[None]).nonzero()[:, 0]):
+    squares_of = rounded_squares if kernel == "boxcar" else squared_distances
+    for tile in asked.tiles(points, within(gap, reach[None]).nonzero()[:, 0], squares_of):
         weights = weigh(tile.squared, nearest, kernel, bandwidth)
         found[:, :values] += tile.mixed(weights)
         if squares:
@@ -164,14 +168,14 @@ def rate(bandwidth: float, dtype: torch.dtype) -> float:
     return min(limits.max / 2, max(limits.tiny, 1 / square)) if square else limits.max / 2
 
 
-def squared_distances(query: Float[Tensor, "query dim"], key: Float[Tensor, "dim key"]) -> Float[Tensor, "query key"]:
-    """‖q − k‖² from the differences themselves, to the last bit that of smoothing.squared_distances."""
+def squared_distances(query: Float[Tensor, "query dim"], key: Float[Tensor, "key dim"]) -> Float[Tensor, "query key"]:
+    """‖q − k‖² from the differences themselves; ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
     if query.shape[1] > FEW_DIMENSIONS:
-        return torch.cdist(query, key.mT, compute_mode="donot_use_mm_for_euclid_dist").square_()
-    found = (query[:, :1] - key[0]).square_()
+        return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    found = (query[:, :1] - key[:, 0]).square_()
     apart = torch.empty_like(found) if query.shape[1] > 1 else found
     for d in range(1, query.shape[1]):
-        torch.sub(query[:, d : d + 1], key[d], out=apart)
+        torch.sub(query[:, d : d + 1], key[:, d], out=apart)
         found.addcmul_(apart, apart)
     return found
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from jumok.attention.kernel_sums import Asked, Points, Tile, exponentials, nearest_squared, nearest_sums, negligible
 from jumok.attention.point_blocks import within
+from jumok.attention.smoothing import rounded_squares
 
 SQUARINGS = 3
 """A weight is squared so often before the next exponential; each time doubles its relative rounding."""
@@ -44,6 +45,14 @@ class Ladder:
         """How many bandwidths are at least as wide as each distance."""
         steps = squared.log2().sub_(2 * math.log2(self.widest)).mul_(-self.steps / 2)
         return steps.clamp_(-1, self.count - 1).floor_().add_(1).long()
+
+    def exactly(
+        self, squared: Float[Tensor, "query point"], reaching: Int[Tensor, "query point"]
+    ) -> Int[Tensor, "query point"]:
+        """The same where logarithms have rounded a distance to the other side of a bandwidth: d² ≤ h² is the rule."""
+        bandwidths = squared.new_tensor(self.bandwidths)
+        edges = torch.cat([squared.new_tensor([torch.inf]), bandwidths.square(), squared.new_tensor([-1.0])])
+        return reaching + (squared <= edges[reaching + 1]).long() - (squared > edges[reaching]).long()
 
 
 def left_out(asked: Asked, points: Points, kernel: str, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
@@ -99,8 +108,10 @@ def _compact(asked: Asked, points: Points, power: int, ladder: Ladder) -> Float[
     shape = (1 + (power > 0), len(points.values), len(asked.x), 1 + ladder.count)
     rings = asked.x.new_zeros(shape, dtype=torch.float64)
     reach = asked.x.new_tensor([ladder.widest]).square()
-    for tile in asked.tiles(points, within(asked.gaps(points), reach).nonzero()[:, 0]):
-        rung = ladder.reaching(tile.squared).expand(len(points.values), -1, -1)
+    blocks = within(asked.gaps(points), reach).nonzero()[:, 0]
+    for tile in asked.tiles(points, blocks, None if power else rounded_squares):
+        rung = ladder.reaching(tile.squared)
+        rung = (rung if power else ladder.exactly(tile.squared, rung)).expand(len(points.values), -1, -1)
         values = tile.values.double()[:, None].expand(rung.shape)
         rings[0].scatter_add_(2, rung, values)
         if power:

@@ -70,14 +70,14 @@ class Gaussian(Smoothing):
 class Boxcar(Smoothing):
     """K(u) = 1 for u ≤ 1, else 0.
 
-    On a grid many points lie at the very edge. Everywhere the comparison is ‖q − k‖² ≤ h², with squares added in the
-    same order, so that all ways to compute it agree on which of them are inside.
+    On a grid many points lie at the very edge. Everywhere the comparison is ‖q − k‖² ≤ h² with the squares of
+    `rounded_squares`, on a GPU too, so that all ways to compute it agree on which of them are inside.
     """
 
     def log_kernel(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"], bandwidth: Bandwidth
     ) -> Float[Tensor, "*lead query key"]:
-        squared = squared_distances(query.detach(), key.detach())
+        squared = rounded_squares(query.detach(), key.detach())
         outside = squared > bandwidth**2
         return torch.zeros_like(squared).masked_fill(outside, -torch.inf).masked_fill(squared.isnan(), torch.nan)
 
@@ -114,16 +114,20 @@ def distances(
     return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def squared_distances(
+def rounded_squares(
     query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
 ) -> Float[Tensor, "*lead query key"]:
-    """‖q − k‖², to the last bit that of kernel_sums.squared_distances, which works in place."""
-    if query.shape[-1] > FEW_DIMENSIONS:
+    """‖q − k‖², the same to the last bit on every device: each square is rounded before it is added.
+
+    Multiply-adds, which do not, are quicker, but which of the products they leave unrounded is up to the compiler.
+    """
+    if not 0 < query.shape[-1] <= FEW_DIMENSIONS:
         return distances(query, key).square()
-    total = (query[..., :1] - key[..., None, :, 0]).square()
+    total = query[..., :1] - key[..., None, :, 0]
+    total.mul_(total)
     for d in range(1, query.shape[-1]):
         apart = query[..., d, None] - key[..., None, :, d]
-        total = total.addcmul(apart, apart)
+        total.add_(apart.mul_(apart))
     return total
 
 

@@ -35,9 +35,12 @@ class Kernel:
 
     def __call__(
         self, grid: tuple[int, ...], *arguments: Tensor | int, warps: int = 4, stages: int = 3,
-        registers: int | None = None, **constants: Any,
+        registers: int | None = None, multiply_add: int = True, **constants: Any,
     ) -> None:  # fmt: skip
-        """Run it on a grid of up to three axes; a thread takes at most so many registers."""
+        """Run it on a grid of up to three axes; a thread takes at most so many registers.
+
+        Without `multiply_add` every product is rounded before it is added, as PyTorch's are.
+        """
         if INTERPRETED:
             self.function[grid](*arguments, **constants)
             return
@@ -45,18 +48,24 @@ class Kernel:
         at = arguments[0].get_device()
         if at != torch.cuda.current_device():  # Triton launches on the current GPU, wherever the tensors are
             with torch.cuda.device(at):
-                self(grid, *arguments, warps=warps, stages=stages, registers=registers, **constants)
+                self(
+                    grid, *arguments, warps=warps, stages=stages, registers=registers, multiply_add=multiply_add,
+                    **constants,
+                )  # fmt: skip
             return
         # `type(x) is int`, not isinstance: there are forty of them, and the host is what small problems wait for.
         kinds = [argument if type(argument) is int else argument.dtype for argument in arguments]  # type: ignore[union-attr]
         values = [argument if type(argument) is int else argument.data_ptr() for argument in arguments]  # type: ignore[union-attr]
         odd = [value & 15 for value, kind in zip(values, kinds, strict=True) if kind is not value]
-        key = (at, warps, stages, registers, *kinds, *(odd if any(odd) else ()), *constants.items())
+        key = (at, warps, stages, registers, multiply_add, *kinds, *(odd if any(odd) else ()), *constants.items())
         launch = self.launches.get(key)
         if launch is not None:
             launch(at, (*grid, 1, 1)[:3], values)
             return
-        compiled = self.function[grid](*arguments, **constants, num_warps=warps, num_stages=stages, maxnreg=registers)
+        compiled = self.function[grid](
+            *arguments, **constants, num_warps=warps, num_stages=stages, maxnreg=registers,
+            enable_fp_fusion=bool(multiply_add),
+        )  # fmt: skip
         if len(self.launches) >= MOST:
             self.launches.clear()
         self.launches[key] = launcher(compiled, [constants[name] for name in self.function.arg_names[len(arguments) :]])

@@ -161,7 +161,7 @@ def _sums(
         sums.shape[1], x.new_full((1,), _scale(kernel, bandwidth, x.dtype)),
         KERNEL=KERNELS.index(kernel), SQUARES=squares, DIM=len(x), VALUES=len(values), BLOCK=block,
         ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
-        warps=tiling.warps, stages=tiling.stages,
+        warps=tiling.warps, stages=tiling.stages, multiply_add=kernel != "boxcar",  # its squares are smoothing's
     )  # fmt: skip
     return sums
 
