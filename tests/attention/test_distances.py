@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jumok.attention import attend, boxcar, distribution, epanechnikov, gaussian, softmax, triangular
@@ -47,10 +47,13 @@ def test_weights_are_the_same_with_and_without_recording_gradients(hidden):
     assert not quick[hidden].any()
 
 
-@given(
-    exponent=st.floats(-20, 20), score=st.sampled_from(KERNELS), as_tensor=st.booleans(), dim=st.sampled_from([1, 3])
-)
-def test_the_unit_of_points_and_bandwidth_does_not_matter(exponent, score, as_tensor, dim):
+@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("score", KERNELS)
+@given(exponent=st.floats(-20, 20), as_tensor=st.booleans())
+@example(exponent=-20, as_tensor=False)
+@example(exponent=20, as_tensor=True)
+@settings(max_examples=5)
+def test_the_unit_of_points_and_bandwidth_does_not_matter(score, dim, exponent, as_tensor):
     unit, query, key = 10.0**exponent, points(5, dim), points(7, dim)
     bandwidth = torch.tensor(0.9 * unit, dtype=torch.float32) if as_tensor else 0.9 * unit
     value = torch.eye(7)

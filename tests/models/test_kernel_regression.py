@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -186,8 +186,13 @@ def test_neighbours_at_whole_steps_are_inside(dtype):
     np.testing.assert_array_equal(weights > 0, reached)
 
 
-@given(exponent=st.floats(-20, 20), kernel=st.sampled_from(["gaussian", *COMPACT]), many=st.booleans())
-def test_the_unit_of_x_and_bandwidth_does_not_matter(exponent, kernel, many):
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
+@given(exponent=st.floats(-20, 20))
+@example(exponent=-20)
+@example(exponent=20)
+@settings(max_examples=5)
+def test_the_unit_of_x_and_bandwidth_does_not_matter(kernel, many, exponent):
     x, y = noisy_sine(60, 2)
     queries, unit = x[:20] + 0.1, 10.0**exponent
     exact = KernelRegressor(kernel, 0.9).fit(x, y)
