@@ -1,6 +1,7 @@
 """From token weights to word maps, and to pictures that can be read."""
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import torch
 from hypothesis import given
@@ -64,7 +65,39 @@ def test_more_weight_is_darker():
 def test_terminal_rows_line_up_with_hangul_labels():
     lines = terminal_map(example(), plain=True).plain.split("\n")
     assert lines[0].split() == ["On", "Friday", "</s>"]
-    assert len({cells(line) for line in lines}) == 1
+    assert len({cells(line) for line in lines[:-1]}) == 1
+
+
+def test_a_map_without_colours_says_once_what_its_shades_stand_for():
+    weights = torch.tensor([[0.8, 0.2, 0.0], [0.1, 0.4, 0.5]])
+    shown = AttentionMap(("one", "two", "end"), ("하나", "둘"), weights[None, None])
+    lines = terminal_map(shown, plain=True).plain.split("\n")
+    assert lines[1:3] == ["하나  ███ ░░░    ", "  둘  ░░░ ▒▒▒ ▓▓▓"]
+    assert lines[3].split("  ")[3:] == ["░ 6–26%", "▒ 26–46%", "▓ 46–66%", "█ 66–80%"]
+    assert "–" not in terminal_map(shown).plain  # colours have their numbers in the cells
+    faint = terminal_map(AttentionMap(("a",), ("b",), torch.full((1, 1, 1, 1), 0.004)), plain=True)
+    assert faint.plain.endswith("░ 0.03–0.13%  ▒ 0.13–0.23%  ▓ 0.23–0.33%  █ 0.33–0.4%")
+
+
+def test_jamo_and_ipa_labels_have_a_width_and_stay_aligned_in_a_terminal():
+    tokens = ("ᄒ", "ᅡ", "ᆫ", "▁ᄀ", "tʰ", "ː", "t\u0361s", "\u0303", "Ａ", "ힰ", "a\u0303", "각")
+    shown = AttentionMap(tokens, tokens, torch.eye(12)[None, None])
+    head, *rows, _ = terminal_map(shown, plain=True).plain.split("\n")
+    assert head.split()[:9] == ["ㅎ", "ㅏ", "ㄴ", "▁ㄱ", "tʰ", "ː", "t\u0361s", "◌\u0303", "Ａ"]
+    assert {cells(line) for line in (head, *rows)} == {cells(head)}
+    assert {cells(row.split()[0]) for row in rows} <= {1, 2, 3}
+    for at, row in enumerate(rows):  # each token looks at itself, below its own label
+        where = row.index("█")
+        assert cells(row[:where]) == cells(head[: head.index(head.split()[at])])
+
+
+def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
+    source = ("ㄱ", "▁ㅏ", "한", "at", "tʰ", "ᅡ", "words", "</s>")
+    root = ET.fromstring(heatmap_svg(example(source=source, target=("x",))))
+    texts = {element.text: element for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    leaning = {word for word in texts if "rotate" in texts[word].get("transform", "")}
+    assert leaning == {"words", "</s>"}
+    assert {"ㄱ", "▁ㅏ", "한", "at", "tʰ", "ㅏ"} <= set(texts)
 
 
 def test_a_map_too_wide_for_the_terminal_numbers_its_columns():
@@ -78,3 +111,14 @@ def test_a_terminal_shows_joined_letters_joined_and_controls_as_a_sign():
     words = ("می\u200cخواهم", "👩\u200d👧", "a\x1bb")
     shown = AttentionMap(words, ("x",), torch.full((1, 1, 1, 3), 1 / 3))
     assert terminal_map(shown, plain=True).plain.split("\n")[0].split() == [*words[:2], "a�b"]
+
+
+def test_the_map_that_readme_prints_is_the_one_of_its_picture():
+    root = Path(__file__).parents[2]
+    svg = ET.parse(root / "docs/demo/attention.svg").getroot()
+    cells_of = [title.text.rsplit(": ", 1) for title in svg.iter("{http://www.w3.org/2000/svg}title")]
+    target, source = (tuple(dict.fromkeys(pair.split(" ← ")[side] for pair, _ in cells_of)) for side in (0, 1))
+    weights = torch.tensor([float(weight) for _, weight in cells_of]).view(1, 1, len(target), len(source))
+    lines = terminal_map(AttentionMap(source, target, weights), plain=True).plain.split("\n")
+    printed = (root / "README.md").read_text(encoding="utf-8")
+    assert "\n".join(line.rstrip() for line in lines) in printed

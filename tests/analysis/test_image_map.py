@@ -154,6 +154,7 @@ def test_a_terminal_without_colour_shows_the_regions_in_shades():
     assert lines[1].startswith("██")
     assert lines[2].count("█") == 2
     assert "█" in lines[3]
+    assert lines[-1] == "░ 7.5–32%  ▒ 32–57%  ▓ 57–82%  █ 82–100% of a word's largest weight"
 
 
 def test_a_terminal_with_colour_shows_two_pixels_a_letter():

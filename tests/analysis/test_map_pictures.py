@@ -73,6 +73,17 @@ def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
         assert not np.array_equal(one, box)
 
 
+def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
+    source = ("ㄱ", "at", "words", "</s>")
+    figure = heatmap_picture._single(AttentionMap(source, ("x",), torch.full((1, 1, 1, 4), 0.25)), "")
+    turned = {text.get_text(): text.get_rotation() for text in figure.axes[0].texts if text.get_text() in source}
+    assert turned == {"ㄱ": 0, "at": 0, "words": 45, "</s>": 45}
+
+
+def test_a_part_of_a_syllable_is_drawn_as_its_letter():
+    assert np.array_equal(labelled("ᅡ"), labelled("ㅏ"))
+
+
 def test_a_text_no_font_can_draw_is_refused_rather_than_drawn_in_boxes(tmp_path):
     with pytest.raises(FontError, match="no installed font can draw"):
         AttentionMap(("\U000f0000",), ("x",), torch.ones(1, 1, 1, 1)).save(tmp_path / "map.png")

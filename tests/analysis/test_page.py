@@ -140,6 +140,17 @@ def test_markup_in_words_is_shown_as_text(shown):
     assert page.locator("main img, main script").count() == 0
 
 
+def test_short_labels_of_columns_stand_upright_and_can_be_pointed_at(shown):
+    tokens = ("ᄀ", "▁ㅏ", "한", "words", "at", "</s>")
+    page = shown(AttentionMap(tokens, ("x",), torch.full((1, 1, 1, 6), 1 / 6)))
+    labels = page.locator(".jumok-label[data-source]")
+    assert labels.all_text_contents() == ["ㄱ", "▁ㅏ", "한", "words", "at", "</s>"]
+    assert [bool(label.get_attribute("transform")) for label in labels.all()] == [False, False, False, True, False, True]
+    for at in (0, 4):
+        labels.nth(at).hover()
+        assert lit(page) == {(0, at)}
+
+
 def test_a_thousand_by_a_thousand_words_are_seen_through_a_window(shown):
     words = tuple(f"w{at}" for at in range(1000))
     page = shown(AttentionMap(words, words, torch.eye(1000)[None, None]))

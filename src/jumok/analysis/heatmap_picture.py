@@ -12,6 +12,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, LIGHT, QUIET, darkest
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import LONG
+from jumok.analysis.labels import readable, upright
 from jumok.analysis.width import cells, wrapped
 from jumok.errors import ArgumentError, FontError, MissingExtraError
 
@@ -47,7 +48,7 @@ def heatmap_picture(attention: AttentionMap, kind: str, *, title: str = "", grid
 
 def _fonts(attention: AttentionMap, title: str) -> list[str]:
     texts = [*attention.source, *attention.target, title, *attention.layer_names, *attention.head_names]
-    fonts = fonts_for([*texts, "0123456789."])
+    fonts = fonts_for([*map(readable, texts), "0123456789."])
     from matplotlib import __version__, ft2font
 
     runs_left = any(unicodedata.bidirectional(letter) in ("R", "AL") for text in texts for letter in text)
@@ -65,7 +66,7 @@ def _single(attention: AttentionMap, title: str) -> "Figure":
     cell = min(_cell(max(rows, columns, 1)), LONGEST_SIDE / max(rows, columns, 1))
     text = LABEL if cell > 0.2 else SMALL_LABEL
     left = _longest(attention.target, text) + 0.25
-    lean = _longest(attention.source, text) * 0.71
+    lean = _leaning(attention.source, text)
     width = max(left + cell * columns + max(0.25, lean - cell / 2), left + 1.25)
     heading = wrapped(title, max(12, int((width - 0.32) / (TITLE * LETTER)))) if title else []
     width = max(width, *(_longest((line,), TITLE) + 0.32 for line in heading), 0)
@@ -92,7 +93,7 @@ def _grid(attention: AttentionMap, title: str) -> "Figure":
     labelled = max(rows, columns) <= LABELLED
     cell = SMALL_CELL if labelled else 2.2 / max(rows, columns)
     left = 0.25 + (_longest(attention.target, SMALL_LABEL) if labelled else 0.0)
-    lean = _longest(attention.source, SMALL_LABEL) * 0.71 if labelled else 0.0
+    lean = _leaning(attention.source, SMALL_LABEL) if labelled else 0.0
     top = 0.4 + lean + (0.35 if title else 0.0)
     across, down = max(cell * columns + 0.22, 0.95), cell * rows + 0.36
     width = max(left + heads * across + lean, _longest((title,), TITLE) * 1.1 + 0.4, left + 1.6)
@@ -135,13 +136,15 @@ def _panel(figure: "Figure", weights: np.ndarray, most: float, place: tuple[floa
 
 def _columns(panel: Any, words: tuple[str, ...], text: float, cell: float, above: float = 4) -> None:
     for place in range(0, len(words), _every(text, cell)):
+        straight = upright(words[place])
         panel.annotate(
             _shown(words[place]),
             (place, -0.5),
             (0, above),
             textcoords="offset points",
-            rotation=45,
+            rotation=0 if straight else 45,
             rotation_mode="anchor",
+            ha="center" if straight else "left",
             fontsize=text,
             color=INK,
             annotation_clip=False,
@@ -205,9 +208,14 @@ def _new_figure(width: float, height: float) -> "Figure":
 
 
 def _shown(word: str) -> str:
-    """Without what fonts have no picture of: line ends and other controls."""
-    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in word)
+    """In letters that stand alone, without what fonts have no picture of: line ends and other controls."""
+    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in readable(word))
+
+
+def _leaning(words: tuple[str, ...], text: float) -> float:
+    """Inches that the words above the columns reach up and to the right, those that lean."""
+    return max(_longest(tuple(word for word in words if not upright(word)), text) * 0.71, text * LETTER)
 
 
 def _longest(words: tuple[str, ...], text: float) -> float:
-    return max((cells(word) for word in words), default=0) * text * LETTER
+    return max((cells(readable(word)) for word in words), default=0) * text * LETTER

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, LIGHT, QUIET, colour, darkest, png_bytes, shades
+from jumok.analysis.labels import readable, upright
 from jumok.analysis.width import cells
 
 CELL, GRID_CELL, SMALL_CELL = 28, 20, 15
@@ -33,7 +34,7 @@ def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
     short = max(weights.shape, default=0) <= LONG
     cell, text = (CELL, TEXT) if short else (SMALL_CELL, SMALL_TEXT)
     left = 16 + _longest(attention.target, text)
-    leaning = _longest(attention.source, text) * 0.71  # how high and how far to the right a word at 45 degrees reaches
+    leaning = _leaning(attention.source, text)
     top = 24 + leaning + (30 if title else 0)
     width = max(left + cell * len(attention.source) + leaning, 32 + _longest((title,), TEXT) * 1.08, left + 130)
     height = top + cell * len(attention.target) + 44
@@ -53,7 +54,7 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     most, labelled = darkest(weights), max(targets, sources) <= LONG
     cell = GRID_CELL if labelled else max(1.0, 240 / max(targets, sources))
     left = 16 + (_longest(attention.target, SMALL_TEXT) if labelled else 0)
-    leaning = _longest(attention.source, SMALL_TEXT) * 0.71 if labelled else 0.0
+    leaning = _leaning(attention.source, SMALL_TEXT) if labelled else 0.0
     top = 28 + leaning + (30 if title else 0)
     across, down = max(cell * sources + 22, 98), cell * targets + 36
     parts = []
@@ -89,14 +90,18 @@ def _names(words: tuple[str, ...], x: float, y: float, cell: float, *, columns: 
     if not columns:
         middle = y + cell / 2 + cell * 0.18
         return [
-            f'<text x="{x:.1f}" y="{middle + cell * row:.1f}" text-anchor="end">{safe(word)}</text>'
+            f'<text x="{x:.1f}" y="{middle + cell * row:.1f}" text-anchor="end">{safe(readable(word))}</text>'
             for row, word in enumerate(words)
         ]
     places = [x + cell * (column + 0.5) for column in range(len(words))]
     return [
-        f'<text x="{place:.1f}" y="{y:.1f}" transform="rotate(-45 {place:.1f} {y:.1f})">{safe(word)}</text>'
+        f'<text x="{place:.1f}" y="{y:.1f}" {_turn(word, place, y)}>{safe(readable(word))}</text>'
         for place, word in zip(places, words, strict=True)
     ]
+
+
+def _turn(word: str, x: float, y: float) -> str:
+    return 'text-anchor="middle"' if upright(word) else f'transform="rotate(-45 {x:.1f} {y:.1f})"'
 
 
 def _matrix(
@@ -130,8 +135,13 @@ def _legend(x: float, y: float, most: float) -> str:
     )
 
 
+def _leaning(words: tuple[str, ...], text: int) -> float:
+    """How high and how far to the right the words above the columns reach, those that lean at 45 degrees."""
+    return max(_longest(tuple(word for word in words if not upright(word)), text) * 0.71, 0.62 * text)
+
+
 def _longest(words: tuple[str, ...], text: int) -> float:
-    return max((cells(word) for word in words), default=0) * text * 0.62
+    return max((cells(readable(word)) for word in words), default=0) * text * 0.62
 
 
 def safe(text: str) -> str:

@@ -14,6 +14,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import INK, QUIET, png_bytes
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import FONT, safe
+from jumok.analysis.labels import readable
 from jumok.analysis.regions import PNG, Regions
 from jumok.analysis.width import cells, fitted, wrapped
 from jumok.errors import ArgumentError
@@ -169,5 +170,5 @@ def _cut(word: str, width: float, size: float) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Without what fonts have no picture of: line ends and other controls."""
-    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in text)
+    """In letters that stand alone, without what fonts have no picture of: line ends and other controls."""
+    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in readable(text))

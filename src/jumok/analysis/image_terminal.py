@@ -9,7 +9,7 @@ from torch import Tensor
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.regions import Regions
-from jumok.analysis.terminal import SHADES, one_line
+from jumok.analysis.terminal import one_line, scale_line, shade
 from jumok.analysis.width import cells, fitted
 
 SIDE = 22
@@ -31,7 +31,8 @@ def terminal_image(attention: AttentionMap, *, width: int = 100, plain: bool = F
     wide = max((cells(panel[0].plain) for panel in panels), default=1)
     columns = max(1, (width + len(APART)) // (wide + len(APART)))
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
-    return Text("\n\n").join([Text("\n").join(_beside(row)) for row in rows])
+    scale = [Text(f"{scale_line(1.0)} of a word's largest weight")] if plain and panels else []
+    return Text("\n\n").join([*(Text("\n").join(_beside(row)) for row in rows), *scale])
 
 
 def _beside(panels: list[list[Text]]) -> list[Text]:
@@ -56,9 +57,9 @@ def _coloured(word: str, picture: np.ndarray) -> list[Text]:
 
 def _shaded(word: str, weights: Float[Tensor, "row column"]) -> list[Text]:
     """A row of the grid a line, two letters a region."""
-    shares = (weights / weights.max().clamp(min=1e-12) * (len(SHADES) - 1)).round().int().tolist()
+    shares = (weights / weights.max().clamp(min=1e-12)).tolist()
     wide = max(LEAST, 2 * len(shares[0]))
-    rows = ["".join(2 * SHADES[share] for share in row) for row in shares]
+    rows = ["".join(2 * shade(share) for share in row) for row in shares]
     return [Text(_label(word, wide)), *(Text(row.ljust(wide)) for row in rows)]
 
 

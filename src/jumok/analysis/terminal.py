@@ -1,14 +1,18 @@
 """The attention matrix in a terminal: in colour where there is colour, in shades of grey blocks elsewhere."""
 
 import os
+from bisect import bisect_right
 
 from rich.text import Text
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import DARK, LIGHT, colour
+from jumok.analysis.labels import readable
 from jumok.analysis.width import cells, fitted
 
 SHADES = " ░▒▓█"
+BORDERS = (0.075, 0.325, 0.575, 0.825)
+"""Shares of the largest weight at which the next shade begins."""
 LEAST, LONGEST = 3, 24
 """Columns of a terminal that a column of the map and a word at its side take."""
 JOINERS = "\u200c\u200d"
@@ -21,7 +25,7 @@ def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = Fal
     """Source words along the top, a row for every target word; averaged over layers and heads.
 
     Columns are as wide as their words where that fits, else numbered, and where even numbers do not fit, each target
-    word is followed by the words it looked at most.
+    word is followed by the words it looked at most. Below a map in shades stands what they mean.
     """
     sources = [one_line(word) for word in attention.source]
     label = min(LONGEST, max((cells(one_line(word)) for word in attention.target), default=0))
@@ -44,7 +48,21 @@ def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label
     for word, row in zip(attention.target, weights.tolist(), strict=True):
         shaded = [_cell(weight, most, size, plain) for weight, size in zip(row, columns, strict=True)]
         lines.append(Text(_label(word, label) + "  ") + Text(" ").join(shaded))
+    if plain and weights.numel():
+        lines.append(Text(" " * (label + 2) + scale_line(most)))
     return Text("\n").join(lines)
+
+
+def shade(share: float) -> str:
+    """The shade of a weight, given as its share of the largest one."""
+    return SHADES[bisect_right(BORDERS, share)]
+
+
+def scale_line(most: float) -> str:
+    """What the shades stand for, in percent, where the largest weight is `most`."""
+    percents = [100 * most * border for border in (*BORDERS, 1.0)]
+    ends = [f"{percent:.2g}" if percent < 9.95 else f"{percent:.0f}" for percent in percents]
+    return "  ".join(f"{SHADES[at + 1]} {ends[at]}–{ends[at + 1]}%" for at in range(len(BORDERS)))
 
 
 def _list(attention: AttentionMap, label: int) -> Text:
@@ -63,8 +81,7 @@ def _list(attention: AttentionMap, label: int) -> Text:
 def _cell(weight: float, most: float, size: int, plain: bool) -> Text:
     share = weight / (most or 1.0)
     if plain:
-        shade = SHADES[min(len(SHADES) - 1, round(share * (len(SHADES) - 1) + 0.2))]
-        return Text(shade * size)
+        return Text(shade(share) * size)
     stops = DARK if _dark() else LIGHT
     said = f"{100 * weight:.0f}".center(size) if weight >= 0.095 else " " * size
     ink = "#10151d" if (share > 0.6) == _dark() else "#ffffff"
@@ -86,7 +103,8 @@ def _label(word: str, width: int) -> str:
 
 
 def one_line(word: str) -> str:
-    """What would move the cursor or ring the bell is shown as �."""
+    """The word in letters with a width of their own; what would move the cursor or ring the bell is shown as �."""
     return "".join(
-        letter if letter.isprintable() or letter in JOINERS else " " if letter.isspace() else "�" for letter in word
+        letter if letter.isprintable() or letter in JOINERS else " " if letter.isspace() else "�"
+        for letter in readable(word)
     )

@@ -6,6 +6,7 @@
   const GUTTER = 30; // where the entropy of a row is drawn
   const LEAST = 22, MOST = 44; // sizes of a cell
   const LONGEST_LABEL = 170;
+  const SHORT = 17; // pixels up to which the label of a column stands upright: a Hangul letter, or two Latin ones
   const FADE = "32px"; // at an edge of the window beyond which there is more
   const WHOLE = 120; // a copied picture shows everything up to so many words a side, then what is in the window
 
@@ -74,7 +75,8 @@
       context.font = "13px " + style.fontFamily;
       const width = (text) => Math.min(LONGEST_LABEL, context.measureText(shown(text)).width);
       const longest = (texts) => texts.reduce((most, text) => Math.max(most, width(text)), 8);
-      const lean = longest(this.map.source) * 0.71, left = longest(this.map.target) + 14 + GUTTER;
+      this.upright = this.map.source.map((text) => width(text.replace(/^▁/, "")) <= SHORT);
+      const lean = longest(this.map.source.filter((_, at) => !this.upright[at])) * 0.71, left = longest(this.map.target) + 14 + GUTTER;
       // As large as the page allows, within reason; a long map scrolls instead of becoming small.
       const room = (this.root.clientWidth - left - lean * 0.9 - 16) / Math.max(1, this.one.columns);
       const cell = clamp(Math.floor(Math.min(room, 440 / Math.max(1, this.one.rows))), LEAST, MOST);
@@ -159,9 +161,8 @@
 
     columnLabel(into, column, x) {
       const y = this.layout.top - 8;
-      into.append(draw("text", {
-        class: "jumok-label", x, y, transform: `rotate(-45 ${x} ${y})`, "data-source": column,
-      }, this.cut(this.map.source[column])));
+      const turn = this.upright[column] ? { "text-anchor": "middle" } : { transform: `rotate(-45 ${x} ${y})` };
+      into.append(draw("text", { class: "jumok-label", x, y, ...turn, "data-source": column }, this.cut(this.map.source[column])));
     }
 
     rowLabel(into, row, y) {
@@ -269,6 +270,8 @@
       const inside = (at, count) => (at >= 0 && at < count ? at : null);
       if (x < left) return { target: y < top ? null : inside(row, this.one.rows), source: null };
       if (y < top) {
+        const below = inside(column, this.one.columns);
+        if (this.upright[below] && y > top - 24) return { target: null, source: below };
         const leaning = Math.floor((x - left + this.scroll.scrollLeft - (top - 8 - y)) / cell);
         return { target: null, source: inside(leaning, this.one.columns) };
       }

@@ -10,6 +10,19 @@
   const LETTERS = 400; // that are looked for in the fonts of the reader
   const looked = new Map(); // which of them were missing
 
+  const JAMO = [
+    [0x1100, "ㄱㄲㄴㄷㄸㄹㅁㅂㅃㅅㅆㅇㅈㅉㅊㅋㅌㅍㅎ"], [0x1161, "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"],
+    [0x11a8, "ㄱㄲㄳㄴㄵㄶㄷㄹㄺㄻㄼㄽㄾㄿㅀㅁㅂㅄㅅㅆㅇㅈㅊㅋㅌㅍㅎ"],
+  ];
+  const ALONE = new Map(JAMO.flatMap(([start, letters]) => Array.from(letters, (letter, at) => [String.fromCharCode(start + at), letter])));
+  const SYLLABLE = /[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|[가-힣][\u11a8-\u11ff]*|[\u1100-\u11ff]/g;
+
+  /** As in labels.py: what is only a part of a letter, the vowel of a syllable or an accent, as a letter that stands alone. */
+  function readable(text) {
+    const letters = text.normalize("NFC").replace(SYLLABLE, (found) => ALONE.get(found) || found);
+    return /^[\p{Mn}\p{Me}]/u.test(letters) ? "◌" + letters : letters;
+  }
+
   function make(name, attributes, text) {
     const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
@@ -38,7 +51,7 @@
   }
 
   const css = (rgb) => "rgb(" + rgb.join(",") + ")";
-  const shown = (text) => (text.trim() === "" ? "␣" : text);
+  const shown = (text) => (text.trim() === "" ? "␣" : readable(text));
   const percent = (weight) => (weight >= 0.0995 ? Math.round(100 * weight) : (100 * weight).toPrecision(2)) + "%";
   const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
