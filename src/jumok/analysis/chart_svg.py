@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from jumok.analysis.heatmap_svg import FONT, safe
-from jumok.analysis.width import cells, fitted
+from jumok.analysis.width import cells, fitted, wrapped
 
 WIDTH, HEIGHT = 720, 380
+NARROW = 360
+"""Width of a chart for a telephone, where letters keep their size."""
 LEFT, RIGHT, BOTTOM = 66, 26, 66
 LETTER = 6.9  # how wide a terminal cell of text is drawn
 
@@ -65,14 +68,17 @@ def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, title: str, width: 
     """One line for each curve, its interval shaded; y begins at 0 unless it is logarithmic."""
     points = [point for curve in curves for point in curve.points]
     legend = list(_legend([curve.name for curve in curves], width))
-    top = 58 + 22 * (legend[-1][1] if legend else 0)
+    first = 50 + 20 * (len(_lines(title, width)) - 1)
+    top = first + 8 + 22 * (legend[-1][1] if legend else 0)
     across = _Scale.of([*(point.x for point in points), *(at for at, _ in x.ticks)], LEFT, width - RIGHT, x, pad=0.03)
     heights = [*(point.y for point in points), *(end for point in points for end in point[2:4])]
     up = _Scale.of(heights if y.log else [0.0, *heights], HEIGHT - BOTTOM, top + 8, y)
     parts = [_head(title, width, HEIGHT), *_frame(x, y, across, up, width)]
     parts += [_band(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
     parts += [_line(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
-    parts += [_key(name, LEFT + at, 50 + 22 * row, number % COLOURS) for number, (at, row, name) in enumerate(legend)]
+    parts += [
+        _key(name, LEFT + at, first + 22 * row, number % COLOURS) for number, (at, row, name) in enumerate(legend)
+    ]
     return "\n".join([*parts, "</svg>"])
 
 
@@ -82,14 +88,19 @@ def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, 
     up = _Scale.of([0.0, *(value for _, value in bars)], height - BOTTOM, 52, Axis(y))
     step = (width - LEFT - RIGHT) / max(len(bars), 1)
     parts = [_head(title, width, height), *_sideways(up, width), _text(y, 16, 44, quiet=True)]
+    every = _every([name for name, _ in bars], step)
     for number, (name, value) in enumerate(bars):
         left, top = LEFT + step * number, up(value)
         parts.append(
             f'<rect x="{left + step * 0.1:.1f}" y="{top:.1f}" width="{step * 0.8:.1f}" rx="2" '
             f'height="{height - BOTTOM - top:.1f}" fill="var(--s0)"><title>{safe(name)}: {value:g}</title></rect>'
         )
-        parts.append(_text(name, left + step / 2, height - BOTTOM + 18, anchor="middle", quiet=True))
-    parts.append(_text(x, LEFT + (width - LEFT - RIGHT) / 2, height - 12, anchor="middle", quiet=True))
+        if number % every == 0:
+            parts.append(_text(name, left + step / 2, height - BOTTOM + 18, anchor="middle", quiet=True))
+    for row, line in enumerate(wrapped(x, int((width - LEFT - RIGHT) / LETTER))):
+        parts.append(
+            _text(line, LEFT + (width - LEFT - RIGHT) / 2, height - 24 + 16 * row, anchor="middle", quiet=True)
+        )
     return "\n".join([*parts, "</svg>"])
 
 
@@ -166,13 +177,21 @@ def _open(width: int, height: int) -> str:
 def _head(title: str, width: int, height: int) -> str:
     opened = _open(width, height).replace(" class=", f' role="img" aria-label="{safe(title)}" class=', 1)
     paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
-    return f'{opened}\n{paper}\n<text x="16" y="26" font-size="15" font-weight="600">{safe(title)}</text>'
+    lines = [
+        f'<text x="16" y="{26 + 20 * row}" font-size="15" font-weight="600">{safe(line)}</text>'
+        for row, line in enumerate(_lines(title, width))
+    ]
+    return "\n".join([opened, paper, *lines])
+
+
+def _lines(title: str, width: int) -> list[str]:
+    return wrapped(title, int((width - 32) / (1.3 * LETTER)))  # its letters are larger, and bold
 
 
 def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[str]:
     yield from _sideways(up, width, y.ticks)
     floor = HEIGHT - BOTTOM
-    for at, said in x.ticks or across.ticks():
+    for at, said in _apart(x.ticks or across.ticks(), across):
         for row, line in enumerate(said.split("\n")):
             yield _text(line, across(at), floor + 19 + 16 * row, anchor="middle", quiet=True, small=row > 0)
     yield _text(x.label, (LEFT + width - RIGHT) / 2, HEIGHT - 10, anchor="middle", quiet=True)
@@ -181,6 +200,17 @@ def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator
         f'<text x="16" y="{middle:.0f}" transform="rotate(-90 16 {middle:.0f})" text-anchor="middle" '
         f'fill="var(--quiet)">{safe(y.label)}</text>'
     )
+
+
+def _apart(ticks: Sequence[tuple[float, str]], across: _Scale) -> Sequence[tuple[float, str]]:
+    """All of them, or every second, third, ... where their texts would touch."""
+    closest = min((across(after) - across(before) for (before, _), (after, _) in pairwise(ticks)), default=math.inf)
+    return ticks[:: _every([line for _, said in ticks for line in said.split("\n")], max(closest, 1.0))]
+
+
+def _every(texts: Sequence[str], step: float) -> int:
+    """Every how many of texts that stand `step` apart are written, so that they do not touch."""
+    return max(1, math.ceil(max((LETTER * cells(text) + 6 for text in texts), default=0.0) / step))
 
 
 def _sideways(up: _Scale, width: int, ticks: Sequence[tuple[float, str]] = ()) -> Iterator[str]:
@@ -225,8 +255,9 @@ def _marker(x: float, y: float, colour: int, hint: str) -> str:
 def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]]:
     """Where each name goes: how far along its row, and which row."""
     at, row = 0.0, 0
+    longest = min(40, int((width - LEFT - RIGHT - 46) / LETTER))
     for name in names:
-        shown = name if cells(name) <= 40 else fitted(name, 39).rstrip() + "…"
+        shown = name if cells(name) <= longest else fitted(name, longest - 1).rstrip() + "…"
         room = 46 + LETTER * cells(shown)
         if at and at + room > width - LEFT - RIGHT:
             at, row = 0.0, row + 1

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 LIGHT = ("#f3f6fb", "#cfe1f3", "#82b4de", "#2f78bc", "#0a3a78")
 DARK = ("#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff")
-"""As in web/parts.js: on a light and on a dark ground."""
+"""As in web/parts.js and report.css: on a light and on a dark ground."""
 INK, QUIET = "#1f2933", "#66717f"
 """Of words, and of what should not be noticed first."""
 
@@ -17,6 +17,13 @@ INK, QUIET = "#1f2933", "#66717f"
 def colour(weight: float, stops: Sequence[str] = LIGHT) -> str:
     """From the first of the stops (0) to the last (1), as #rrggbb."""
     return "#" + "".join(f"{part:02x}" for part in shades(np.array(float(weight)), stops).tolist())
+
+
+def mixed(weight: float, stops: Sequence[str]) -> str:
+    """The same where the stops are variables of a page: CSS that mixes the two next to the weight."""
+    place = min(max(float(weight), 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(place), len(stops) - 2)
+    return f"color-mix(in srgb, {stops[low]}, {stops[low + 1]} {100 * (place - low):.0f}%)"
 
 
 def shades(weights: Float[np.ndarray, "*place"], stops: Sequence[str] = LIGHT) -> np.ndarray:

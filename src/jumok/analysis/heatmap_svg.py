@@ -5,13 +5,15 @@ Letters are left to whoever shows the picture, so Hangul needs no font here and 
 
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import INK, LIGHT, QUIET, colour, darkest, png_bytes, shades
+from jumok.analysis.colours import DARK, INK, LIGHT, QUIET, colour, darkest, mixed, png_bytes, shades
 from jumok.analysis.labels import readable, upright
 from jumok.analysis.width import cells
 
@@ -27,7 +29,32 @@ MANY = 20_000
 Matrix = Float[np.ndarray, "target source"]
 
 
-def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
+class Paint(NamedTuple):
+    """The colours of a picture: hexadecimal, or the variables of a page that is light or dark."""
+
+    ink: str
+    quiet: str
+    paper: str
+    stops: tuple[str, ...]
+    cell: Callable[[float], str]
+    ramps: tuple[tuple[str, tuple[str, ...]], ...]
+    """Of a matrix that is one image: attributes of each image that there is, and its stops."""
+
+
+FIXED = Paint(INK, QUIET, "white", LIGHT, colour, (("", LIGHT),))
+STOPS = tuple(f"var(--w{number})" for number in range(len(LIGHT)))
+PAGE = Paint(
+    "var(--ink)",
+    "var(--quiet)",
+    "var(--paper)",
+    STOPS,
+    lambda share: mixed(share, STOPS),
+    (('class="on-light" ', LIGHT), ('class="on-dark" ', DARK)),
+)
+"""Of a page whose style sets --ink, --quiet, --paper and the colours of weights from --w0 to --w4."""
+
+
+def heatmap_svg(attention: AttentionMap, title: str = "", paint: Paint = FIXED) -> str:
     """One rectangle for every pair, darker where the target word looked; averaged over layers and heads."""
     weights = attention.mean().detach().float().cpu().numpy()
     most = darkest(weights)
@@ -41,10 +68,10 @@ def heatmap_svg(attention: AttentionMap, title: str = "") -> str:
     parts = [
         *_names(attention.source, left, top - 8, cell, columns=True),
         *_names(attention.target, left - 8, top, cell, columns=False),
-        _matrix(weights, most, left, top, cell, attention),
-        _legend(left, height - 24, most),
+        _matrix(weights, most, left, top, cell, attention, paint),
+        _legend(left, height - 24, most, paint),
     ]
-    return _picture(width, height, text, title, parts)
+    return _picture(width, height, text, title, parts, paint)
 
 
 def grid_svg(attention: AttentionMap, title: str = "") -> str:
@@ -75,14 +102,14 @@ def grid_svg(attention: AttentionMap, title: str = "") -> str:
     return _picture(width, height, SMALL_TEXT, title, parts)
 
 
-def _picture(width: float, height: float, text: int, title: str, parts: list[str]) -> str:
+def _picture(width: float, height: float, text: int, title: str, parts: list[str], paint: Paint = FIXED) -> str:
     size = f'width="{width:.0f}" height="{height:.0f}"'
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'font-family="{FONT}" font-size="{text}" fill="{INK}">'
+        f'font-family="{FONT}" font-size="{text}" fill="{paint.ink}">'
     )
     heading = f'<text x="16" y="24" font-weight="600" font-size="{TEXT}">{safe(title)}</text>' if title else ""
-    body = [f'<rect {size} fill="white"/>', heading, *parts]
+    body = [f'<rect {size} fill="{paint.paper}"/>', heading, *parts]
     return "\n".join([opening, *(part for part in body if part), "</svg>", ""])
 
 
@@ -105,31 +132,39 @@ def _turn(word: str, x: float, y: float) -> str:
 
 
 def _matrix(
-    weights: Matrix, most: float, left: float, top: float, cell: float, attention: AttentionMap | None = None
+    weights: Matrix,
+    most: float,
+    left: float,
+    top: float,
+    cell: float,
+    attention: AttentionMap | None = None,
+    paint: Paint = FIXED,
 ) -> str:
     """The cells; with `attention`, each says its words and weight when pointed at."""
     if weights.size > MANY or attention is None:
         height, width = (cell * size for size in weights.shape)
-        image = b64encode(png_bytes(shades(weights / most))).decode()
-        return (
-            f'<image x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" preserveAspectRatio="none" '
-            f'style="image-rendering: pixelated" href="data:image/png;base64,{image}"/>'
+        box = f'x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" preserveAspectRatio="none"'
+        return "\n".join(
+            f'<image {kind}{box} style="image-rendering: pixelated" '
+            f'href="data:image/png;base64,{b64encode(png_bytes(shades(weights / most, stops))).decode()}"/>'
+            for kind, stops in paint.ramps
         )
     gap, corner = (2, 3) if cell > 20 else (1, 2)
     box = f'width="{cell - gap:.0f}" height="{cell - gap:.0f}" rx="{corner}"'
     return "\n".join(
-        f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{colour(float(weight) / most)}">'
+        f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{paint.cell(float(weight) / most)}">'
         f"<title>{safe(attention.target[row])} ← {safe(attention.source[column])}: {weight:.2f}</title></rect>"
         for (row, column), weight in np.ndenumerate(weights)
     )
 
 
-def _legend(x: float, y: float, most: float) -> str:
+def _legend(x: float, y: float, most: float, paint: Paint = FIXED) -> str:
     """From no weight to the largest there is."""
-    stops = "".join(f'<stop offset="{at / (len(LIGHT) - 1)}" stop-color="{stop}"/>' for at, stop in enumerate(LIGHT))
+    last = len(paint.stops) - 1
+    stops = "".join(f'<stop offset="{at / last}" stop-color="{stop}"/>' for at, stop in enumerate(paint.stops))
     return (
         f'<defs><linearGradient id="weights">{stops}</linearGradient></defs>'
-        f'<g font-size="10" fill="{QUIET}"><text x="{x:.1f}" y="{y + 8:.1f}">0</text>'
+        f'<g font-size="10" fill="{paint.quiet}"><text x="{x:.1f}" y="{y + 8:.1f}">0</text>'
         f'<rect x="{x + 10:.1f}" y="{y:.1f}" width="70" height="8" rx="4" fill="url(#weights)"/>'
         f'<text x="{x + 86:.1f}" y="{y + 8:.1f}">{most:.2g}</text></g>'
     )

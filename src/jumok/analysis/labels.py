@@ -1,7 +1,7 @@
 """A word as a label: in letters that can be read alone, and upright where it is short.
 
-Models that spell Hangul in jamo, or sounds in IPA, have tokens that are a part of a letter: the vowel of a syllable, the
-tilde of a nasal. Alone these have no width in a terminal, and few fonts draw them.
+Models that spell Hangul in jamo, or sounds in IPA, have tokens that are a part of a letter: the vowel of a syllable,
+the tilde of a nasal. Alone these have no width in a terminal, and few fonts draw them.
 """
 
 import re
@@ -38,6 +38,6 @@ def upright(word: str) -> bool:
 
 
 def _letter(syllable: str) -> str:
-    if len(syllable) > 1 or cells(syllable) and syllable not in LETTERS:
+    if len(syllable) > 1 or (cells(syllable) and syllable not in LETTERS):
         return syllable
     return LETTERS.get(syllable, FILLER + syllable)

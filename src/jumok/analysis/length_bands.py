@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.chart_svg import WIDTH, Axis, Curve, LineChart, Point, charts_svg
 from jumok.analysis.scores import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
@@ -79,9 +79,9 @@ def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
     ]
 
 
-def length_chart(bands: dict[str, list[Band]]) -> str:
+def length_chart(bands: dict[str, list[Band]], *, width: int = WIDTH) -> str:
     """The chart of `length_curves` as SVG."""
-    return charts_svg(length_curves(bands))
+    return charts_svg(length_curves(bands), width=width)
 
 
 def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:

@@ -1,15 +1,19 @@
 """Small pieces of HTML. Whatever is not already `Html` is text from somewhere, and is escaped."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from html import escape
 from zlib import crc32
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.heatmap_svg import heatmap_svg
+from jumok.analysis.chart_svg import NARROW, WIDTH
+from jumok.analysis.heatmap_svg import PAGE, heatmap_svg
 from jumok.analysis.looks import LITTLE, MUCH, source_words
+from jumok.analysis.width import cells
 
+PHONE = 40
+"""Letters beside each other that fit a telephone; the rows of a wider table are stacked there."""
 LONG = 1000
 """Words beyond which an output is shown unmarked: comparing takes time with the square of them."""
 
@@ -36,12 +40,29 @@ def tag(name: str, *inside: object, **attributes: object) -> Html:
     return Html(f"<{name}{said}>{join(inside, '')}</{name}>")
 
 
-def table(heads: Sequence[object], rows: Iterable[Sequence[object]], *, caption: str) -> Html:
-    """A table whose first column names its rows; the rest are numbers, to the right."""
+def table(heads: Sequence[object], rows: Sequence[Sequence[object]], *, caption: str) -> Html:
+    """A table whose first column names its rows; the rest are numbers, to the right.
+
+    On a telephone a wide one becomes a card for each row, on which every number says its column.
+    """
     head = tag("tr", *(tag("th", one, scope="col") for one in heads))
-    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", one) for one in row[1:])) for row in rows]
-    whole = tag("table", tag("thead", head), tag("tbody", *body), aria_label=caption)
+    body = [
+        tag(
+            "tr",
+            tag("th", row[0], scope="row"),
+            *(tag("td", one, data_column=column) for column, one in zip(heads[1:], row[1:], strict=True)),
+        )
+        for row in rows
+    ]
+    stacked = {"class_": "stacked"} if _letters([heads, *rows]) > PHONE else {}
+    whole = tag("table", tag("thead", head), tag("tbody", *body), aria_label=caption, **stacked)
     return join([tag("p", caption, class_="caption", aria_hidden="true"), scrolling(whole, caption)])
+
+
+def _letters(rows: Sequence[Sequence[object]]) -> int:
+    """How wide a table is: the longest text of each column, and what lies between columns; names of rows wrap."""
+    longest = [max(cells(re.sub("<[^>]*>", "", html(one))) for one in column) for column in zip(*rows, strict=True)]
+    return min(longest[0], 16) + sum(longest[1:]) + 2 * len(longest)
 
 
 def scrolling(inside: Html, label: str) -> Html:
@@ -55,14 +76,15 @@ def folded(summary: str, inside: Html, *, is_open: bool = False) -> Html:
     return Html(f"<details{opened}>{tag('summary', summary)}{inside}</details>")
 
 
-def picture(svg: str) -> Html:
-    """A chart or map made by us, which has escaped its own texts."""
-    return tag("figure", Html(svg))
+def chart(draw: Callable[..., str]) -> Html:
+    """A chart made by us, which has escaped its own texts: `draw(width=...)` for a screen, and for a telephone."""
+    shown = [tag("div", Html(draw(width=width)), class_=name) for name, width in (("wide", WIDTH), ("narrow", NARROW))]
+    return tag("figure", *shown)
 
 
 def attention_picture(shown: AttentionMap, label: str) -> Html:
-    """The map of one sentence."""
-    svg = _own_ids(heatmap_svg(shown), f"map{crc32(label.encode()):08x}")
+    """The map of one sentence, in the colours of the page."""
+    svg = _own_ids(heatmap_svg(shown, paint=PAGE), f"map{crc32(label.encode()):08x}")
     return tag("div", Html(svg), class_="scroll map", tabindex=0, role="region", aria_label=label)
 
 

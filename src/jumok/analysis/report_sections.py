@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.chart_svg import bar_chart
@@ -12,12 +13,12 @@ from jumok.analysis.paired import Paired
 from jumok.analysis.report_html import (
     Html,
     attention_picture,
+    chart,
     compared,
     covered_source,
     folded,
     html,
     join,
-    picture,
     table,
     tag,
 )
@@ -82,7 +83,7 @@ def length_section(report: Report) -> Html:
         ]
         name = first[0].score.name
         numbers = table(["source words", "sentences", *bands], rows, caption=f"{name} by source length")
-        parts.append(tag("div", picture(length_chart(bands)), folded(f"{name} as a table", numbers)))
+        parts.append(tag("div", chart(partial(length_chart, bands)), folded(f"{name} as a table", numbers)))
     note = "Each band is scored as a test set of its own; few sentences make a wide interval."
     return join([tag("p", note, class_="note"), tag("div", *parts, class_="charts")])
 
@@ -133,15 +134,12 @@ def _looks(found: Looks, sentences: int) -> Html:
     tiles = [
         tag("div", tag("dt", name), tag("dd", value), tag("p", note), class_="tile") for name, value, note in facts
     ]
-    chart = bar_chart(
-        [(name, float(count)) for name, count in found.histogram],
-        x="attention a source word got, in whole target words",
-        y="source words",
-        title="Coverage",
-    )
+    bars = [(name, float(count)) for name, count in found.histogram]
+    label = "attention a source word got, in whole target words"
+    coverage = partial(bar_chart, bars, x=label, y="source words", title="Coverage")
     lists = _words("Least looked at", found.least), _words("Most looked at", found.most)
     words = tag("div", *(tag("div", one) for one in lists), class_="pair")
-    return join([tag("dl", *tiles, class_="tiles"), picture(chart), words, *_heads(found), _over(of)])
+    return join([tag("dl", *tiles, class_="tiles"), chart(coverage), words, *_heads(found), _over(of)])
 
 
 def _over(of: str) -> Html:
