@@ -13,12 +13,12 @@ from torch import Tensor
 
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import words_of_tokens
-from jumok.analysis.regions import Regions
+from jumok.analysis.regions import SIDE, Regions
 from jumok.caption_model import TrainedCaptioner, load_captioner
 from jumok.data import BOS
 from jumok.data.image_pairs import prepared_image
 from jumok.data.image_store import to_tensor
-from jumok.data.images import Pixels, read_image
+from jumok.data.images import Pixels, kept_part, read_image, reduced
 from jumok.decoding import Hypothesis, beam_search
 from jumok.decoding.config import with_settings
 from jumok.errors import ArgumentError
@@ -89,13 +89,13 @@ class Captioner:
         """The map of a caption by its tokens, from one teacher-forced pass over it."""
         if not ids:
             raise ArgumentError("there is no attention to show: the caption is empty")
-        seen, model, tokenizer = self.seen(image), self.trained.model, self.trained.tokenizer
-        images = self._tensor([seen])
+        pixels, model, tokenizer = _pixels(image), self.trained.model, self.trained.tokenizer
+        images = self._tensor([self.seen(pixels)])
         prediction = model(images, torch.tensor([[BOS, *ids]], device=images.device))
         if not prediction.attention:
             raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
         weights = torch.stack([layer()[0, :, : len(ids)] for layer in prediction.attention]).float().cpu()
-        place = Regions(seen, *model.encoder.grid)
+        place = self._place(pixels)
         shown = AttentionMap(place.names, tuple(tokenizer.pieces[id] for id in ids), weights, place=place, title=text)
         if not words:
             return shown
@@ -104,8 +104,14 @@ class Captioner:
 
     def seen(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image as the model sees it."""
-        pixels = image if isinstance(image, np.ndarray) else read_image(image)
-        return prepared_image(pixels, self.trained.recipe.images)
+        return prepared_image(_pixels(image), self.trained.recipe.images)
+
+    def _place(self, pixels: Pixels) -> Regions:
+        """The image itself, and which part of it the model saw."""
+        (height, width), (rows, columns) = pixels.shape[:2], self.trained.model.encoder.grid
+        top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
+        part = top / height, left / width, bottom / height, right / width
+        return Regions(reduced(pixels, SIDE), rows, columns, part)
 
     def _tensor(self, images: Sequence[Pixels]) -> UInt8[Tensor, "batch 3 side side"]:
         return to_tensor(images).to(next(self.trained.model.parameters()).device)
@@ -117,3 +123,7 @@ class Captioner:
         decode = self.trained.tokenizer.decode
         found = (Caption(name, decode(ids), score, (), tuple(ids), image, self) for ids, score in hypotheses)
         return best_of(found, n_best)
+
+
+def _pixels(image: Picture) -> Pixels:
+    return image if isinstance(image, np.ndarray) else read_image(image)

@@ -15,7 +15,9 @@ from image_maps import PLACES, WORDS, example
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.colours import png_bytes
 from jumok.analysis.image_panels import embedded, panels_svg, sheet_of
-from jumok.analysis.regions import DIM, SIDE, Regions
+from jumok.analysis.regions import DIM, SIDE, UNSEEN, Regions
+from jumok.data.images import kept_part
+from jumok.errors import ArgumentError
 
 
 def brightest(pixels: np.ndarray) -> tuple[int, int]:
@@ -25,7 +27,7 @@ def brightest(pixels: np.ndarray) -> tuple[int, int]:
     return tuple(map(int, np.unravel_index(light.argmax(), light.shape)))
 
 
-@pytest.mark.parametrize(("height", "width"), [(60, 80), (700, 500), (3, 4), (320, 320)])
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (700, 500), (3, 4), (480, 480)])
 def test_the_brightest_region_is_where_the_word_looked(height, width):
     shown = example(height, width)
     for word, place in enumerate(PLACES):
@@ -37,15 +39,15 @@ def test_the_brightest_region_is_where_the_word_looked(height, width):
 
 
 def test_the_image_keeps_its_colours_there_and_is_dim_elsewhere():
-    shown = example(image=np.full((240, 320, 3), (200, 100, 0), np.uint8))
+    shown = example(image=np.full((360, 480, 3), (200, 100, 0), np.uint8))
     overlay, grey = shown.place.overlay(shown.mean()[0]), 0.299 * 200 + 0.587 * 100
     np.testing.assert_allclose(overlay[0, 0], (200, 100, 0), atol=6)
     dark = DIM * (np.array([200, 100, 0]) + grey) / 2
-    np.testing.assert_allclose(overlay[230, 310], dark + 0.0256 * (np.array([200, 100, 0]) - dark), atol=4)
+    np.testing.assert_allclose(overlay[345, 465], dark + 0.0256 * (np.array([200, 100, 0]) - dark), atol=4)
 
 
 def test_light_changes_smoothly_from_region_to_region():
-    shown = example(240, 320)
+    shown = example(360, 480)
     light = shown.place.light(shown.mean()[0])
     assert np.abs(np.diff(light, axis=0)).max() < 0.05
     assert light.max() == 1
@@ -53,8 +55,44 @@ def test_light_changes_smoothly_from_region_to_region():
 
 
 def test_a_word_that_looks_everywhere_dims_nothing():
-    image = np.random.default_rng(0).integers(0, 255, (320, 320, 3), np.uint8)
+    image = np.random.default_rng(0).integers(0, 255, (480, 480, 3), np.uint8)
     np.testing.assert_array_equal(Regions(image, 4, 4).overlay(torch.full((16,), 1 / 16)), image)
+
+
+@pytest.mark.parametrize(("height", "width"), [(200, 400), (500, 300)])
+def test_light_lies_on_the_part_of_the_image_that_the_model_saw(height, width):
+    top, left, bottom, right = kept_part(height, width, "crop")
+    part = (top / height, left / width, bottom / height, right / width)
+    place = Regions(np.full((height, width, 3), 200, np.uint8), 2, 2, part)
+    overlay = place.overlay(torch.tensor([1.0, 0.0, 0.0, 0.0])).astype(float)[..., 0]
+    up, start, down, end = place.box
+    high, wide = overlay.shape
+    assert (high / height, wide / width) == (pytest.approx(SIDE / max(height, width), rel=0.01),) * 2
+    assert (down - up, end - start) == (pytest.approx(min(high, wide), abs=1),) * 2
+    assert overlay[up + 5, start + 5] == pytest.approx(200, abs=4)  # the first of four regions, in its upper left
+    assert overlay[down - 5, end - 5] == pytest.approx(200 * DIM, abs=2)
+    outside = np.ones((high, wide), bool)
+    outside[up:down, start:end] = False
+    assert outside.any()
+    np.testing.assert_allclose(overlay[outside], 200 * UNSEEN, atol=1)
+
+
+def test_the_part_that_the_model_saw_is_written_and_read_again(tmp_path):
+    place = Regions(np.zeros((60, 80, 3), np.uint8), 3, 4, (0.0, 0.125, 1.0, 0.875))
+    shown = AttentionMap(place.names, ("x",), torch.full((1, 1, 1, 12), 1 / 12), place=place)
+    assert AttentionMap.from_json(shown.to_json()).place.part == place.part
+    assert "part" not in example().as_plain()["place"]
+    drawn = panels_svg(shown)
+    assert "cut off" in drawn
+    assert "cut off" not in panels_svg(example())
+
+
+@pytest.mark.parametrize(
+    "part", [(0, 0, 0, 1), (0, 0.6, 1, 0.5), (-0.1, 0, 1, 1), (0, 0, 1, 1.5), (0, 0, float("nan"), 1)]
+)
+def test_a_part_that_is_none_is_refused(part):
+    with pytest.raises(ArgumentError, match="must be top, left, bottom and right"):
+        Regions(np.zeros((60, 80, 3), np.uint8), 3, 4, tuple(map(float, part)))
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf"])
@@ -87,7 +125,7 @@ def test_the_svg_holds_every_panel_and_its_words_as_text():
 
 
 def test_a_photo_in_an_svg_takes_a_fraction_of_its_pngs_and_looks_the_same():
-    shown = example(240, 320, image=photo())
+    shown = example(360, 480, image=photo())
     root = ElementTree.fromstring(panels_svg(shown))
     images = [element.attrib["href"] for element in root.iter("{http://www.w3.org/2000/svg}image")]
     panels = sheet_of(shown).panels
@@ -113,7 +151,7 @@ def test_a_drawing_in_an_svg_stays_exact_and_so_does_a_photo_without_pillow(monk
 
 def photo():
     """Smooth colours with the noise of a camera."""
-    down, across = np.mgrid[:240, :320] / 40
+    down, across = np.mgrid[:360, :480] / 60
     colours = np.stack([np.sin(down + across), np.cos(down), np.sin(2 * across)], -1)
     noise = np.random.default_rng(1).normal(0, 3, colours.shape)
     return (128 + 90 * colours + noise).clip(0, 255).astype(np.uint8)

@@ -1,6 +1,7 @@
 """The page of a captioned image in a real browser, offline: words as text, and pointing at one lights up its place."""
 
 from base64 import b64decode
+from dataclasses import replace
 from io import BytesIO
 from xml.etree import ElementTree
 
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 
 from image_maps import PLACES, WORDS, example
+from jumok.analysis.regions import Regions
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +59,40 @@ def test_pointing_at_the_image_tells_which_words_looked_there(shown):
     assert read(page).startswith(f"row {row + 1}, column {column + 1} was looked at by {WORDS[1]} 78%")
 
 
+LEGEND = """() => {
+  const bar = document.querySelector(".jumok-ramp");
+  return [...bar.getContext("2d").getImageData(0, 0, bar.width, 1).data].filter((_, at) => at % 4 < 3);
+}"""
+
+
+def test_the_legend_is_in_the_colours_of_what_is_shown(shown):
+    page = shown(example())
+    legend = page.locator(".jumok-legend")
+
+    def ends() -> tuple[list[int], list[int]]:
+        colours = page.evaluate(LEGEND)
+        return colours[:3], colours[-3:]
+
+    dark = [77] * 3  # DIM of 255, what becomes of white where no word looked
+    assert (*ends(), legend.inner_text().strip()) == (dark, [255] * 3, "0largest of each word")
+    word(page, 1).hover()
+    assert (*ends(), legend.inner_text().strip()) == (dark, [255] * 3, "078%")
+    box = page.locator(".jumok-image").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + 20)  # now words are coloured, by how much they looked there
+    assert ends() == ([0xF3, 0xF6, 0xFB], [0x0A, 0x3A, 0x78])
+
+
+def test_no_region_is_pointed_at_outside_of_what_the_model_saw(shown):
+    image = np.full((100, 200, 3), 230, np.uint8)
+    page = shown(replace(example(image=image), place=Regions(image, 3, 4, (0.0, 0.25, 1.0, 0.75))))
+    assert "darkest edges were cut off" in read(page)
+    box = page.locator(".jumok-image").bounding_box()
+    page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 5)
+    assert read(page).startswith("Point at a word")
+    page.mouse.move(box["x"] + 0.27 * box["width"], box["y"] + 5)
+    assert read(page).startswith("row 1, column 1 was looked at")
+
+
 def test_choosing_a_layer_and_head_moves_the_light(shown):
     page = shown(example(layers=2, heads=2))
     page.get_by_label("Layer", exact=True).select_option("1")
@@ -70,14 +106,18 @@ def test_choosing_a_layer_and_head_moves_the_light(shown):
     assert brightest(page) == (PLACES[0][0], PLACES[0][1] + 1)
 
 
-def test_the_page_draws_what_the_pictures_draw(shown):
-    page = shown(example(240, 320))
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_page_draws_what_the_pictures_draw(shown, cut):
+    image = np.full((360, 480, 3), 230, np.uint8)
+    image[100:200, 50:400] = (200, 30, 30)
+    place = Regions(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else Regions(image, 3, 4)
+    attention = replace(example(image=image), place=place)
+    page = shown(attention)
     word(page, 1).hover()
     drawn = page.locator(".jumok-image").evaluate(
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     )
-    pixels = torch.tensor(drawn).view(240, 320, 4)[..., :3].float()
-    attention = example(240, 320)
+    pixels = torch.tensor(drawn).view(360, 480, 4)[..., :3].float()
     wanted = torch.from_numpy(attention.place.overlay(attention.mean()[1]).copy()).float()
     assert (pixels - wanted).abs().max() <= 2
 
@@ -89,7 +129,7 @@ def test_the_copied_picture_has_the_image_and_a_panel_for_every_word(shown):
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert texts == [" ".join(WORDS), *WORDS]
     pixels = np.asarray(Image.open(BytesIO(b64decode(images[3].partition(",")[2]))).convert("RGB")).astype(float)
-    light = pixels.mean(-1)[:240, :320].reshape(3, 80, 4, 80).mean((1, 3))
+    light = pixels.mean(-1)[:360, :480].reshape(3, 120, 4, 120).mean((1, 3))
     assert np.unravel_index(light.argmax(), light.shape) == PLACES[2]
 
 

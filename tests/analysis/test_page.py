@@ -145,7 +145,14 @@ def test_short_labels_of_columns_stand_upright_and_can_be_pointed_at(shown):
     page = shown(AttentionMap(tokens, ("x",), torch.full((1, 1, 1, 6), 1 / 6)))
     labels = page.locator(".jumok-label[data-source]")
     assert labels.all_text_contents() == ["ㄱ", "▁ㅏ", "한", "words", "at", "</s>"]
-    assert [bool(label.get_attribute("transform")) for label in labels.all()] == [False, False, False, True, False, True]
+    assert [bool(label.get_attribute("transform")) for label in labels.all()] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
     for at in (0, 4):
         labels.nth(at).hover()
         assert lit(page) == {(0, at)}

@@ -162,10 +162,22 @@ def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
     assert shown.weights.shape == (1, 1, len(shown.target), 16)
     assert (shown.place.rows, shown.place.columns) == (4, 4)
     assert torch.allclose(shown.weights.sum(-1), torch.ones(1, 1, len(shown.target)), atol=1e-5)
-    assert shown.place.image.shape == (32, 32, 3)
+    np.testing.assert_array_equal(shown.place.image, picture)  # the image itself, not the 32 × 32 pixels of the model
     assert captioner.attention(picture, "작은 빨간 별이").target == ("작은", "빨간", "별이")
     tokens = found.attention(words=False)
     assert len(tokens.target) == len(found.ids)
+
+
+def test_a_map_lies_on_the_whole_image_where_the_model_saw_its_middle(model):
+    captioner = Captioner.load(model)
+    middle = scene(0, split="test").picture(600)
+    wide = np.full((600, 1000, 3), 255, np.uint8)
+    wide[:, 200:800] = middle
+    shown, alone = (captioner.attention(image, "작은 빨간 별이") for image in (wide, middle))
+    torch.testing.assert_close(shown.weights, alone.weights)
+    assert shown.place.image.shape == (288, 480, 3)
+    assert shown.place.part == pytest.approx((0.0, 0.2, 1.0, 0.8))
+    assert alone.place.part == (0.0, 0.0, 1.0, 1.0)
 
 
 def test_what_is_loaded_captions_like_what_was_trained(model):

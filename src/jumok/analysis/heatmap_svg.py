@@ -152,9 +152,10 @@ def _matrix(
     gap, corner = (2, 3) if cell > 20 else (1, 2)
     box = f'width="{cell - gap:.0f}" height="{cell - gap:.0f}" rx="{corner}"'
     return "\n".join(
-        f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{paint.cell(float(weight) / most)}">'
+        f'<rect x="{left + cell * column:.1f}" y="{top + cell * row:.1f}" {box} fill="{paint.cell(weight / most)}">'
         f"<title>{safe(attention.target[row])} ← {safe(attention.source[column])}: {weight:.2f}</title></rect>"
-        for (row, column), weight in np.ndenumerate(weights)
+        for row, line in enumerate(weights.tolist())
+        for column, weight in enumerate(line)
     )
 
 

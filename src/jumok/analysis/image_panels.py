@@ -15,7 +15,7 @@ from jumok.analysis.colours import INK, QUIET, png_bytes
 from jumok.analysis.fonts import fonts_for
 from jumok.analysis.heatmap_svg import FONT, safe
 from jumok.analysis.labels import readable
-from jumok.analysis.regions import PNG, Regions
+from jumok.analysis.regions import PNG, WHOLE, Regions
 from jumok.analysis.width import cells, fitted, wrapped
 from jumok.errors import ArgumentError
 
@@ -32,6 +32,7 @@ TALLEST = 20_000
 QUALITY = 88
 """Of a JPEG: no loss is seen at the size of a panel, even enlarged twice."""
 NOTED = "bright where a word looked; each word by its own largest weight"
+CUT = "; the darkest edges were cut off before the model saw the image"
 
 
 class Panel(NamedTuple):
@@ -52,6 +53,7 @@ class Sheet(NamedTuple):
     height: float
     panel: tuple[float, float]
     """Width and height of a panel."""
+    note: list[str]
 
 
 def sheet_of(attention: AttentionMap) -> Sheet:
@@ -68,7 +70,8 @@ def sheet_of(attention: AttentionMap) -> Sheet:
         _one_line(attention.title or " ".join(attention.target)), int((width - 2 * MARGIN) / HEADING / LETTER)
     )
     top = MARGIN + 1.4 * HEADING * len(heading) + 4
-    height = top + -(-count // columns) * (high + LABEL + GAP) + NOTE + MARGIN - 4
+    note = wrapped(NOTED + (CUT if place.part != WHOLE else ""), int((width - 2 * MARGIN) / NOTE / LETTER))
+    height = top + -(-count // columns) * (high + LABEL + GAP) + 1.4 * NOTE * len(note) + MARGIN - 8
     if height > TALLEST:
         raise ArgumentError(f"{count - 1} words are too many for one picture; save as .html or .json")
     places = [
@@ -78,7 +81,7 @@ def sheet_of(attention: AttentionMap) -> Sheet:
     pixels = [picture, *map(place.overlay, weights)]
     words = ["", *(_cut(_one_line(word), wide, WORD) for word in attention.target)]
     panels = [Panel(drawn, word, x, y) for drawn, word, (x, y) in zip(pixels, words, places, strict=True)]
-    return Sheet(panels, heading, width, height, (wide, high))
+    return Sheet(panels, heading, width, height, (wide, high), note)
 
 
 def panels_svg(attention: AttentionMap) -> str:
@@ -101,8 +104,10 @@ def panels_svg(attention: AttentionMap) -> str:
             f'fill="none" stroke="{INK}" stroke-opacity="0.2"/>'
             f'<text x="{panel.x:.1f}" y="{panel.y - 7:.1f}" font-size="{WORD}">{safe(panel.word)}</text>'
         )
-    note = f'<text x="{MARGIN}" y="{sheet.height - MARGIN + 2:.1f}" font-size="{NOTE}" fill="{QUIET}">{NOTED}</text>'
-    return "\n".join([*parts, note, "</svg>", ""])
+    parts += [
+        f'<text x="{MARGIN}" y="{y:.1f}" font-size="{NOTE}" fill="{QUIET}">{line}</text>' for line, y in _note(sheet)
+    ]
+    return "\n".join([*parts, "</svg>", ""])
 
 
 def embedded(pixels: UInt8[np.ndarray, "high wide 3"]) -> str:
@@ -130,7 +135,7 @@ def _jpeg_bytes(pixels: UInt8[np.ndarray, "high wide 3"]) -> bytes | None:
 def panels_picture(attention: AttentionMap, kind: str) -> bytes:
     """The bytes of a "png" or "pdf", with fonts that have the letters."""
     sheet = sheet_of(attention)
-    fonts = fonts_for([*sheet.heading, *(panel.word for panel in sheet.panels), NOTED])
+    fonts = fonts_for([*sheet.heading, *(panel.word for panel in sheet.panels), *sheet.note])
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -153,7 +158,8 @@ def panels_picture(attention: AttentionMap, kind: str) -> bytes:
             axes.imshow(panel.pixels, extent=extent, interpolation="antialiased", aspect="auto")
             axes.add_patch(Rectangle((panel.x, panel.y), wide, high, fill=False, ec=INK, alpha=0.2, lw=0.7))
             write(panel.x, panel.y - 7, panel.word, WORD)
-        write(MARGIN, sheet.height - MARGIN + 2, NOTED, NOTE, color=QUIET)
+        for line, y in _note(sheet):
+            write(MARGIN, y, line, NOTE, color=QUIET)
         axes.set(xlim=(0, sheet.width), ylim=(sheet.height, 0))
         content = BytesIO()
         figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
@@ -162,6 +168,11 @@ def panels_picture(attention: AttentionMap, kind: str) -> bytes:
 
 def _heading(sheet: Sheet) -> Iterator[tuple[str, float]]:
     return ((line, MARGIN + HEADING * (0.9 + 1.4 * at)) for at, line in enumerate(sheet.heading))
+
+
+def _note(sheet: Sheet) -> Iterator[tuple[str, float]]:
+    last = len(sheet.note) - 1
+    return ((line, sheet.height - MARGIN + 2 - 1.4 * NOTE * (last - at)) for at, line in enumerate(sheet.note))
 
 
 def _cut(word: str, width: float, size: float) -> str:

@@ -2,14 +2,13 @@
 
 import json
 import re
-from base64 import b64encode
 from html import escape
 from importlib.resources import files
 from typing import Any, Literal
 
 from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import png_bytes
-from jumok.analysis.regions import DIM, PNG, Regions
+from jumok.analysis.image_panels import embedded
+from jumok.analysis.regions import DIM, UNSEEN, Regions
 
 MOST = 4_000_000
 """Numbers a page holds; beyond that it holds averages, or the browser would be busy for minutes."""
@@ -91,6 +90,6 @@ def _plain(attention: AttentionMap) -> dict[str, Any]:
     plain = attention.as_plain()
     if isinstance(attention.place, Regions):
         picture = attention.place.picture()
-        plain["place"] |= {"image": PNG + b64encode(png_bytes(picture)).decode(), "dim": DIM}
+        plain["place"] |= {"image": embedded(picture), "dim": DIM, "unseen": UNSEEN, "box": attention.place.box}
         plain["place"] |= {"height": picture.shape[0], "width": picture.shape[1]}
     return plain

@@ -70,15 +70,33 @@ def squared(image: Pixels, side: int, *, fit: Fit = "crop") -> UInt8[np.ndarray,
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
         raise ArgumentError(f"an image must be uint8 [height, width, 3], but it is {image.dtype} {list(image.shape)}")
     height, width = image.shape[:2]
-    if fit == "crop":
-        shorter = min(height, width)
-        top, left = (height - shorter) // 2, (width - shorter) // 2
-        image = image[top : top + shorter, left : left + shorter]
+    top, left, bottom, right = kept_part(height, width, fit)
+    image = image[top:bottom, left:right]
     if image.shape[:2] == (side, side):
         return np.ascontiguousarray(image)
     module = _pillow("an image")
     resized = module.fromarray(np.ascontiguousarray(image)).resize((side, side), module.Resampling.BILINEAR)
     return np.array(resized)
+
+
+def kept_part(height: int, width: int, fit: Fit) -> tuple[int, int, int, int]:
+    """What `squared` keeps of an image: the top, left, bottom and right edge in pixels."""
+    if fit == "stretch":
+        return 0, 0, height, width
+    shorter = min(height, width)
+    top, left = (height - shorter) // 2, (width - shorter) // 2
+    return top, left, top + shorter, left + shorter
+
+
+def reduced(image: Pixels, longest: int) -> UInt8[np.ndarray, "high wide 3"]:
+    """The image with its proportions, no side longer than `longest` pixels."""
+    height, width = image.shape[:2]
+    if max(height, width) <= longest:
+        return image
+    scale = longest / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    module = _pillow("an image")
+    return np.array(module.fromarray(image).resize(size, module.Resampling.LANCZOS))
 
 
 def _upright(image: "Image") -> Pixels:

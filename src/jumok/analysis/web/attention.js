@@ -192,13 +192,18 @@
     fit() {}
 
     drawLegend() {
+      this.drawRamp(this.colours, percent(this.one.top));
+    }
+
+    /** From no weight to the largest in these colours. */
+    drawRamp(colours, largest) {
       const bar = make("canvas", { class: "jumok-ramp", width: 64, height: 1, "aria-hidden": "true" });
       const context = bar.getContext("2d");
       for (let x = 0; x < 64; x++) {
-        context.fillStyle = css(this.colours(x / 63));
+        context.fillStyle = css(colours(x / 63));
         context.fillRect(x, 0, 1, 1);
       }
-      this.legend.replaceChildren("0", bar, percent(this.one.top));
+      this.legend.replaceChildren("0", bar, largest);
       this.legend.title = this.texts.legend;
     }
 

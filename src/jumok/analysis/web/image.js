@@ -39,6 +39,10 @@
     return found.map((one) => one / most);
   }
 
+  /** A pixel's part as bright as it is looked at, from 0 to 1: dark and greyer where it is not. */
+  const lit = (part, grey, share, dim) => share * part + ((1 - share) * dim * (part + grey)) / 2;
+  const greyOf = (red, green, blue) => 0.299 * red + 0.587 * green + 0.114 * blue;
+
   /** A canvas as text that stands for its file: a JPEG where that is shorter, as it is for photos, else a PNG. */
   function embedded(canvas) {
     const [png, jpeg] = [canvas.toDataURL("image/png"), canvas.toDataURL("image/jpeg", 0.88)];
@@ -48,7 +52,8 @@
   class ImageWidget extends root.Jumok.MapWidget {
     ownTexts() {
       return {
-        legend: "Weights, from none to the largest of this map.",
+        legend: "Weights: dark where a word did not look, in the colours of the image where it looked most.",
+        eachLargest: "largest of each word", cut: "The darkest edges were cut off before the model saw the image.",
         hint: "Point at a word or at the image, tap, or use the arrow keys: where did it look?",
         empty: "The caption is empty.",
         entropy: (nats, regions) => `entropy ${nats}, as if at ${regions} regions`,
@@ -109,6 +114,19 @@
       });
     }
 
+    /** As dark and bright as the image; in the colours of words while it is asked who looked at a region. */
+    drawLegend() {
+      const { target, source } = this.hover, byWord = source === null || target !== null;
+      const largest = target === null ? this.texts.eachLargest : percent(this.grid(this.one).top);
+      this.drawRamp(byWord ? this.lightColours() : this.colours, byWord ? largest : percent(this.one.top));
+    }
+
+    /** What becomes of white where it is looked at with a share. */
+    lightColours() {
+      const { dim } = this.map.place;
+      return (share) => [255, 255, 255].map((white) => Math.round(lit(white, white, share, dim)));
+    }
+
     /** Of the word pointed at, else of all words on average: one number for every region. */
     grid(one) {
       const { rows, columns } = this.map.place, { target } = this.hover, count = Math.max(1, one.rows);
@@ -122,7 +140,7 @@
     }
 
     thumbnail(canvas, layer, head) {
-      thumbnail(canvas, this.grid(matrix(this.map, layer, head)), 48, this.colours);
+      thumbnail(canvas, this.grid(matrix(this.map, layer, head)), 48, this.lightColours());
     }
 
     show() {
@@ -133,15 +151,19 @@
     /** The image on a canvas, lit where a word looked; null for the image as it is. */
     paint(canvas, word) {
       if (!this.pixels) return;
-      const { width, height, rows, columns, dim } = this.map.place;
+      const { width, height, rows, columns, dim, unseen } = this.map.place, [top, left, bottom, right] = this.box();
       Object.assign(canvas, { width, height });
       const painted = new ImageData(new Uint8ClampedArray(this.pixels.data), width, height), to = painted.data;
       if (word !== null) {
-        const bright = light((row, column) => this.one.at(word, row * columns + column), rows, columns, width, height);
-        bright.forEach((share, pixel) => {
-          const at = 4 * pixel, grey = 0.299 * to[at] + 0.587 * to[at + 1] + 0.114 * to[at + 2];
-          for (let part = at; part < at + 3; part++) to[part] = share * to[part] + ((1 - share) * dim * (to[part] + grey)) / 2;
-        });
+        const wide = right - left;
+        const bright = light((row, column) => this.one.at(word, row * columns + column), rows, columns, wide, bottom - top);
+        for (let y = 0; y < height; y++) {
+          for (let x = 0; x < width; x++) {
+            const seen = y >= top && y < bottom && x >= left && x < right, share = seen ? bright[(y - top) * wide + x - left] : 0;
+            const at = 4 * (y * width + x), grey = greyOf(to[at], to[at + 1], to[at + 2]);
+            for (let part = at; part < at + 3; part++) to[part] = lit(to[part], grey, share, seen ? dim : unseen);
+          }
+        }
       }
       canvas.getContext("2d", { willReadFrequently: true }).putImageData(painted, 0, 0);
     }
@@ -152,6 +174,7 @@
       if (source !== null) this.frame(source);
       this.canvases.forEach((canvas, at) => canvas.parentNode.setAttribute("aria-pressed", String(at === target)));
       this.colourWords();
+      this.drawLegend();
       if (!this.gallery.hidden && this.pixels) this.drawGallery();
       this.tell();
       this.large.setAttribute("aria-label", this.read.textContent);
@@ -159,18 +182,33 @@
 
     /** A line round the region that is pointed at. */
     frame(source) {
-      const { width, height, rows, columns } = this.map.place, context = this.large.getContext("2d");
-      const x = ((source % columns) * width) / columns, y = (Math.floor(source / columns) * height) / rows;
+      const { rows, columns } = this.map.place, context = this.large.getContext("2d"), [top, left, bottom, right] = this.box();
+      const width = right - left, height = bottom - top;
+      const x = left + ((source % columns) * width) / columns, y = top + (Math.floor(source / columns) * height) / rows;
       for (const [colour, line] of [["rgba(0,0,0,.55)", 4], ["#fff", 2]]) {
         Object.assign(context, { strokeStyle: colour, lineWidth: line });
         context.strokeRect(x, y, width / columns, height / rows);
       }
     }
 
+    /** The part of the picture that the model saw: top, left, bottom and right. */
+    box() {
+      const { box, width, height } = this.map.place;
+      return box || [0, 0, height, width];
+    }
+
+    wasCut() {
+      const { width, height } = this.map.place, [top, left, bottom, right] = this.box();
+      return (bottom - top) * (right - left) < width * height;
+    }
+
+    /** The region that is pointed at; none outside of what the model saw. */
     regionAt(event) {
-      const box = this.large.getBoundingClientRect(), { rows, columns } = this.map.place;
-      const row = clamp(Math.floor(((event.clientY - box.top) / box.height) * rows), 0, rows - 1);
-      return row * columns + clamp(Math.floor(((event.clientX - box.left) / box.width) * columns), 0, columns - 1);
+      const drawn = this.large.getBoundingClientRect(), { rows, columns, width, height } = this.map.place;
+      const [top, left, bottom, right] = this.box();
+      const row = Math.floor(((((event.clientY - drawn.top) / drawn.height) * height - top) / (bottom - top)) * rows);
+      const column = Math.floor(((((event.clientX - drawn.left) / drawn.width) * width - left) / (right - left)) * columns);
+      return row < 0 || row >= rows || column < 0 || column >= columns ? null : row * columns + column;
     }
 
     /** Where a word looked most, in words. */
@@ -188,7 +226,7 @@
       const { target } = this.hover;
       if (!this.map.target.length) return this.read.replaceChildren(this.texts.empty);
       super.tell();
-      if (target === null) return;
+      if (target === null) return this.wasCut() && this.read.append(` ${this.texts.cut}`);
       const [word, entropy] = [this.read.firstChild, this.read.lastChild];
       this.read.replaceChildren(word, this.part(target), entropy);
     }
