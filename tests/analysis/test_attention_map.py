@@ -1,16 +1,21 @@
 """From token weights to word maps, and to pictures that can be read."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jumok.analysis import page
 from jumok.analysis.attention_map import AttentionMap, word_numbers
 from jumok.analysis.heatmap_svg import colour, heatmap_svg
+from jumok.analysis.page import attention_page
 from jumok.analysis.terminal import terminal_map
 from jumok.analysis.width import cells
+from jumok.errors import ArgumentError
 
 
 def example(source=("On", "Friday", "</s>"), target=("금요일", "에", "</s>")) -> AttentionMap:
@@ -111,6 +116,35 @@ def test_a_terminal_shows_joined_letters_joined_and_controls_as_a_sign():
     words = ("می\u200cخواهم", "👩\u200d👧", "a\x1bb")
     shown = AttentionMap(words, ("x",), torch.full((1, 1, 1, 3), 1 / 3))
     assert terminal_map(shown, plain=True).plain.split("\n")[0].split() == [*words[:2], "a�b"]
+
+
+def in_words() -> AttentionMap:
+    """Three words of the source and two of the target, of five and four tokens; two layers of three heads."""
+    shown = example(source=("▁Fri", "day", ",", "▁2", "3"), target=("▁2", "3일", "▁금", "요일"))
+    return shown.merged([0, 0, 0, 1, 1], [0, 0, 1, 1])
+
+
+def test_a_map_in_words_keeps_the_one_in_tokens_through_choices_and_json():
+    shown = in_words()
+    assert (shown.source, shown.tokens.source) == (("▁Friday,", "▁23"), ("▁Fri", "day", ",", "▁2", "3"))
+    chosen = shown.select(layer=1, head=[0, 2])
+    torch.testing.assert_close(chosen.tokens.weights, shown.tokens.weights[1:, [0, 2]])
+    torch.testing.assert_close(chosen.tokens.merged([0, 0, 0, 1, 1], [0, 0, 1, 1]).weights, chosen.weights)
+    again = AttentionMap.from_json(chosen.to_json())
+    assert again.tokens.target == ("▁2", "3일", "▁금", "요일")
+    torch.testing.assert_close(again.tokens.weights, chosen.tokens.weights, atol=1e-6, rtol=0)
+    assert again.tokens.tokens is None
+    assert example().merged([0, 1, 2], [0, 1, 2]).tokens is None  # every word is one token
+    with pytest.raises(ArgumentError, match=r"tokens has \[2, 3\] layers and heads, but weights have \[1, 2\]"):
+        replace(chosen, tokens=shown.tokens)
+
+
+def test_a_page_with_too_many_numbers_leaves_tokens_out_first_and_says_so(monkeypatch):
+    shown = in_words()
+    assert '"tokens":{' in attention_page(shown)
+    monkeypatch.setattr(page, "MOST", shown.weights.numel())
+    assert '"tokens":{' not in attention_page(shown)
+    assert "Too many tokens for one page: words only." in attention_page(shown)
 
 
 def test_the_map_that_readme_prints_is_the_one_of_its_picture():

@@ -158,6 +158,26 @@ def test_short_labels_of_columns_stand_upright_and_can_be_pointed_at(shown):
         assert lit(page) == {(0, at)}
 
 
+def test_a_switch_shows_tokens_instead_of_words_and_words_again(shown):
+    source, target = ("▁Fri", "day", ",", "▁2", "3"), ("▁2", "3일", "▁금", "요일")
+    tokens = AttentionMap(source, target, torch.rand(2, 2, 4, 5).softmax(-1))
+    page = shown(tokens.merged([0, 0, 0, 1, 1], [0, 0, 1, 1]))
+    words, other = page.get_by_role("button", name="Words"), page.get_by_role("button", name="Tokens")
+    assert (words.get_attribute("aria-pressed"), page.locator(".jumok-cell").count()) == ("true", 4)
+    page.get_by_label("Layer", exact=True).select_option("1")
+    other.click()
+    assert (other.get_attribute("aria-pressed"), page.locator(".jumok-cell").count()) == ("true", 20)
+    assert page.locator(".jumok-label[data-source]").all_text_contents() == list(source)
+    assert page.locator('.jumok-sentence[aria-label="target"] .jumok-word').all_text_contents() == list(target)
+    page.locator('.jumok-cell[data-target="2"][data-source="4"]').hover()
+    percent = round(100 * float(tokens.weights[1].mean(0)[2, 4]))
+    assert f"▁금 looked at 3 with {percent}%" in page.locator(".jumok-read").inner_text()
+    assert "tokens" in page.locator(".jumok-read").inner_text()
+    words.click()
+    assert page.locator(".jumok-label[data-source]").all_text_contents() == ["▁Friday,", "▁23"]
+    assert not shown(example()).locator(".jumok-unit").is_visible()  # there is nothing to switch to
+
+
 def test_a_thousand_by_a_thousand_words_are_seen_through_a_window(shown):
     words = tuple(f"w{at}" for at in range(1000))
     page = shown(AttentionMap(words, words, torch.eye(1000)[None, None]))

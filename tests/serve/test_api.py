@@ -76,6 +76,16 @@ def test_a_given_target_is_said_by_force(live):
     assert tokens["source"] == ["▁", "1", "2", "▁", "3", "4", "</s>"]
 
 
+def test_words_and_tokens_come_together_where_both_are_asked_for(live):
+    words, tokens = (live.post("/api/attention", {"text": "12 34", "words": one}).json for one in (True, False))
+    assert "tokens" not in words
+    both = live.post("/api/attention", {"text": "12 34", "tokens": True}).json
+    assert both["tokens"] == {name: tokens[name] for name in ("source", "target", "weights")}
+    assert {**both, "tokens": None} == {**words, "tokens": None}
+    page = live.post("/api/page", {"text": "12 34"}).text
+    assert '"tokens":{"source":' in page
+
+
 def test_the_ids_of_a_hypothesis_give_its_own_map(live):
     (found,) = live.post("/api/translate", {"text": "123", "n_best": 3, "beam": 3}).json["translations"]
     for one in found["n_best"]:

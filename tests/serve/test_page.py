@@ -96,6 +96,26 @@ def test_what_is_typed_is_translated_and_announced(visit, live):
     expect(page.locator("#output .line").first).to_have_text("54321")
 
 
+def test_the_switch_shows_tokens_and_they_light_up_in_both_texts(visit, live):
+    page = visit()
+    typed(page, "12 34")
+    api = live.post("/api/attention", {"text": "12 34", "tokens": True}).json
+    texts = [page.locator(f"{side} .word") for side in ("#mirror", "#output")]
+    assert texts[0].all_text_contents() == ["12", "34"]
+    page.get_by_role("button", name="Tokens").click()
+    assert texts[0].all_text_contents() == ["1", "2", "3", "4"]
+    assert texts[1].all_text_contents() == [token.strip("▁") for token in api["tokens"]["target"][:-1] if token != "▁"]
+    texts[1].first.hover()
+    first = next(at for at, token in enumerate(api["tokens"]["target"]) if token.strip("▁"))
+    row = torch.tensor(api["tokens"]["weights"]).mean((0, 1))[first].tolist()
+    kept = [weight for weight, token in zip(row[:-1], api["tokens"]["source"][:-1], strict=True) if token != "▁"]
+    assert shares(page, "#mirror") == pytest.approx(kept, abs=1e-4)
+    typed(page, "12 35")  # the choice is kept
+    expect(texts[0]).to_have_text(["1", "2", "3", "5"])
+    page.get_by_role("button", name="Words").click()
+    assert texts[0].all_text_contents() == ["12", "35"]
+
+
 def test_pointing_at_a_word_lights_up_what_it_looked_at_as_much_as_the_api_says(visit, live):
     page = visit(model="words")
     typed(page, HOUSE)

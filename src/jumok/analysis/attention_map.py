@@ -1,7 +1,7 @@
 """The attention matrix as one object: what each target token looked at, layer by layer and head by head."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,6 +39,8 @@ class AttentionMap:
     """Where the sources lie."""
     title: str = ""
     """What it is a map of, in one line."""
+    tokens: "AttentionMap | None" = None
+    """The same map between the model's own tokens, where the words of this one hold several."""
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, len(self.target), len(self.source))
@@ -49,12 +51,16 @@ class AttentionMap:
             if len(given) != count:
                 raise ArgumentError(f"{name} has {len(given)} names, but weights have {count}")
             object.__setattr__(self, name, tuple(given))
+        if self.tokens is not None and self.tokens.weights.shape[:2] != self.weights.shape[:2]:
+            seen = list(self.tokens.weights.shape[:2])
+            raise ArgumentError(f"tokens has {seen} layers and heads, but weights have {[layers, heads]}")
 
     def select(self, *, layer: Choice = None, head: Choice = None) -> "AttentionMap":
         """The map of some layers and heads, counted from 0 (-1 is the last), or of their "mean"."""
         weights, layer_names = _chosen(self.weights, 0, layer, self.layer_names, "layer")
         weights, head_names = _chosen(weights, 1, head, self.head_names, "head")
-        return replace(self, weights=weights, layer_names=layer_names, head_names=head_names)
+        tokens = None if self.tokens is None else self.tokens.select(layer=layer, head=head)
+        return replace(self, weights=weights, layer_names=layer_names, head_names=head_names, tokens=tokens)
 
     def mean(self) -> Float[Tensor, "target source"]:
         """Averaged over all layers and heads."""
@@ -69,14 +75,15 @@ class AttentionMap:
         """Tokens joined to words: token i belongs to word `words[i]`, words numbered from 0 in their order.
 
         A word is looked at as much as its tokens together, and looks where its tokens look on average, so that rows
-        still sum to what they did.
+        still sum to what they did. Where a word has several, the map keeps this one as its `tokens`.
         """
         columns = _membership(source_words)
         rows = _membership(target_words)
         rows = rows / rows.sum(1, keepdim=True)
         weights = rows @ self.weights.to(rows.dtype) @ columns.T
         source, target = _joined(self.source, source_words), _joined(self.target, target_words)
-        return replace(self, source=source, target=target, weights=weights)
+        tokens = None if weights.shape == self.weights.shape else self
+        return replace(self, source=source, target=target, weights=weights, tokens=tokens)
 
     def crossings(self) -> int:
         """How many pairs of target words look at the source in the other order: 0 for a word-by-word translation."""
@@ -87,19 +94,23 @@ class AttentionMap:
     def as_plain(self) -> dict[str, Any]:
         """What `to_json` writes, as lists and texts."""
         return {
-            "source": list(self.source),
-            "target": list(self.target),
-            "weights": self.weights.detach().double().cpu().numpy().round(DIGITS).tolist(),
+            **self._plain_matrix(),
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
             **({} if self.place is LINE else {"place": self.place.as_plain()}),
             **({"title": self.title} if self.title else {}),
+            **({} if self.tokens is None else {"tokens": self.tokens._plain_matrix()}),
         }
+
+    def _plain_matrix(self) -> dict[str, Any]:
+        weights = self.weights.detach().double().cpu().numpy().round(DIGITS).tolist()
+        return {"source": list(self.source), "target": list(self.target), "weights": weights}
 
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        And "place", where the sources do not lie on a line, and "title", where there is one. Weights are rounded to six
-        decimals. `names` may be left out of what `from_json` reads.
+        And "place", where the sources do not lie on a line, "title", where there is one, and where words hold several
+        tokens, "tokens": {"source", "target", "weights"} between these. Weights are rounded to six decimals. `names`
+        may be left out of what `from_json` reads.
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
 
@@ -108,8 +119,8 @@ class AttentionMap:
         """Read what `to_json` wrote, or anything of the same form."""
         try:
             found = json.loads(text)
-            source, target = (tuple(map(str, found[side])) for side in ("source", "target"))
-            weights = torch.tensor(found["weights"], dtype=torch.float32)
+            source, target, weights = _read_matrix(found)
+            tokens = _read_matrix(found["tokens"]) if found.get("tokens") else None
             names = found.get("names") or {}
             layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
             place = place_from(found["place"]) if "place" in found else LINE
@@ -123,7 +134,8 @@ class AttentionMap:
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
             raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
-        return cls(source, target, weights, layers, heads, place, title)
+        between = None if tokens is None else cls(*tokens, layers, heads, place)
+        return cls(source, target, weights, layers, heads, place, title, between)
 
     def save(self, path: str | Path, *, title: str | None = None, grid: bool = False) -> Path:
         """Write a picture, a page or the numbers, by the ending of `path`: .png .svg .pdf .html .json.
@@ -140,6 +152,11 @@ class AttentionMap:
         from jumok.analysis.drawing import terminal_text
 
         return terminal_text(self, width=width, plain=plain)
+
+
+def _read_matrix(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], Tensor]:
+    source, target = (tuple(map(str, plain[side])) for side in ("source", "target"))
+    return source, target, torch.tensor(plain["weights"], dtype=torch.float32)
 
 
 def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from typing import Any, Literal
@@ -24,6 +25,7 @@ TEXTS: dict[Language, dict[str, str]] = {
         "many": "This map has {layers} layers of {heads} heads, too many numbers for one page: {what}",
         "heads": "heads are averaged.",
         "all": "all are averaged.",
+        "tokens": "Too many tokens for one page: words only.",
     },
     "ko": {
         "words": "단어마다 어디를 보았나",
@@ -33,6 +35,7 @@ TEXTS: dict[Language, dict[str, str]] = {
         "many": "이 지도는 층 {layers}개에 헤드가 {heads}개씩 있어 한 화면에 담기에는 숫자가 너무 많습니다. {what}",
         "heads": "헤드를 평균했습니다.",
         "all": "모두 평균했습니다.",
+        "tokens": "토큰이 너무 많아 단어만 보여 줍니다.",
     },
 }
 """What a page says around its map; the map itself speaks Korean by korean.js."""
@@ -68,13 +71,22 @@ def _words(attention: AttentionMap) -> str:
 
 
 def _small_enough(attention: AttentionMap, texts: dict[str, str]) -> tuple[AttentionMap, str]:
-    if attention.weights.numel() <= MOST:
+    """What a page holds of a map, and what it says of the rest: tokens go first, then heads, then layers."""
+    if _numbers(attention) <= MOST:
         return attention, ""
+    attention, note = replace(attention, tokens=None), texts["tokens"] if attention.tokens is not None else ""
+    if _numbers(attention) <= MOST:
+        return attention, note
     layers, heads = attention.weights.shape[:2]
     by_layer = attention.select(head="mean")
     fits = by_layer.weights.numel() <= MOST
     note = texts["many"].format(layers=layers, heads=heads, what=texts["heads" if fits else "all"])
     return by_layer if fits else by_layer.select(layer="mean"), note
+
+
+def _numbers(attention: AttentionMap) -> int:
+    tokens = attention.tokens
+    return attention.weights.numel() + (0 if tokens is None else tokens.weights.numel())
 
 
 def _inside_script(attention: AttentionMap) -> str:

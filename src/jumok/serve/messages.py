@@ -53,6 +53,9 @@ class AttentionRequest(Message):
         list[int] | None, Field(description="The same as token ids, such as those of a hypothesis.")
     ] = None
     words: Annotated[bool, Field(description="Weights between words; false for tokens.")] = True
+    tokens: Annotated[bool, Field(description="With `words`, also the weights between the tokens of these words.")] = (
+        False
+    )
     model: ModelName = None
     beam: Beam = None
 
@@ -107,14 +110,22 @@ class Names(Message):
     heads: list[str]
 
 
-class AttentionAnswer(Message):
-    """Where each target word looked; every row of weights sums to 1."""
+class Matrix(Message):
+    """Who looked, at what, and how much; every row of weights sums to 1."""
 
-    model: str
     source: list[str]
     target: list[str]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
+
+
+class AttentionAnswer(Matrix):
+    """Where each target word looked."""
+
+    model: str
     names: Names
+    tokens: Annotated[
+        Matrix | None, Field(description="The same between tokens, if asked for and some word has several.")
+    ] = None
     text: Annotated[str, Field(description="The translation looked at.")]
 
 

@@ -94,7 +94,8 @@ def api_routes(service: Service) -> APIRouter:
     async def attention(asked: AttentionRequest, request: Request) -> JSONResponse:
         """Where each word of a translation looked: of the model's own, or of one it is made to say."""
         model, shown, text = await _looked(service, asked, request)
-        return JSONResponse(await run_in_threadpool(attention_answer, model, shown, text))
+        both = shown if asked.tokens else replace(shown, tokens=None)
+        return JSONResponse(await run_in_threadpool(attention_answer, model, both, text))
 
     @router.post("/page", tags=["look"], response_class=Response, responses={200: HTML})
     async def page(asked: PageRequest, request: Request) -> HTMLResponse:

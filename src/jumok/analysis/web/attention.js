@@ -1,14 +1,16 @@
 /* An attention map to look into: Jumok.attentionMap(element, map, options).
  *
  * map      {source: [text], target: [text], weights: [layer][head][target][source],
- *           names: {layers: [text], heads: [text]} (optional), place, title}, as AttentionMap.to_json() of jumok writes it.
+ *           names: {layers: [text], heads: [text]} (optional), place, title,
+ *           tokens: {source, target, weights} (optional), the same between tokens}, as AttentionMap.to_json() of jumok writes it.
  * options  layer, head   which to show first: a number counted from 0, or "mean" (the default; of a graph the last layer)
+ *          tokens        true shows tokens first, where the map has them
  *          sentences     false leaves out the two sentences above a matrix
  *          gallery       false leaves out the small pictures of every layer and head
  *          onHover       called with {target, source}, the numbers of what is looked at, null where there is none
- *          onSelect      called with {layer, head} when others are chosen
+ *          onSelect      called with {layer, head, tokens} when others are chosen
  *          texts         what the widget says, in another language: any of TEXTS below; korean.js has them in Korean
- * returns  {update(map), select({layer, head}), highlight({target, source}), weight(target, source) and largest() of what is
+ * returns  {update(map), select({layer, head, tokens}), highlight({target, source}), weight(target, source) and largest() of what is
  *           shown, svg(), redraw(), destroy()}
  *
  * This file has what all maps share: the choice of layer and head, what is pointed at, what is said of it, copying. How a
@@ -22,13 +24,13 @@
   const { make, draw, css, shown, percent, ramp, direction, matrix, entropies, missingLetters, checked, SVG } = root.Jumok.parts;
   const THUMBNAILS = 256;
   const TEXTS = {
-    layer: "Layer", head: "Head", all: "all, averaged", gallery: "Every layer and head",
+    words: "Words", tokens: "Tokens", unit: "What the rows and columns are", layer: "Layer", head: "Head", all: "all, averaged", gallery: "Every layer and head",
     matrix: "Attention matrix. Arrow keys move from cell to cell, Escape leaves.",
     overview: "The whole map; click to go there",
     legend: "Weights, from none to the largest of this map. The line beside a word: how spread its look is.",
     hint: "Point at a word, or use the arrow keys: where did it look?",
     lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
-    entropy: (nats, words) => `entropy ${nats}, as if at ${words} words`,
+    entropy: (nats, count, tokens) => `entropy ${nats}, as if at ${count} ${tokens ? "tokens" : "words"}`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
     source: "source", target: "target", copy: "Copy as SVG", copied: "Copied", notCopied: "Copying is not allowed here",
     letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as one of the Noto fonts.`,
@@ -63,12 +65,23 @@
       this.layerLabel = this.labelled(this.texts.layer, this.layerSelect);
       this.headLabel = this.labelled(this.texts.head, this.headSelect);
       this.legend = make("span", { class: "jumok-legend" });
-      this.bar.append(this.layerLabel, this.headLabel, this.legend, this.copyButton);
+      this.bar.append(this.buildUnit(), this.layerLabel, this.headLabel, this.legend, this.copyButton);
       this.note = make("p", { class: "jumok-note", role: "note", hidden: "" });
       this.read = make("p", { class: "jumok-read", role: "status", "aria-live": "polite" });
       this.gallery = make("div", { class: "jumok-gallery", role: "group", "aria-label": this.texts.gallery });
       this.root.append(this.bar, this.note, ...this.stage(), this.gallery);
       this.element.append(this.root);
+    }
+
+    /** The switch between words and tokens. */
+    buildUnit() {
+      this.unit = make("span", { class: "jumok-unit", role: "group", "aria-label": this.texts.unit, hidden: "" });
+      for (const name of ["words", "tokens"]) {
+        const button = make("button", { type: "button", "data-unit": name }, this.texts[name]);
+        button.addEventListener("click", () => this.select({ tokens: name === "tokens" }));
+        this.unit.append(button);
+      }
+      return this.unit;
     }
 
     labelled(text, control) {
@@ -92,17 +105,26 @@
 
     /** Show another map. */
     update(map) {
-      this.map = checked(map);
-      this.hover = { target: null, source: null };
-      this.pinned = null;
+      this.given = this.map = checked(map);
       this.layer = this.legal(this.first(), this.map.layers);
       this.head = this.legal(this.options.head, this.map.heads);
       this.fillSelect(this.layerSelect, this.layerLabel, this.map.layers, this.layer);
       this.fillSelect(this.headSelect, this.headLabel, this.map.heads, this.head);
-      this.words = { source: [], target: [] };
-      this.fill();
+      this.use(Boolean(this.options.tokens));
       this.redraw();
       this.tellMissing();
+    }
+
+    /** Rows and columns are tokens from now on, where the map has them, or words. */
+    use(tokens) {
+      this.tokens = tokens && this.given.tokens !== null;
+      this.map = this.tokens ? this.given.tokens : this.given;
+      this.hover = { target: null, source: null };
+      this.pinned = null;
+      this.words = { source: [], target: [] };
+      this.unit.hidden = this.given.tokens === null;
+      for (const button of this.unit.children) button.setAttribute("aria-pressed", String((button.dataset.unit === "tokens") === this.tokens));
+      this.fill();
     }
 
     /** The layer to begin with. */
@@ -167,14 +189,15 @@
       if (to !== undefined || event.key === " ") event.preventDefault();
     }
 
-    /** Show another layer or head: a number counted from 0, or "mean". */
+    /** Show another layer or head, a number counted from 0 or "mean", or tokens instead of words. */
     select(choice) {
+      if (choice.tokens !== undefined && choice.tokens !== this.tokens) this.use(choice.tokens);
       if (choice.layer !== undefined) this.layer = this.legal(choice.layer, this.map.layers);
       if (choice.head !== undefined) this.head = this.legal(choice.head, this.map.heads);
       this.layerSelect.value = String(this.layer);
       this.headSelect.value = String(this.head);
       this.redraw();
-      if (this.options.onSelect) this.options.onSelect({ layer: this.layer, head: this.head });
+      if (this.options.onSelect) this.options.onSelect({ layer: this.layer, head: this.head, tokens: this.tokens });
     }
 
     /** Draw everything anew, after a change of theme or fonts, too. */
@@ -315,7 +338,7 @@
       }
       if (target !== null) {
         const nats = this.entropy[target];
-        this.read.append(make("span", { class: "jumok-quiet" }, this.texts.entropy(nats.toFixed(2), Math.exp(nats).toFixed(1))));
+        this.read.append(make("span", { class: "jumok-quiet" }, this.texts.entropy(nats.toFixed(2), Math.exp(nats).toFixed(1), this.tokens)));
       }
     }
 

@@ -3,7 +3,7 @@
   "use strict";
 
   const ALL = {
-    layer: "층", head: "헤드", all: "전체 평균", gallery: "모든 층과 헤드",
+    words: "단어", tokens: "토큰", unit: "행과 열의 단위", layer: "층", head: "헤드", all: "전체 평균", gallery: "모든 층과 헤드",
     lookedAt: "→", with: "", lookedAtBy: "←", legend: "0부터 이 지도에서 가장 큰 값까지입니다.",
     letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto 글꼴처럼 그 글자가 있는 글꼴을 설치해 주세요.`,
     thumb: (layer, head) => (head === null ? `층 ${layer}` : `층 ${layer}, 헤드 ${head}`),
@@ -12,7 +12,7 @@
   const OWN = {
     line: {
       hint: "단어를 가리키거나 화살표 키를 써 보세요. 어디를 보았을까요?",
-      entropy: (nats, words) => `엔트로피 ${nats}, 약 ${words}단어에 나누어 봄`,
+      entropy: (nats, count, tokens) => `엔트로피 ${nats}, 약 ${count}${tokens ? "토큰" : "단어"}에 나누어 봄`,
       matrix: "주목 행렬. 화살표 키로 칸을 옮기고 Esc로 나갑니다.", overview: "전체 지도. 누르면 그곳으로 갑니다.",
       legend: "0부터 이 지도에서 가장 큰 값까지. 단어 옆의 선은 눈길이 얼마나 퍼져 있는지 보여 줍니다.",
     },

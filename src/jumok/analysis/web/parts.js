@@ -125,6 +125,7 @@
       heads: names.heads && names.heads.length ? names.heads.map(String) : numbers(heads),
       place: map.place || { kind: "line" },
       title: String(map.title || ""),
+      tokens: map.tokens ? checked({ ...map, ...map.tokens, tokens: null }) : null,
     };
   }
 

@@ -5,12 +5,13 @@ import { say } from "./strings.js";
 export class Looking {
   /** `source` and `output` are told which words to light up. */
   constructor(element, source, output) {
-    Object.assign(this, { element, source, output, widget: null, map: null, choice: { layer: "mean", head: "mean" } });
+    Object.assign(this, { element, source, output, widget: null, map: null, given: null, choice: { layer: "mean", head: "mean", tokens: false } });
   }
 
+  /** The words of the map stand in both texts, ready to light up, unless it is the map of a part only. */
   show(map) {
     this.clear();
-    this.map = map;
+    this.given = this.map = map;
     this.widget = window.Jumok.attentionMap(this.element, map, {
       ...this.choice,
       sentences: false,
@@ -18,18 +19,29 @@ export class Looking {
       onHover: (place) => this.light(place),
       onSelect: (choice) => this.choose(choice),
     });
-    this.light({ target: null, source: null });
+    this.choose(this.choice);
   }
 
   /** The choice is kept for the maps to come. */
   choose(choice) {
     this.choice = choice;
+    const { given } = this, map = choice.tokens && given.tokens ? { ...given, ...given.tokens } : given;
+    if (map !== this.map) this.spell(map);
+    this.map = map;
     this.light({ target: null, source: null });
+  }
+
+  /** Other pieces of both texts from now on: tokens, or words again. */
+  spell(map) {
+    const { source, output } = this, line = output.element.children[output.active];
+    if (!source.words.length || !line) return;
+    source.show(source.line, map.source);
+    output.words(output.active, line.textContent, map.target);
   }
 
   clear() {
     if (this.widget) this.widget.destroy();
-    Object.assign(this, { widget: null, map: null });
+    Object.assign(this, { widget: null, map: null, given: null });
   }
 
   /** Called by the widget: light up the words of both texts. */

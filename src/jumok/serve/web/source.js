@@ -60,8 +60,8 @@ export class Source {
     const text = this.lines[this.line], place = before.at(-1).length;
     for (const [number, span] of this.spans.entries()) {
       if (!span) continue;
-      const start = text.indexOf(this.words[number], end);
-      end = start + this.words[number].length;
+      const start = text.indexOf(span.textContent, end);
+      end = start + span.textContent.length;
       if (place >= start && place <= end) return this.onWord(number);
     }
     this.onWord(null);
