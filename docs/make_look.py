@@ -41,4 +41,5 @@ if __name__ == "__main__":
     photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', height=570)
     read_map("node").save(DEMO / "node.svg")
     photograph(read_map("node"), DEMO / "node-page.png", '.jumok-node[data-target="0"][data-source="2"]')
+    read_map("caption").save(DEMO.with_name("pictures") / "caption.png")
     photograph(read_map("caption"), DEMO / "caption-page.png", ".jumok-word:nth-of-type(4)")
