@@ -16,10 +16,11 @@ from jumok.translator import Translator
 
 
 def test_the_map_is_shown_below_the_translation(reverser):
-    translation, heads, *rows = well("look", reverser, "12 34").out.splitlines()
+    translation, heads, *rows, scale = well("look", reverser, "12 34").out.splitlines()
     assert translation == well("translate", reverser, stdin="12 34\n").out.strip()
     assert heads.split() == ["12", "34", "</s>"]
     assert [row.split()[0] for row in rows] == [*translation.split(), "</s>"]
+    assert scale.split()[::2] == list("░▒▓█")
     assert "\x1b" not in "".join(rows)
 
 
