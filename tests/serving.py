@@ -96,13 +96,22 @@ def until(ready: Any, seconds: float = 30, wait: Any = lambda: time.sleep(0.005)
 class Blocker:
     """Work that keeps the server busy until it is let go."""
 
+    weight = 1
+    engine = "blocker"
+
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def size(self, item: Any) -> int:
         return 1
 
-    def __call__(self, items: list[Any]) -> list[Any]:
+    def split(self, item: Any) -> list[Any]:
+        return [item]
+
+    def join(self, item: Any, results: list[Any]) -> Any:
+        return results[0]
+
+    def __call__(self, items: list[Any], check: Any) -> list[Any]:
         self.begun.set()
         assert self.go_on.wait(30)
         return items

@@ -7,18 +7,19 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from jumok.serve.batching import Batcher, Work
+from jumok.serve.batching import Batcher
+from jumok.serve.clients import client_of
 from jumok.serve.problems import ClientGoneError, TooSlowError
+from jumok.serve.turns import Work
 
 Found = TypeVar("Found")
 
 
 async def results(request: Request, batcher: Batcher, work: Work, items: Sequence[Any], *, seconds: float) -> list[Any]:
     """What `work` gives for the items; they leave the queue when time is up or the client hangs up."""
-    futures = batcher.submit(work, items)
+    futures = batcher.submit(work, items, client_of(request.scope))
     try:
-        answers = asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
-        return _good(await wanted(request, answers, seconds=seconds))
+        return await wanted(request, asyncio.gather(*map(asyncio.wrap_future, futures)), seconds=seconds)
     finally:
         batcher.drop(futures)
 
@@ -56,9 +57,3 @@ async def _hung_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
-
-def _good(found: list[Any]) -> list[Any]:
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return found
