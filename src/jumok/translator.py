@@ -173,7 +173,7 @@ class Translator:
             yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
 
     def parts(self, text: str) -> list[str]:
-        """What of a text is translated at once, in order: no parts of nothing but spaces, of which a model would make words."""
+        """What is translated at once of a text: no parts of nothing but spaces, of which a model would make words."""
         if not text.strip():
             return []
         return [part for part in split_text(text, self.longest, self._tokens) if part.strip() and self._tokens(part)]

@@ -68,7 +68,8 @@ class Batcher:
 
     def drop(self, futures: Sequence[Future[Any]]) -> None:
         """Forget what is not done yet; a batch that nobody waits for any more stops at its next step."""
-        if any([future.cancel() for future in futures]):
+        cancelled = [future.cancel() for future in futures]
+        if any(cancelled):
             with self._changed:
                 self._turns.forget_finished()
 
@@ -89,7 +90,7 @@ class Batcher:
             )
 
     def _check_time(self, work: Work, cost: int, client: Hashable) -> None:
-        """Refuse what would not be done in time: in turns, others do as much as it does, as far as they have as much."""
+        """Refuse what would not be done in time, while the others take their turns as long as they have work."""
         own = self.pace.seconds(work.engine, cost)
         left = {name: [self._seconds(one) for one in mine] for name, mine in self._turns.clients.items()}
         of_client = own + sum(min(seconds, own) for seconds in left.pop(client, ()))
@@ -159,9 +160,7 @@ class Batcher:
                 if not piece.ticket.over:
                     self._do([piece])
             return
-        self.pace.learn(
-            work.engine, sum(piece.size for piece in batch) * work.weight, time.perf_counter() - started
-        )
+        self.pace.learn(work.engine, sum(piece.size for piece in batch) * work.weight, time.perf_counter() - started)
         for piece, result in zip(batch, results, strict=True):
             _put(piece, result)
 

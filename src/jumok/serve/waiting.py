@@ -56,4 +56,3 @@ def too_slow(seconds: float) -> TooSlowError:
 async def _hung_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
