@@ -17,6 +17,8 @@ FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
     b'{"error": "there are too many connections; try again soon"}'
 )
+TOLD = 32
+"""Connections beyond the limit that are told so; any more are closed without a word."""
 LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -50,6 +52,7 @@ class Connection(H11Protocol):
     def __init__(self, *given: Any, limits: ConnectionLimits, **named: Any) -> None:
         super().__init__(*given, **named)
         self.limits = limits
+        self.refused = False
         self._timer: asyncio.TimerHandle | None = None
         self._timed: object = None
         """What the timer is for: a request under way, or this connection, which waits for one."""
@@ -65,17 +68,20 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._set_timer()
         if len(self.connections) > self.limits.count:
-            mine: list[Connection] = [one for one in self.connections if isinstance(one, Connection)]
+            mine = [one for one in self.connections if isinstance(one, Connection) and not one.refused]
             leaver = who_leaves(mine, self)
-            self.connections.discard(leaver)  # it takes until the next turn of the loop to be closed
-            if leaver is self:
-                transport.write(FULL)
-                transport.close()
+            if leaver is self and len(self.connections) <= self.limits.count + TOLD:
+                self.refused = True
+                self._abort_later(seconds=1.0)
             else:
+                self.connections.discard(leaver)  # it takes until the next turn of the loop to be closed
                 leaver.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read on, and see what time there is for what comes next."""
+        if self.refused:  # only now: had we closed before it sent anything, it would see no answer but a reset
+            self.transport.write(FULL)
+            return self.transport.close()
         super().data_received(data)
         self._set_timer()
 
@@ -106,19 +112,21 @@ class Connection(H11Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """No other request came."""
         super().timeout_keep_alive_handler()
-        self._abort_later()
+        self._abort_later(self.limits.head_seconds)
 
     def _time_is_over(self) -> None:
         if self._timed is self and not self.transport.is_closing():
             self.transport.write(LATE)
             self.transport.close()
-            self._abort_later()
+            self._abort_later(self.limits.head_seconds)
         else:
             self.transport.abort()
 
-    def _abort_later(self) -> None:
+    def _abort_later(self, seconds: float) -> None:
         """Closing waits until all is sent, which a client that does not read can put off for ever."""
-        self._timer = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
 def who_leaves(connections: list[Connection], newcomer: Connection) -> Connection:

@@ -28,6 +28,7 @@ async def wanted(request: Request, answer: asyncio.Future[Found], *, seconds: fl
     """The answer, unless time is up or the client, whose body must have been read, hangs up."""
     gone = asyncio.ensure_future(_hung_up(request))
     either: set[asyncio.Future[Any]] = {answer, gone}
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs what comes too late
     try:
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
