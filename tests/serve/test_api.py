@@ -41,6 +41,13 @@ def test_translations_are_those_of_the_translator(live, translators, model):
         assert best == [(one.text, one_ids) for one, one_ids in zip(wanted.n_best or (wanted,), ids, strict=True)]
 
 
+def test_scores_have_only_the_digits_that_no_batch_changes(live):
+    asked = {"text": ["12", "345"], "n_best": 3, "beam": 3}
+    translations = live.post("/api/translate", asked).json["translations"]
+    scores = [one["score"] for found in translations for one in found["n_best"]]
+    assert scores == [round(score, 4) for score in scores]
+
+
 def test_the_first_model_answers_one_text_when_nothing_else_is_said(live):
     answer = live.post("/api/translate", {"text": "12345"}).json
     assert answer["model"] == "reverser"

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+from contextlib import closing
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_a_short_text_waits_for_a_batch_or_two_of_a_request_of_many_minutes_whic
 @pytest.mark.slow
 def test_a_request_of_many_minutes_ends_at_its_deadline_and_is_then_refused_at_once(reverser):
     with serving({"reverser": reverser}, seconds=3) as live:
-        late = heavy_request(live).getresponse()
-        assert late.status == 504
+        with closing(heavy_request(live)) as attack:
+            assert attack.getresponse().status == 504
         until(lambda: not live.service.batcher._turns.clients, 10)
         assert live.post("/api/translate", {"text": "12"}).status == 200
         refused = live.post("/api/translate", HEAVY)

@@ -111,6 +111,7 @@ def api_routes(service: Service) -> APIRouter:
         service.check_texts([asked.source, asked.target])
         checked_pair(model, asked.source, asked.target)
         checked_head(model, asked.layer, asked.head)
+        await run_in_threadpool(getattr, model, "aligner")  # the first time it takes seconds, and nobody should wait
         pair = Pair(asked.source, asked.target)
         (links,) = await service.results(request, Align(model, asked.layer, asked.head), [pair])
         return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).look)

@@ -1,9 +1,11 @@
-"""Whose work comes next: clients take turns, and so do the requests of a client, a batch a turn.
+"""Whose work comes next: clients take turns, a batch a turn, and of a client's requests the one that had the least.
 
 A long text is cut into pieces, and the pieces are what batches are made of. So a request that takes a minute shares the
-server with all others from its first second, and a short one waits for about a batch, whatever else there is to do.
+server with all others from its first second, and a short one waits for about a batch, whatever else there is to do:
+what it needs is little, and whoever has had more than that waits meanwhile (least attained service).
 """
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -72,6 +74,8 @@ class Submission:
         self.client = client
         self.tickets = deque(tickets)
         self.work = self.tickets[0].work
+        self.attained = 0
+        """The tokens of it that were done, or are being done."""
         self._pieces: deque[Piece] = deque()
 
     @property
@@ -103,7 +107,9 @@ class Submission:
 
     def take(self) -> Piece:
         """The same, and it goes."""
-        return self._pieces.popleft()
+        piece = self._pieces.popleft()
+        self.attained += piece.size
+        return piece
 
     def _cut(self, ticket: Ticket) -> None:
         if ticket.over:
@@ -143,26 +149,28 @@ class Turns:
                 del self.clients[client]
 
     def next_turn(self) -> list[list[Submission]]:
-        """The submissions of the same work as the one whose turn it is, which comes first, client by client.
+        """The submissions of the same work as the one whose turn it is, by client; its client comes first.
 
-        Its client then goes to the end of all clients, and it to the end of its client's.
+        That client then goes to the end.
         """
-        first = next(iter(self), None)
-        if first is None:
+        if not self.clients:
             return []
+        client, mine = next(iter(self.clients.items()))
+        first = min(mine, key=lambda submission: submission.attained)
         same = [[submission for submission in mine if submission.work == first.work] for mine in self.clients.values()]
-        self.clients[first.client] = self.clients.pop(first.client)
-        self.clients[first.client].rotate(-1)
+        self.clients[client] = self.clients.pop(client)
         return [mine for mine in same if mine]
 
 
 def batch_of(alike: list[list[Submission]], *, tokens: int, cost: float) -> list[Piece]:
     """A piece of each client in turn, as many as the tokens and the cost of a batch allow; at least one."""
     batch: list[Piece] = []
-    turns = deque(deque(mine) for mine in alike)
+    turns = deque([(one.attained, number, one) for number, one in enumerate(mine)] for mine in alike)
+    for mine in turns:
+        heapq.heapify(mine)
     while turns:
         mine = turns.popleft()
-        submission = mine.popleft()
+        _, number, submission = heapq.heappop(mine)
         piece = submission.next_piece()
         if piece is not None:
             tokens -= piece.size
@@ -170,7 +178,7 @@ def batch_of(alike: list[list[Submission]], *, tokens: int, cost: float) -> list
             if batch and (tokens < 0 or cost < 0):
                 break
             batch.append(submission.take())
-            mine.append(submission)
+            heapq.heappush(mine, (submission.attained, number, submission))
         if mine:
             turns.append(mine)
     return batch
