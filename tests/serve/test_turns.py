@@ -92,6 +92,14 @@ def test_a_client_with_many_requests_gets_as_many_turns_as_one_with_a_single(bat
     assert order[:4] == ["a b", "x y", "a b", "z"]
 
 
+def test_a_batch_has_a_piece_of_everyone_before_it_has_more_of_anyone_than_half_a_second(batcher, held):
+    work, batcher.budget = Upper(weight=FIRST_COST // 2), 100
+    futures = batcher.submit(work, ["a b c d"]) + [batcher.submit(work, [name])[0] for name in "vwxyz"]
+    held.go_on.set()
+    results(futures)
+    assert work.batches == ["a v w x y z", "b c d"]
+
+
 def test_of_a_full_queue_the_client_with_the_most_loses_its_newest(batcher, held):
     work = Upper()
     first, newest = batcher.submit(work, ["a"] * 4, "greedy"), batcher.submit(work, ["b"] * 4, "greedy")

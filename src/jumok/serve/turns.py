@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+CROWD = 4
+"""How many times the cost of a batch may be spent where many requests come with a piece each."""
 Check = Callable[[], None]
 """Called between the steps of a computation; it raises where nobody waits for the result any more."""
 
@@ -163,22 +165,32 @@ class Turns:
 
 
 def batch_of(alike: list[list[Submission]], *, tokens: int, cost: float) -> list[Piece]:
-    """A piece of each client in turn, as many as the tokens and the cost of a batch allow; at least one."""
+    """A piece of each client in turn, as many as the tokens and the cost of a batch allow; at least one.
+
+    A first piece of every submission may go beyond the cost, by `CROWD`: whoever would wait for it is in the batch.
+    """
     batch: list[Piece] = []
+    begun: set[Submission] = set()
     turns = deque([(one.attained, number, one) for number, one in enumerate(mine)] for mine in alike)
     for mine in turns:
         heapq.heapify(mine)
+    spent = 0
     while turns:
         mine = turns.popleft()
         _, number, submission = heapq.heappop(mine)
         piece = submission.next_piece()
         if piece is not None:
             tokens -= piece.size
-            cost -= piece.size * submission.work.weight
-            if batch and (tokens < 0 or cost < 0):
+            if batch and tokens < 0:
                 break
-            batch.append(submission.take())
-            heapq.heappush(mine, (submission.attained, number, submission))
+            price = piece.size * submission.work.weight
+            if not batch or spent + price <= (cost if submission in begun else CROWD * cost):
+                spent += price
+                begun.add(submission)
+                batch.append(submission.take())
+                heapq.heappush(mine, (submission.attained, number, submission))
+            else:
+                tokens += piece.size
         if mine:
             turns.append(mine)
     return batch
