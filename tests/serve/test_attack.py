@@ -45,7 +45,7 @@ def test_a_request_of_many_minutes_ends_at_its_deadline_and_is_then_refused_at_o
     with serving({"reverser": reverser}, seconds=3) as live:
         with closing(heavy_request(live)) as attack:
             assert attack.getresponse().status == 504
-        until(lambda: not live.service.batcher._turns.clients, 10)
+        until(lambda: live.service.batcher.depth == 0, 10)
         assert live.post("/api/translate", {"text": "12"}).status == 200
         refused = live.post("/api/translate", HEAVY)
         assert refused.status == 413

@@ -11,10 +11,11 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from jumok.serve.connections import connections_possible
+from jumok.serve.connections import Connection, connections_possible, who_leaves
 from jumok.serve.log import FEW, SECONDS, Repeats
 from serving import JSON, Live, busy, serving, until
 
@@ -92,6 +93,21 @@ def test_where_every_connection_is_at_work_a_newcomer_is_told_to_come_back(rever
         refused = live.get("/health")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert "too many connections" in refused.json["error"]
+
+
+def test_the_client_with_the_most_connections_loses_one_silent_ones_first():
+    def connection(address, since, busy):
+        made = Connection.__new__(Connection)  # without a socket
+        made.address, made.since, made.refused = address, since, False
+        made.cycle = SimpleNamespace(response_complete=not busy, more_body=False)
+        return made
+
+    many, few = [connection("many", since, since > 2) for since in range(5)], connection("few", 0, False)
+    newcomer = connection("new", 9, False)
+    assert who_leaves([few, *many, newcomer], newcomer) is many[0]
+    at_work = [connection("many", since, True) for since in range(3)]
+    assert who_leaves([*at_work, connection("few", 9, True), newcomer], newcomer) is at_work[-1]
+    assert who_leaves([connection("few", 1, True), newcomer], newcomer) is newcomer
 
 
 def test_a_client_that_does_not_read_its_answer_is_given_up(reverser, monkeypatch):

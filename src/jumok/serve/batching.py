@@ -7,7 +7,7 @@ those that come at once meet.
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from math import ceil
 from typing import Any
@@ -48,7 +48,7 @@ class Batcher:
     def depth(self) -> int:
         """How many items wait."""
         with self._changed:
-            return sum(submission.waiting for submission in self._turns)
+            return _waiting(self._turns)
 
     def submit(self, work: Work, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
         """Queue all the items of a client's request, or none of them where there is no room or no time."""
@@ -92,7 +92,7 @@ class Batcher:
     def _check_time(self, work: Work, cost: int, client: Hashable) -> None:
         """Refuse what would not be done in time, while the others take their turns as long as they have work."""
         own = self.pace.seconds(work.engine, cost)
-        left = {name: [self._seconds(one) for one in mine] for name, mine in self._turns.clients.items()}
+        left = {name: list(map(self._seconds, mine)) for name, mine in self._turns.clients.items()}
         of_client = own + sum(min(seconds, own) for seconds in left.pop(client, ()))
         in_all = of_client + sum(min(sum(mine), of_client) for mine in left.values())
         if in_all > self.seconds:
@@ -104,15 +104,15 @@ class Batcher:
 
     def _make_room(self, items: int, client: Hashable) -> None:
         """Refuse what there is no room for, unless another client has more waiting: then that one loses its newest."""
-        while (waiting := sum(one.waiting for one in self._turns)) + items > self.room:
-            counts = {name: sum(one.waiting for one in mine) for name, mine in self._turns.clients.items()}
+        while (waiting := _waiting(self._turns)) + items > self.room:
+            counts = {name: _waiting(mine) for name, mine in self._turns.clients.items()}
             greediest = max(counts, key=lambda name: counts[name], default=client)
             if greediest == client or counts[greediest] <= counts.get(client, 0) + items:
                 raise QueueFullError(f"{waiting} texts are waiting already; try again soon")
-            self._turn_away(next(one for one in reversed(self._turns.clients[greediest]) if one.waiting))
+            self._turn_away(next(newest for newest in reversed(self._turns.clients[greediest]) if newest.waiting))
 
     def _turn_away(self, submission: Submission) -> None:
-        for ticket in submission.tickets:
+        for ticket in list(submission.tickets):
             fail(ticket, QueueFullError("others ask for less and go first while the queue is full; try again soon"))
         self._turns.forget_finished()
 
@@ -163,6 +163,10 @@ class Batcher:
         self.pace.learn(work.engine, sum(piece.size for piece in batch) * work.weight, time.perf_counter() - started)
         for piece, result in zip(batch, results, strict=True):
             _put(piece, result)
+
+
+def _waiting(submissions: Iterable[Submission]) -> int:
+    return sum(submission.waiting for submission in submissions)
 
 
 def _check(batch: list[Piece]) -> Check:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,7 @@ class Connection(H11Protocol):
         super().__init__(*given, **named)
         self.limits = limits
         self.refused = False
+        self.address = ""
         self._timer: asyncio.TimerHandle | None = None
         self._timed: object = None
         """What the timer is for: a request under way, or this connection, which waits for one."""
@@ -66,10 +68,10 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Let it in, or turn somebody away."""
         super().connection_made(transport)
+        self.address = client_of({"client": self.client})
         self._set_timer()
         if len(self.connections) > self.limits.count:
-            mine = [one for one in self.connections if isinstance(one, Connection) and not one.refused]
-            leaver = who_leaves(mine, self)
+            leaver = who_leaves(list(self.connections), self)
             if leaver is self and len(self.connections) <= self.limits.count + TOLD:
                 self.refused = True
                 self._abort_later(seconds=1.0)
@@ -129,18 +131,15 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
 
-def who_leaves(connections: list[Connection], newcomer: Connection) -> Connection:
+def who_leaves(connections: Iterable[Any], newcomer: Connection) -> Connection:
     """Of the client with the most connections the one that has sent no whole request for longest; else the newcomer.
 
     Where all have sent one, a client with more connections than the newcomer's loses its newest.
     """
-    counts = Counter(_client(one) for one in connections)
-    silent = [one for one in connections if not one.busy and one is not newcomer]
+    admitted: list[Connection] = [connection for connection in connections if not connection.refused]
+    counts = Counter(connection.address for connection in admitted)
+    silent = [connection for connection in admitted if not connection.busy and connection is not newcomer]
     if silent:
-        return max(silent, key=lambda one: (counts[_client(one)], -one.since))
-    greediest = max(connections, key=lambda one: (counts[_client(one)], one.since))
-    return greediest if counts[_client(greediest)] > counts[_client(newcomer)] else newcomer
-
-
-def _client(connection: Connection) -> str:
-    return client_of({"client": connection.client})
+        return max(silent, key=lambda connection: (counts[connection.address], -connection.since))
+    newest = max(admitted, key=lambda connection: (counts[connection.address], connection.since))
+    return newest if counts[newest.address] > counts[newcomer.address] else newcomer
