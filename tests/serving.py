@@ -60,20 +60,21 @@ def events(text: str) -> list[tuple[str, Any]]:
 def serving(
     models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = (), **options: Any
 ) -> Iterator[Live]:
-    """Serve `models`, given as name: folder; options are those of Limits, and batch_tokens and window."""
+    """Serve `models`, given as name: folder; options are those of Limits, of batches and of connections."""
     import uvicorn
 
     from jumok.serve.app import create_app
     from jumok.serve.limits import Limits
-    from jumok.serve.run import listen
+    from jumok.serve.run import configured, listen
     from jumok.serve.served import load_models
     from jumok.serve.service import Service
 
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
-    service = Service.start(load_models(models, device="cpu"), Limits(**options), **batching)
+    network = {name: options.pop(name) for name in ("connections", "head_seconds", "proxies") if name in options}
+    limits = Limits(**options)
+    service = Service.start(load_models(models, device="cpu"), limits, **batching)
     app = create_app(service, key=key, origins=origins, hosts=hosts)
-    config = uvicorn.Config(app, log_level="error", access_log=False)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configured(app, seconds=limits.seconds, **network))
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -96,13 +97,22 @@ def until(ready: Any, seconds: float = 30, wait: Any = lambda: time.sleep(0.005)
 class Blocker:
     """Work that keeps the server busy until it is let go."""
 
+    weight = 1
+    engine = "blocker"
+
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def size(self, item: Any) -> int:
         return 1
 
-    def __call__(self, items: list[Any]) -> list[Any]:
+    def split(self, item: Any) -> list[Any]:
+        return [item]
+
+    def join(self, item: Any, results: list[Any]) -> Any:
+        return results[0]
+
+    def __call__(self, items: list[Any], check: Any) -> list[Any]:
         self.begun.set()
         assert self.go_on.wait(30)
         return items

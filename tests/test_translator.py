@@ -1,5 +1,7 @@
 """The translator: outputs in the order of the inputs, whatever the batches, and maps of where it looked."""
 
+from random import Random
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ import jumok
 from jumok.config import make_recipe
 from jumok.data import BOS, corpus_pairs
 from jumok.errors import ArgumentError
-from jumok.model_folder import Trained, new_model
+from jumok.model_folder import BUNDLED, Trained, new_model
 from jumok.translator import Translator
 
 DIGITS = ["12", "", "987654", "3", "   ", "00", "41414", "2718", "12"]
@@ -50,6 +52,18 @@ def test_the_batch_size_never_changes_an_output(translator, beam):
     for tokens in (1, 5, 20):
         few = Translator(translator.trained, batch_tokens=tokens)
         assert outcome(few.translate(DIGITS, beam=beam)) == expected
+
+
+def test_whatever_is_in_the_batch_translations_are_the_same_and_scores_to_the_fifth_decimal():
+    bundled = Translator.load(BUNDLED, device="cpu")
+    texts = [pair.source for pair in corpus_pairs("phrases", 24, split="test")]
+    alone = {text: bundled.translate([text], n_best=3)[0] for text in texts}
+    draws = Random(0)
+    for size in (2, 5, 11, 24):
+        for found in bundled.translate(draws.sample(texts, size), n_best=3):
+            wanted = alone[found.source].n_best
+            assert [one.text for one in found.n_best] == [one.text for one in wanted]
+            assert [one.score for one in found.n_best] == pytest.approx([one.score for one in wanted], abs=1e-5)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])

@@ -25,6 +25,8 @@ Watch = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
 Tell = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
+Check = Callable[[], None]
+"""Called after every step of the search; the search stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +91,15 @@ class Translator:
         first: int = 1,
         watch: Watch | None = None,
         tell: Tell | None = None,
+        check: Check | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
         empty. A text longer than the model ever saw is translated in parts, or with `split=False` refused; messages
-        count texts from `first`. `watch` sees the search, step by step; `tell` is told how far it is, batch by batch.
+        count texts from `first`. `watch` sees the search, step by step; `tell` is told how far it is, batch by batch;
+        `check` is called after every step, and stops the search by raising an error.
         """
         if isinstance(texts, str | bytes):
             raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
@@ -108,7 +112,7 @@ class Translator:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, watch)
+            searched = self._search([jobs[number] for number in batch], config, watch, check)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -158,7 +162,7 @@ class Translator:
         return with_settings(self.trained.recipe.decoding, n_best, **settings)
 
     def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
-        parts = self._parts(text)
+        parts = self.parts(text)
         if len(parts) > 1 and not split:
             raise ArgumentError(
                 f"text {number + first} has {self._tokens(text)} tokens, more than the {self.longest} the model was "
@@ -168,8 +172,8 @@ class Translator:
         for at, part in enumerate(parts):
             yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
 
-    def _parts(self, text: str) -> list[str]:
-        """What of the text is to be translated: no parts of nothing but spaces, of which a model would make words."""
+    def parts(self, text: str) -> list[str]:
+        """What is translated at once of a text: no parts of nothing but spaces, of which a model would make words."""
         if not text.strip():
             return []
         return [part for part in split_text(text, self.longest, self._tokens) if part.strip() and self._tokens(part)]
@@ -189,11 +193,13 @@ class Translator:
             yield batch
 
     @torch.no_grad()
-    def _search(self, jobs: Sequence[Job], config: DecodingConfig, watch: Watch | None) -> list[list[Hypothesis]]:
+    def _search(
+        self, jobs: Sequence[Job], config: DecodingConfig, watch: Watch | None, check: Check | None
+    ) -> list[list[Hypothesis]]:
         model = self.trained.model
         device = next(model.parameters()).device
         source, visible = (tensor.to(device) for tensor in pad([job.ids for job in jobs]))
-        observe = None if watch is None else _observer(jobs, watch)
+        observe = _observer(jobs, watch, check)
         return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe)
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
@@ -213,6 +219,20 @@ class Translator:
         return Translation(text, words, score, pieces=pieces, translator=self)
 
 
+def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
+    """The translation of a text, of those of its parts; of a single part, its n-best list, too."""
+    if len(parts) == 1:
+        (whole,) = parts
+        return replace(whole, source=text, n_best=tuple(replace(best, source=text) for best in whole.n_best))
+    return Translation(
+        text,
+        " ".join(part.text for part in parts),
+        sum(part.score for part in parts) / len(parts),
+        pieces=tuple(piece for part in parts for piece in part.pieces),
+        translator=parts[0].translator,
+    )
+
+
 def best_of(found: Iterable[Output], n_best: int) -> Output:
     """The first of some translations or captions, best first; where more are asked for, it holds those that differ."""
     ranked: dict[str, Output] = {}
@@ -228,10 +248,16 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[Job], watch: Watch) -> Observer:
+def _observer(jobs: Sequence[Job], watch: Watch | None, check: Check | None) -> Observer | None:
+    if watch is None and check is None:
+        return None
+
     def observe(survivors: Survivors) -> None:
-        for sentence, nodes in nodes_of(survivors):
-            watch(jobs[sentence].text, jobs[sentence].number, nodes)
+        if check is not None:
+            check()
+        if watch is not None:
+            for sentence, nodes in nodes_of(survivors):
+                watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
     return observe
 

@@ -231,6 +231,7 @@ def test_mistakes_before_serving(reverser, tmp_path):
         assert "the API key may hold only" in fails(reverser, "--port", 0, "--api-key", key)
     for name in ("http://example.org", "example.org:80", "*", ""):
         assert "must be a name alone" in fails(reverser, "--port", 0, "--allow-host", name)
+    assert "must be an IP address" in fails(reverser, "--port", 0, "--trust-proxy", "proxy.example.org")
     assert "no room" in fails(reverser, "--port", 0, "--max-queue", 3)
     assert "PyTorch sees no GPU" in fails(reverser, "--port", 0, "--device", "cuda") or sys.platform == "darwin"
 

@@ -41,6 +41,13 @@ def test_translations_are_those_of_the_translator(live, translators, model):
         assert best == [(one.text, one_ids) for one, one_ids in zip(wanted.n_best or (wanted,), ids, strict=True)]
 
 
+def test_scores_have_only_the_digits_that_no_batch_changes(live):
+    asked = {"text": ["12", "345"], "n_best": 3, "beam": 3}
+    translations = live.post("/api/translate", asked).json["translations"]
+    scores = [one["score"] for found in translations for one in found["n_best"]]
+    assert scores == [round(score, 4) for score in scores]
+
+
 def test_the_first_model_answers_one_text_when_nothing_else_is_said(live):
     answer = live.post("/api/translate", {"text": "12345"}).json
     assert answer["model"] == "reverser"
@@ -287,7 +294,8 @@ def test_a_key_is_asked_for_where_models_are_used(reverser):
             assert answer.status == 401
             assert "X-API-Key" in answer.json["error"]
         assert live.get("/metrics").status == live.get("/api/models").status == 401
-        assert live.get("/openapi.json").json["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
+        described = live.get("/openapi.json", **{"X-API-Key": "sesame"}).json
+        assert described["components"]["securitySchemes"]["key"]["name"] == "X-API-Key"
         assert live.post("/api/translate", {"text": "12"}, **{"X-API-Key": "sesame"}).status == 200
 
 

@@ -53,7 +53,8 @@ def looked(live):
 
 def asked(live):
     """The texts that wait."""
-    return [ticket.item.text for ticket in live.service.batcher._waiting]
+    waiting = [ticket for submission in list(live.service.batcher._turns) for ticket in list(submission.tickets)]
+    return [ticket.item.text for ticket in waiting if not ticket.over]
 
 
 def typed(page, text):

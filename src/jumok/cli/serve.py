@@ -26,6 +26,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, Option(help="A name by which browsers reach this server; can be given several times.")
     ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(help="Address of a reverse proxy whose X-Forwarded-For names the client; can be given several times."),
+    ] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     batch_tokens: Annotated[int, Option(min=1, help="Source tokens translated at once.")] = 4096,
     window: Annotated[float, Option(min=0, help="Milliseconds an idle server waits for requests to meet.")] = 3.0,
@@ -35,19 +39,23 @@ def serve(
     max_beam: Annotated[int, Option(min=1, max=WIDEST_BEAM, help="Widest beam.")] = 32,
     max_queue: Annotated[int, Option(min=1, help="Texts that may wait; beyond it the answer is 503.")] = 1024,
     max_seconds: Annotated[float, Option(min=0.001, help="Time for a request; beyond it the answer is 504.")] = 30.0,
+    max_connections: Annotated[
+        int, Option(min=1, help="Connections at once, as far as the limit of open files allows.")
+    ] = 1000,
 ) -> None:
     """Serve a page on which to translate and see where the model looked, and a REST interface at /api."""
     _check_extra()
     if api_key == "":
         raise ArgumentError("the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out")
     from jumok.serve.app import create_app
-    from jumok.serve.hosts import checked_name
+    from jumok.serve.hosts import checked_address, checked_name
     from jumok.serve.limits import Limits
-    from jumok.serve.run import listen, run
+    from jumok.serve.run import configured, listen, run
     from jumok.serve.served import load_models
     from jumok.serve.service import Service
 
     hosts = [checked_name(name) for name in allow_host or ()]
+    proxies = [checked_address(address) for address in trust_proxy or ()]
     limits = Limits(
         body_bytes=max_bytes,
         texts=max_texts,
@@ -61,7 +69,8 @@ def serve(
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
         app = create_app(service, key=api_key, origins=allow_origin or (), hosts=[host, *hosts])
-        run(app, listening, seconds=max_seconds, ready=lambda: _greet(listening, list(loaded), api_key))
+        config = configured(app, seconds=max_seconds, connections=max_connections, proxies=proxies)
+        run(config, listening, ready=lambda: _greet(listening, list(loaded), api_key))
 
 
 def _greet(listening: Any, names: list[str], key: str | None) -> None:

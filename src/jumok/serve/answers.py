@@ -11,6 +11,9 @@ from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, Translati
 from jumok.serve.served import Served
 from jumok.translator import Translation
 
+DIGITS = 4
+"""Of a score; those that follow depend on what else is in the batch, for sums of other shapes are rounded otherwise."""
+
 
 def translation_answer(found: Translation) -> TranslationAnswer:
     """A translation with its n-best list, which has at least the translation itself."""
@@ -18,9 +21,9 @@ def translation_answer(found: Translation) -> TranslationAnswer:
     return TranslationAnswer(
         source=found.source,
         text=found.text,
-        score=round(found.score, 5),
+        score=round(found.score, DIGITS),
         parts=len(found.pieces),
-        n_best=[Hypothesis(text=one.text, score=round(one.score, 5), ids=_ids(one)) for one in best],
+        n_best=[Hypothesis(text=one.text, score=round(one.score, DIGITS), ids=_ids(one)) for one in best],
     )
 
 

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jumok.errors import ArgumentError
+from jumok.serve.clients import WrongKeys, client_of
 from jumok.serve.metrics import Metrics
 from jumok.serve.problems import RequestError, TooBigError
 
@@ -25,6 +26,8 @@ SAFE = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 KEY = "X-API-Key"
+LOCKED = ("/api", "/openapi.json", "/metrics")
+"""Where the key is asked for, besides all that is below /api."""
 
 
 class UnauthorisedError(RequestError):
@@ -85,6 +88,7 @@ class Guarded:
     def __init__(self, app: ASGIApp, *, key: str | None, most_bytes: int, seconds: float) -> None:
         self.app, self.most_bytes, self.seconds = app, most_bytes, seconds
         self.key = None if key is None else checked_key(key)
+        self.wrong_keys = WrongKeys()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body here, as far as it may go, and hand it on whole."""
@@ -100,16 +104,22 @@ class Guarded:
 
     def _check_head(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        given = headers.get(KEY, "").encode("utf-8", "replace")
-        locked = scope["path"].startswith("/api/") or scope["path"] == "/metrics"
-        if self.key is not None and locked and not hmac.compare_digest(given, self.key.encode()):
-            raise UnauthorisedError(f"this server asks for a key in the header {KEY}")
+        locked = scope["path"] in LOCKED or scope["path"].startswith("/api/")
+        if self.key is not None and locked:
+            self._check_key(self.key, headers.get(KEY, ""), client_of(scope))
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.most_bytes:
             raise self._too_big()
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and locked and kind != "application/json":
             raise NotJsonError(f"the body must be application/json, but its content type is {kind[:60]!r}")
+
+    def _check_key(self, key: str, given: str, client: str) -> None:
+        self.wrong_keys.check(client)
+        if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
+            if given:  # without a key nothing is tried: the page asks so whether there is one
+                self.wrong_keys.add(client)
+            raise UnauthorisedError(f"this server asks for a key in the header {KEY}")
 
     async def _body(self, receive: Receive) -> bytes | None:
         """The whole body; None if the client hung up before its end."""

@@ -55,6 +55,13 @@ def checked_name(name: str) -> str:
     return name.lower()
 
 
+def checked_address(address: str) -> str:
+    """The IP address of a proxy; a name could be pointed elsewhere."""
+    if not _is_address(address):
+        raise ArgumentError(f"--trust-proxy {address!r} must be an IP address, such as 127.0.0.1")
+    return address
+
+
 def _without_port(host: str) -> str:
     """The name of a Host header; of [::1]:8000 it is ::1."""
     name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host

@@ -29,7 +29,16 @@ class QueueFullError(RequestError):
     """More waits than the server can do soon."""
 
     status = 503
-    headers = {"Retry-After": "1"}  # noqa: RUF012
+
+    def __init__(self, said: str, *, retry_after: int = 1) -> None:
+        super().__init__(said)
+        self.headers = {"Retry-After": str(retry_after)}
+
+
+class TooCostlyError(RequestError):
+    """More than the server can do in the time of a request."""
+
+    status = 413
 
 
 class TooSlowError(RequestError):

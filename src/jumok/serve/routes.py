@@ -40,10 +40,11 @@ PROBLEMS = {
     401: "the server asks for a key",
     404: "no such model",
     408: "the body came too slowly",
-    413: "the body is too large",
+    413: "the body is too large, or the texts cost more than can be done in time",
     415: "the body is not said to be JSON",
     421: "the request is for another host",
     422: "a value that cannot be used",
+    429: "too many wrong keys",
     503: "too many wait; try again soon",
     504: "it took too long",
 }
@@ -51,7 +52,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": said} for status, said in PROBLEMS.items()
 }
 MISSENT: dict[int | str, dict[str, Any]] = {421: ANSWERS[421]}
-LOCKED = {401: ANSWERS[401], **MISSENT}
+LOCKED = {401: ANSWERS[401], 429: ANSWERS[429], **MISSENT}
 EVENT = {"type": "object", "properties": {"event": {"enum": ["partial", "done", "error"]}, "data": {"type": "string"}}}
 EVENTS = {"content": {"text/event-stream": {"schema": EVENT}}, "description": "events partial, then done or error"}
 HTML = {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "a page"}
@@ -111,6 +112,7 @@ def api_routes(service: Service) -> APIRouter:
         service.check_texts([asked.source, asked.target])
         checked_pair(model, asked.source, asked.target)
         checked_head(model, asked.layer, asked.head)
+        await run_in_threadpool(getattr, model, "aligner")  # the first time it takes seconds, and nobody should wait
         pair = Pair(asked.source, asked.target)
         (links,) = await service.results(request, Align(model, asked.layer, asked.head), [pair])
         return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).look)

@@ -1,18 +1,23 @@
 """A server on a port, until it is told to end; then it finishes what it has accepted."""
 
 import errno
-import logging
 import math
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from jumok.errors import ArgumentError
+from jumok.serve.connections import BACKLOG, Connection, ConnectionLimits, connections_possible
+from jumok.serve.log import limit_repeats
+
+SENDING = 10.0
+"""Seconds for an answer to be sent, after those for its request to be read and to be done."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -25,7 +30,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
-        listening.listen(1024)
+        listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         cure = "choose another with --port, or end the program that has it"
@@ -36,16 +41,31 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def run(app: ASGIApp, listening: socket.socket, *, seconds: float, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve until SIGINT or SIGTERM, then let every request that has begun come to its end."""
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+def configured(
+    app: ASGIApp, *, seconds: float, connections: int = 1000, head_seconds: float = 10.0, proxies: Sequence[str] = ()
+) -> uvicorn.Config:
+    """How uvicorn serves the application: with so many connections, and `seconds` for a request to come and to go."""
+    limits = ConnectionLimits(
+        count=connections_possible(connections), head_seconds=head_seconds, request_seconds=2 * seconds + SENDING
+    )
     config = uvicorn.Config(
         app,
+        http=partial(Connection, limits=limits),  # type: ignore[arg-type]  # all that is done with it is to call it
+        ws="none",
+        backlog=BACKLOG,
         log_level="error",
         access_log=False,
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_graceful_shutdown=math.ceil(seconds) + 5,
     )
+    limit_repeats("uvicorn.error", "asyncio")
+    return config
+
+
+def run(config: uvicorn.Config, listening: socket.socket, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM, then let every request that has begun come to its end."""
     server = _Server(config, ready)
     # uvicorn raises the signal again once it has shut down; by then all is done, and it need not kill us.
     for number in (signal.SIGINT, signal.SIGTERM):

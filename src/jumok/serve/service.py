@@ -7,10 +7,11 @@ from typing import Any
 from fastapi import Request
 
 from jumok.errors import ArgumentError
-from jumok.serve.batching import Batcher, Work
+from jumok.serve.batching import Batcher
 from jumok.serve.limits import Limits
 from jumok.serve.metrics import Metrics
 from jumok.serve.served import Served, find_model
+from jumok.serve.turns import Work
 from jumok.serve.waiting import results
 from jumok.serve.work import Asked, Translate
 from jumok.translator import Translation
@@ -32,7 +33,11 @@ class Service:
         """With a queue of its own; `close` ends it."""
         metrics = Metrics()
         batcher = Batcher(
-            budget=batch_tokens, window=window, room=limits.queue, on_batch=lambda size: metrics.batches.observe(size)
+            budget=batch_tokens,
+            window=window,
+            room=limits.queue,
+            seconds=limits.seconds,
+            on_batch=lambda size: metrics.batches.observe(size),
         )
         metrics.watch_queue(lambda: batcher.depth)
         return cls(models, batcher, limits, metrics)

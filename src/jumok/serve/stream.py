@@ -13,6 +13,7 @@ from fastapi import Request
 from jumok.decoding import Node
 from jumok.errors import JumokError
 from jumok.serve.answers import translation_answer
+from jumok.serve.clients import client_of
 from jumok.serve.guard import one_line
 from jumok.serve.problems import BROKEN
 from jumok.serve.served import Served
@@ -58,7 +59,8 @@ async def first_event(service: Service, work: Translate, text: str, request: Req
     def say(event: Event) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    (future,) = service.batcher.submit(work, [Asked(text, Told(work.model, say))])
+    asked = Asked(text, Told(work.model, say))
+    (future,) = service.batcher.submit(work, [asked], client_of(request.scope))
     future.add_done_callback(say)
     deadline = loop.time() + service.limits.seconds
     try:

@@ -14,9 +14,9 @@ class Watched:
         self.model = model
         self.trees: dict[int, BeamTree] = {}
 
-    def begin(self) -> None:
-        """The search begins, perhaps anew: a batch that fails is done again, text by text."""
-        self.trees.clear()
+    def begin(self, part: int) -> None:
+        """The search for a part begins, perhaps anew: a batch that fails is done again, part by part."""
+        self.trees.pop(part, None)
 
     def grow(self, part: int, nodes: list[Node]) -> None:
         """One more step of the search for a part."""

@@ -7,18 +7,19 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from jumok.serve.batching import Batcher, Work
+from jumok.serve.batching import Batcher
+from jumok.serve.clients import client_of
 from jumok.serve.problems import ClientGoneError, TooSlowError
+from jumok.serve.turns import Work
 
 Found = TypeVar("Found")
 
 
 async def results(request: Request, batcher: Batcher, work: Work, items: Sequence[Any], *, seconds: float) -> list[Any]:
     """What `work` gives for the items; they leave the queue when time is up or the client hangs up."""
-    futures = batcher.submit(work, items)
+    futures = batcher.submit(work, items, client_of(request.scope))
     try:
-        answers = asyncio.gather(*map(asyncio.wrap_future, futures), return_exceptions=True)
-        return _good(await wanted(request, answers, seconds=seconds))
+        return await wanted(request, asyncio.gather(*map(asyncio.wrap_future, futures)), seconds=seconds)
     finally:
         batcher.drop(futures)
 
@@ -27,6 +28,7 @@ async def wanted(request: Request, answer: asyncio.Future[Found], *, seconds: fl
     """The answer, unless time is up or the client, whose body must have been read, hangs up."""
     gone = asyncio.ensure_future(_hung_up(request))
     either: set[asyncio.Future[Any]] = {answer, gone}
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # else asyncio logs what comes too late
     try:
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
@@ -55,10 +57,3 @@ def too_slow(seconds: float) -> TooSlowError:
 async def _hung_up(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _good(found: list[Any]) -> list[Any]:
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return found

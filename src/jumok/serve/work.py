@@ -1,7 +1,8 @@
 """What the server's models do, each a function of a list: translate texts, look where translations looked, align."""
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jumok.analysis.attention_map import AttentionMap, place_of
 from jumok.analysis.model_map import map_of_translation
@@ -11,14 +12,16 @@ from jumok.decoding import Node
 from jumok.errors import ArgumentError
 from jumok.serve.served import Served
 from jumok.serve.tree import Watched
-from jumok.translator import Translation
+from jumok.serve.turns import Check
+from jumok.translator import Translation, join_parts
 
 
 class Asked(NamedTuple):
-    """A text to translate, and who watches the search for it."""
+    """A text to translate, or a part of one, and who watches the search for it."""
 
     text: str
     watched: Watched | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,27 +32,67 @@ class Translate:
     beam: int
     n_best: int = 1
 
+    @property
+    def weight(self) -> int:
+        """Every token is read once, and about one is written for it, by every hypothesis."""
+        return self.beam
+
+    @property
+    def engine(self) -> Hashable:
+        """The model, whatever the beam."""
+        return Translate, self.model.name
+
     def size(self, asked: Asked) -> int:
         """Its tokens."""
         return self.model.count(asked.text) + 1
 
-    def __call__(self, batch: list[Asked]) -> list[Translation]:
-        """The translation of every text."""
+    def split(self, asked: Asked) -> list[Asked]:
+        """Its parts, as many as the model needs to read it; of an empty text itself."""
+        parts = self.model.translator.parts(asked.text) or [asked.text]
+        return [Asked(text, asked.watched, number) for number, text in enumerate(parts)]
 
+    def join(self, asked: Asked, parts: list[Translation]) -> Translation:
+        """The translation of the text."""
+        return join_parts(asked.text, parts)
+
+    def __call__(self, batch: list[Asked], check: Check) -> list[Translation]:
+        """The translation of every part."""
         watched = {number: asked.watched for number, asked in enumerate(batch) if asked.watched is not None}
-        for one in watched.values():
-            one.begin()
+        for number, watching in watched.items():
+            watching.begin(batch[number].part)
 
-        def watch(text: int, part: int, nodes: list[Node]) -> None:
-            if text in watched:
-                watched[text].grow(part, nodes)
+        def watch(number: int, _: int, nodes: list[Node]) -> None:
+            if number in watched:
+                watched[number].grow(batch[number].part, nodes)
 
         return self.model.translator.translate(
             [asked.text for asked in batch],
             beam=self.beam,
             n_best=self.n_best,
             watch=watch if watched else None,
+            check=check,
         )
+
+
+class Whole:
+    """Work whose items are done in one piece, by the pair of a source and what is said of it."""
+
+    model: Served
+    weight = 1
+
+    @property
+    def engine(self) -> Hashable:
+        """The model, and what it is asked for."""
+        return type(self), self.model.name
+
+    def split(self, item: Any) -> Sequence[Any]:
+        """The item itself."""
+        return [item]
+
+    def join(self, item: Any, results: list[Any]) -> Any:
+        """The one result."""
+        (result,) = results
+        return result
 
 
 class Forced(NamedTuple):
@@ -60,7 +103,7 @@ class Forced(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(Whole):
     """The attention of a model while it says what it is told to say."""
 
     model: Served
@@ -70,17 +113,17 @@ class Look:
         """The tokens of both."""
         return self.model.count(pair.source) + len(pair.ids)
 
-    def __call__(self, batch: list[Forced]) -> list[AttentionMap]:
+    def __call__(self, batch: list[Forced], check: Check) -> list[AttentionMap]:
         """The map of every pair."""
-        trained = self.model.translator.trained
-        return [
-            map_of_translation(trained.model, trained.tokenizers, pair.source, pair.ids, words=self.words)
-            for pair in batch
-        ]
+        trained, maps = self.model.translator.trained, []
+        for pair in batch:
+            check()
+            maps.append(map_of_translation(trained.model, trained.tokenizers, pair.source, pair.ids, words=self.words))
+        return maps
 
 
 @dataclass(frozen=True)
-class Align:
+class Align(Whole):
     """The links between the words of texts and their translations, by the layer and head asked for."""
 
     model: Served
@@ -92,8 +135,9 @@ class Align:
         target = self.model.translator.trained.tokenizers.target
         return self.model.count(pair.source) + len(target.encode(pair.target))
 
-    def __call__(self, pairs: list[Pair]) -> list[set[Link]]:
+    def __call__(self, pairs: list[Pair], check: Check) -> list[set[Link]]:
         """The links of every pair."""
+        check()
         return self.model.aligner_with(self.layer, self.head).align(pairs)
 
 
