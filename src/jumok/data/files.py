@@ -157,6 +157,11 @@ def name(path: str | Path) -> str:
     return "standard input" if str(path) == STDIN else str(path)
 
 
+def quoted(text: str, longest: int = 60) -> str:
+    """A text as messages show it: in quotes, on one line, and only its beginning where it is long."""
+    return repr(text) if len(text) <= longest else repr(text[:longest]) + "…"
+
+
 def bare_suffix(path: str | Path) -> str:
     """The suffix below any compression: "train.tsv.gz" -> ".tsv"."""
     path = Path(path)

@@ -2,7 +2,7 @@
 
 import csv
 import math
-import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from unicodedata import normalize
 
 import numpy as np
 
-from jumok.data.files import bare_suffix, read_lines
+from jumok.data.arrays import open_npy, open_npz
+from jumok.data.files import bare_suffix, quoted, read_lines
 from jumok.data.graphs import LARGEST, SPLITS, TOO_LARGE, GraphConfig, RawGraph, SparseTable
 from jumok.errors import DataError
 
@@ -38,10 +39,11 @@ def read_graph(config: GraphConfig) -> RawGraph:
         return read_tables(config.nodes, config.edges)
     path = Path(config.path)
     if path.is_dir():
-        return from_arrays(_folder(path), str(path))
+        return from_arrays({file.stem: open_npy(file) for file in sorted(path.glob("*.npy"))}, str(path))
     if path.suffix == ".pt":
         return from_arrays(_torch_file(path), str(path))
-    return from_arrays(_npz(path), str(path))
+    with open_npz(path) as arrays:
+        return from_arrays(arrays, str(path))
 
 
 def files_of(config: GraphConfig) -> dict[str, str]:
@@ -74,7 +76,7 @@ def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
     for name in ("features", "labels", "edges"):
         if found[name] is None:
             wanted = " or ".join(ALIASES[name])
-            raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays)) or 'nothing'}")
+            raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays))[:200] or 'nothing'}")
     labels = found["labels"]
     return RawGraph(
         edges=_two_rows(found["edges"], origin),
@@ -83,8 +85,8 @@ def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
         masks={name: found[name] for name in SPLITS if found[name] is not None},
         edge_features=found["edge_features"],
         graph=found["graph"],
-        class_names=[str(name) for name in arrays.get("class_names", ())],
-        names=[str(name) for name in arrays.get("names", ())],
+        class_names=_texts(arrays, "class_names", origin),
+        names=_texts(arrays, "names", origin),
         origin=origin,
     )
 
@@ -96,15 +98,14 @@ def read_tables(nodes: str, edges: str) -> RawGraph:
         raise DataError(f"{nodes} is empty: it needs a header and a row for every node")
     head, rows = rows[0], rows[1:]
     if "label" not in head:
-        raise DataError(f"{nodes} has no column `label`; its columns are {', '.join(head)}")
+        raise DataError(f"{nodes} has no column `label`; its columns are {', '.join(head)[:200]}")
     for number, row in enumerate(rows, start=2):
         if len(row) != len(head):
             raise DataError(f"{nodes}, line {number}: {len(row)} columns, but the header has {len(head)}")
     column = {name: [row[at] for row in rows] for at, name in enumerate(head)}
     names = column.get("id", [])
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise DataError(f"{nodes}: two nodes have the id {twice!r}")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{nodes}: two nodes have the id {quoted(twice[0])}")
     labels, class_names = _classes(column["label"])
     return RawGraph(
         edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
@@ -120,7 +121,11 @@ def read_tables(nodes: str, edges: str) -> RawGraph:
 def _rows(path: str) -> Iterator[list[str]]:
     """The rows of a table, in composed form: names of nodes and edges that look the same are the same."""
     lines = (normalize("NFC", line) for line in read_lines(path) if line.strip())
-    return csv.reader(lines, delimiter="\t" if bare_suffix(path) == ".tsv" else ",", skipinitialspace=True)
+    rows = csv.reader(lines, delimiter="\t" if bare_suffix(path) == ".tsv" else ",", skipinitialspace=True)
+    try:
+        yield from rows
+    except csv.Error as error:  # a lone carriage return, a cell of more than 131,072 letters
+        raise DataError(f"{path}, line {rows.line_num} is no row of a table: {error}") from None
 
 
 def _classes(column: list[str]) -> tuple[np.ndarray, list[str]]:
@@ -134,7 +139,7 @@ def _masks(path: str, column: list[str]) -> dict[str, np.ndarray]:
     column = [{"val": "valid", "validation": "valid"}.get(name, name) for name in column]
     for number, name in enumerate(column, start=2):
         if name not in (*SPLITS, ""):
-            raise DataError(f"{path}, line {number}: split is {name!r}; wanted train, valid, test or nothing")
+            raise DataError(f"{path}, line {number}: split is {quoted(name)}; wanted train, valid, test or nothing")
     return {split: np.array([name == split for name in column]) for split in SPLITS}
 
 
@@ -147,9 +152,9 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
             try:
                 value = float(text)
             except ValueError:
-                raise DataError(f"{path}, line {row + 2}: {name} is {text!r}; wanted a number") from None
+                raise DataError(f"{path}, line {row + 2}: {name} is {quoted(text)}; wanted a number") from None
             if LARGEST < abs(value) < math.inf:
-                raise DataError(f"{path}, line {row + 2}: {name} is {text}, {TOO_LARGE}")
+                raise DataError(f"{path}, line {row + 2}: {name} is {text[:60]}, {TOO_LARGE}")
             table[row, at] = value
     return table
 
@@ -165,8 +170,8 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
         source, target = ends
         if source is None or target is None:
             unknown = row[ends.index(None)]
-            wanted = f"which is no id of a node; ids are such as {next(iter(names))!r}" if names else "wanted a number"
-            raise DataError(f"{path}, line {number}: an edge with {unknown!r}, {wanted}")
+            wanted = f"which is no id of a node; ids are such as {quoted(next(iter(names)))}" if names else "wanted a number"
+            raise DataError(f"{path}, line {number}: an edge with {quoted(unknown)}, {wanted}")
         if not (0 <= source < nodes and 0 <= target < nodes):
             raise DataError(
                 f"{path}, line {number}: edge from {source} to {target}, but nodes are 0 to {nodes - 1}, counted from 0"
@@ -180,27 +185,6 @@ def _whole(cell: str) -> int | None:
         return int(cell)
     except ValueError:
         return None
-
-
-def _npz(path: Path) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile):
-        # What NumPy says of it would tell people to load it unsafely.
-        raise DataError(f"{path} is not a whole .npz file of plain arrays; write it again by numpy.savez") from None
-
-
-def _folder(path: Path) -> dict[str, Any]:
-    arrays = {}
-    for file in sorted(path.glob("*.npy")):
-        try:
-            arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError):
-            raise DataError(f"{file} is not a whole .npy file of a plain array; write it again by numpy.save") from None
-    return arrays
 
 
 def _torch_file(path: Path) -> dict[str, Any]:
@@ -240,6 +224,10 @@ def _numpy(value: Any, name: str) -> np.ndarray:
     return array
 
 
+def _texts(arrays: Mapping[str, Any], name: str, origin: str) -> list[str]:
+    return [str(text) for text in _listed(arrays, name, origin)] if name in arrays else []
+
+
 def _strided() -> Any:
     import torch
 
@@ -252,13 +240,26 @@ def _sparse(arrays: Mapping[str, Any], origin: str) -> SparseTable:
         raise DataError(
             f"{origin} has {SPARSE[0]} but no {missing[0]}; sparse features need all of {', '.join(SPARSE)}"
         )
-    values, columns, starts, shape = (arrays[name] for name in SPARSE)
+    values, columns, starts, shape = (_listed(arrays, name, origin) for name in SPARSE)
+    for name, array in (("feat_indices", columns), ("feat_indptr", starts), ("feat_shape", shape)):
+        if array.dtype.kind not in "iu":
+            raise DataError(f"{origin}: {name} holds {array.dtype}; wanted whole numbers")
+    if len(shape) != 2 or min(shape) < 0:
+        raise DataError(f"{origin}: feat_shape is {quoted(str(shape.tolist()))}; wanted two numbers, nodes and features")
     if len(starts) != int(shape[0]) + 1 or int(starts[-1]) != len(values) or len(columns) != len(values):
         raise DataError(
-            f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, for {int(shape[0])} nodes, "
-            f"{len(columns)} columns and {len(values)} values"
+            f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, "
+            f"for {int(shape[0])} nodes, {len(columns)} columns and {len(values)} values"
         )
     return SparseTable(starts=starts, columns=columns, values=values, width=int(shape[1]))
+
+
+def _listed(arrays: Mapping[str, Any], name: str, origin: str) -> np.ndarray:
+    """An array that must have one axis."""
+    array: np.ndarray = arrays[name]
+    if array.ndim != 1:
+        raise DataError(f"{origin}: {name} is {list(array.shape)}; wanted one axis")
+    return array
 
 
 def _two_rows(edges: np.ndarray, origin: str) -> np.ndarray:

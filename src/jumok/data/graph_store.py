@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jumok.data.arrays import open_npy
 from jumok.data.files import atomic_write
 from jumok.data.graphs import (
     SPLITS,
@@ -109,13 +110,13 @@ def open_graph(folder: str | Path) -> Graph | None:
     folder = Path(folder)
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    if facts.get("format") != FORMAT:
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return None
     try:
         features: Table = _sparse(folder, facts["width"]) if facts["sparse"] else _open(folder, "features")
-        return Graph(
+        graph = Graph(
             **{name: _open(folder, name) for name in ("starts", "sources", "labels", *SPLITS)},
             features=features,
             classes=facts["classes"],
@@ -125,8 +126,24 @@ def open_graph(folder: str | Path) -> Graph | None:
             class_names=facts["class_names"],
             fingerprint=facts["fingerprint"],
         )
-    except (OSError, ValueError, KeyError) as error:
+        _check_shapes(graph)
+        return graph
+    except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{folder} is damaged ({error}); delete it, and it is made anew") from None
+
+
+def _check_shapes(graph: Graph) -> None:
+    """A ValueError where the arrays of a folder cannot be of one graph."""
+    table = graph.features
+    plain = [graph.starts, graph.sources, graph.labels, *(getattr(graph, name) for name in SPLITS)]
+    if isinstance(table, SparseTable):
+        plain += [table.starts, table.columns]
+    if any(array.ndim != 1 or array.dtype != np.int64 for array in plain) or len(graph.starts) < 2:
+        raise ValueError("an array is not a list of whole numbers")
+    if int(graph.starts[-1]) != len(graph.sources) or len(table) != graph.nodes:
+        raise ValueError("its arrays are of different graphs")
+    if isinstance(table, SparseTable) and not int(table.starts[-1]) == len(table.columns) == len(table.values):
+        raise ValueError("its features are of different graphs")
 
 
 def random_split(raw: RawGraph, config: GraphConfig) -> dict[str, Any]:
@@ -149,6 +166,10 @@ def _check_items(raw: RawGraph, nodes: int) -> None:
         raise DataError(f"{raw.origin}: there are features of {nodes} nodes but labels of {len(raw.labels)}")
     if raw.graph is None:
         return
+    if raw.graph.ndim != 1 or raw.graph.dtype.kind not in "iu":
+        raise DataError(
+            f"{raw.origin}: graph is {raw.graph.dtype} {list(raw.graph.shape)}; wanted the number of every node's graph"
+        )
     if len(raw.graph) != nodes:
         raise DataError(f"{raw.origin}: there are {nodes} nodes, but {len(raw.graph)} have the number of their graph")
     lowest, highest = int(np.min(raw.graph)), int(np.max(raw.graph))
@@ -164,7 +185,7 @@ def _write_edges(folder: Path, raw: RawGraph, nodes: int, *, undirected: bool) -
     counts = np.zeros(nodes + 1, np.int64)
     for part in chunks(raw.edges.shape[1]):
         for _, to in ways:
-            counts[1:] += np.bincount(raw.edges[to, part], minlength=nodes)
+            counts[1:] += np.bincount(raw.edges[to, part].astype(np.int64), minlength=nodes)
     starts = counts.cumsum()
     placed = _new(folder, "sources", (int(starts[-1]),), np.int64)
     features = raw.edge_features
@@ -172,7 +193,7 @@ def _write_edges(folder: Path, raw: RawGraph, nodes: int, *, undirected: bool) -
     free = starts[:-1].copy()
     for part in chunks(raw.edges.shape[1]):
         for from_, to in ways:
-            target = np.asarray(raw.edges[to, part])
+            target = np.asarray(raw.edges[to, part], np.int64)
             order = np.argsort(target, kind="stable")
             row = target[order]
             rank = np.arange(len(row)) - np.searchsorted(row, row)  # how many of the same target came before
@@ -252,8 +273,4 @@ def _save(folder: Path, name: str, array: np.ndarray) -> None:
 
 
 def _open(folder: Path, name: str) -> Any:
-    path = folder / f"{name}.npy"
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except ValueError:
-        return np.load(path, allow_pickle=False)  # empty, which cannot be mapped
+    return open_npy(folder / f"{name}.npy")

@@ -238,6 +238,8 @@ def check_features(raw: RawGraph) -> int:
         raise DataError(f"{raw.origin}: features are {values.dtype}; wanted numbers")
     if not isinstance(table, SparseTable) and table.ndim != 2:
         raise DataError(f"{raw.origin}: features are {list(table.shape)}; wanted [node, feature]")
+    if isinstance(table, SparseTable):
+        _check_sparse(raw.origin, table)
     for part in chunks(len(values), max(CHUNK // max(1, int(np.prod(values.shape[1:]))), 1)):
         broken = np.argwhere(~(np.abs(values[part]) <= LARGEST))  # so is NaN
         if len(broken):
@@ -246,11 +248,21 @@ def check_features(raw: RawGraph) -> int:
             value = values[(first, *broken[0][1:])]
             why = f", {TOO_LARGE}" if np.isfinite(value) else "; wanted finite numbers"
             raise DataError(f"{raw.origin}: a feature of node {node} is {value}{why}")
-    if isinstance(table, SparseTable) and len(table.columns) and int(np.max(table.columns)) >= table.width:
-        raise DataError(
-            f"{raw.origin}: a feature is in column {int(np.max(table.columns))}, but there are {table.width} columns"
-        )
     return len(table)
+
+
+def _check_sparse(origin: str, table: SparseTable) -> None:
+    """Rows that begin where the one before ends, and entries in columns that are there."""
+    starts = np.asarray(table.starts)
+    if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+        raise DataError(f"{origin}: the starts of sparse rows (feat_indptr) must begin with 0 and never fall")
+    for part in chunks(len(table.columns)):
+        columns = table.columns[part]
+        if len(outside := np.flatnonzero((columns < 0) | (columns >= table.width))):
+            raise DataError(
+                f"{origin}: a feature is in column {columns[outside[0]]}, but there are {table.width} columns, "
+                "counted from 0"
+            )
 
 
 def check_edges(raw: RawGraph, nodes: int) -> None:
@@ -269,8 +281,23 @@ def check_edges(raw: RawGraph, nodes: int) -> None:
             )
         if raw.graph is not None:
             _check_within(raw, raw.graph, part)
-    if raw.edge_features is not None and len(raw.edge_features) != edges.shape[1]:
-        raise DataError(f"{raw.origin}: there are {edges.shape[1]} edges but edge features of {len(raw.edge_features)}")
+    if raw.edge_features is not None:
+        _check_edge_features(raw, raw.edge_features)
+
+
+def _check_edge_features(raw: RawGraph, features: Shaped[np.ndarray, "..."]) -> None:
+    if features.ndim != 2 or features.dtype.kind not in "fiub":
+        raise DataError(
+            f"{raw.origin}: edge features are {features.dtype} {list(features.shape)}; wanted numbers [edge, feature]"
+        )
+    if len(features) != raw.edges.shape[1]:
+        raise DataError(f"{raw.origin}: there are {raw.edges.shape[1]} edges but edge features of {len(features)}")
+    for part in chunks(len(features), max(CHUNK // max(1, features.shape[1]), 1)):
+        if len(broken := np.argwhere(~(np.abs(features[part]) <= LARGEST))):
+            at = int(broken[0][0]) + part.start
+            value = features[at, broken[0][1]]
+            why = f", {TOO_LARGE}" if np.isfinite(value) else "; wanted finite numbers"
+            raise DataError(f"{raw.origin}: a feature of edge {at} is {value}{why}")
 
 
 def _check_within(raw: RawGraph, graph: Integer[np.ndarray, " node"], part: slice) -> None:

@@ -2,11 +2,11 @@
 
 import os
 import unicodedata
-import zipfile
 from functools import cached_property
 from pathlib import Path
 
 from jumok.data.images import MOST_BYTES, Pixels, decode_image, read_image
+from jumok.data.zips import open_zip, read_member
 from jumok.errors import DataError
 
 
@@ -20,7 +20,7 @@ class ImageFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._zip = self._opened() if self.path.suffix == ".zip" else None
+        self._zip = open_zip(self.path) if self.path.suffix == ".zip" and self.path.exists() else None
         if self._zip is None and not self.path.is_dir():
             what = "is a file, neither a folder nor a .zip" if self.path.exists() else "does not exist"
             raise DataError(f"images.path = {str(path)!r} {what}")
@@ -54,15 +54,7 @@ class ImageFolder:
         image = self._found(image)
         if self._zip is None:
             return read_image(self.path / image)
-        info, called = self._infos[image], f"{self.path}:{image}"
-        if info.file_size > MOST_BYTES:
-            raise DataError(f"the image {called} has {info.file_size:,} bytes; the most is {MOST_BYTES:,}")
-        try:
-            with self._zip.open(info) as file:
-                content = file.read(MOST_BYTES)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise DataError(f"{called} cannot be unpacked ({error}); make or copy the zip again") from None
-        return decode_image(content, called)
+        return decode_image(read_member(self._zip, self._infos[image], most=MOST_BYTES), f"{self.path}:{image}")
 
     def _found(self, image: str) -> str:
         """The name of an image as it is written here."""
@@ -75,11 +67,3 @@ class ImageFolder:
     def _composed(self) -> dict[str, str]:
         """A Mac writes the syllables of file names in letters; captions rarely do."""
         return {composed(name): name for name in self.names() if not name.isascii()}
-
-    def _opened(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except FileNotFoundError:
-            raise DataError(f"images.path = {str(self.path)!r} does not exist") from None
-        except (zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"{self.path} is not a whole zip ({error}); make or copy it again") from None

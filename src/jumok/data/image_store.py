@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 
+from jumok.data.arrays import open_npy
 from jumok.data.augment import AugmentConfig, augment
 from jumok.data.batches import BatchConfig, pad
 from jumok.data.files import atomic_write
@@ -171,15 +172,15 @@ def _opened(folder: Path, made_from: str) -> PreparedImages | None:
 def _references(path: Path) -> list[tuple[str, ...]]:
     try:
         return [tuple(captions) for captions in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         raise DataError(f"{path} is damaged; delete {path.parent} and it will be written again") from None
 
 
 def _images(folder: Path, store: Store) -> UInt8[np.ndarray, "image side side 3"]:
     path = folder / f"{store.path.stem}.images.npy"
     try:
-        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = open_npy(path)
+    except DataError:
         found = np.zeros(0, np.uint8)
     if list(found.shape) != store.note["shape"] or found.dtype != np.uint8:
         raise DataError(f"{path} is damaged or missing; delete {folder} and it will be written again")

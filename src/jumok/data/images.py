@@ -1,6 +1,10 @@
-"""One image from a file or from bytes: checked before it is decoded, turned upright, cut or squeezed to a square."""
+"""One image from a file or from bytes: checked before it is decoded, turned upright, cut or squeezed to a square.
+
+Memory to decode = width · height · (bytes of the mode + what the decoder takes) + 6 bytes for each pixel that is kept.
+"""
 
 import warnings
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -9,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import UInt8
 
+from jumok.data.memory import free_memory, megabytes
+from jumok.data.zips import reason
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -20,49 +26,70 @@ Pixels = UInt8[np.ndarray, "height width 3"]
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """What is decoded; some others would run programs of their own, as PostScript does."""
-MOST_PIXELS = 100_000_000
-"""A file whose header promises more is refused before anything is decoded."""
 MOST_BYTES = 200_000_000
+MOST_MEMORY = 2**30
+"""A file whose header promises that decoding takes more bytes is refused before anything is decoded."""
+ENOUGH = 2048
+"""Pixels a side of which no more is needed, twice the largest `images.size`; larger images are reduced as they come."""
+STRIP = 1 << 21
+"""Pixels that are brought to red, green and blue at once."""
+BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Of a pixel in Pillow's memory; 4 in all other modes."""
+OVERHEAD = {"WEBP": 12, "JPEG": 6, "MPO": 6, "TIFF": 4}
+"""Bytes a pixel that decoders take besides: canvases, the coefficients of a progressive photo, a strip."""
+TURNS: dict[object, Callable[[np.ndarray], np.ndarray]] = {
+    2: np.fliplr,
+    3: lambda image: np.rot90(image, 2),
+    4: np.flipud,
+    5: lambda image: image.transpose(1, 0, 2),
+    6: lambda image: np.rot90(image, -1),
+    7: lambda image: np.rot90(image, 2).transpose(1, 0, 2),
+    8: np.rot90,
+}
+"""How an image is turned upright, by the number a camera wrote of how it was held."""
+ORIENTATION = 0x0112
 
 
 def read_image(path: str | Path) -> Pixels:
     """An image file as red, green and blue, upright; a DataError naming the file if it cannot be read."""
     path = Path(path)
     try:
-        size = path.stat().st_size
-        content = path.read_bytes() if size <= MOST_BYTES else b""
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise DataError(f"there is no image {path}") from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder, not an image") from None
     except OSError as error:
         raise DataError(f"cannot read the image {path}: {error.strerror or error}") from None
-    if size > MOST_BYTES:
-        raise DataError(f"the image {path} has {size:,} bytes; the most is {MOST_BYTES:,}; make it smaller first")
+    if len(content) > MOST_BYTES:
+        raise DataError(f"the image {path} has more than {MOST_BYTES:,} bytes; make it smaller first")
     return decode_image(content, str(path))
 
 
 def decode_image(content: bytes, name: str) -> Pixels:
-    """The image in some bytes; messages call it `name`."""
+    """The image in some bytes; messages call it `name`.
+
+    One whose shorter side has 2 · ENOUGH pixels or more is reduced by a whole number, to ENOUGH at least.
+    """
     module = _pillow(name)
     try:
         with warnings.catch_warnings():
             # Pillow would warn of what we refuse, and of odd metadata, which is no harm.
             warnings.simplefilter("ignore")
             with module.open(BytesIO(content), formats=FORMATS) as image:
-                width, height = image.size
-                if width * height > MOST_PIXELS:
-                    raise _bomb(name, f"{width} × {height} pixels")
+                _check_memory(image, name)
                 return _upright(image)
+    except DataError:
+        raise
     except module.DecompressionBombError:
-        raise _bomb(name, "far too many pixels") from None
+        raise DataError(f"the image {name} says it has far too many pixels, and is not decoded") from None
     except module.UnidentifiedImageError:
         raise DataError(
             f"{name} is not an image that can be read here: it is none of {', '.join(FORMATS)}, or it is damaged"
         ) from None
-    except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, OverflowError, MemoryError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"the image {name} is damaged or cut short ({reason}); make or copy it again") from None
+    except Exception as error:  # a decoder stumbles over damage wherever it is: TypeError, struct.error and others
+        raise DataError(f"the image {name} is damaged or cut short ({reason(error)}); make or copy it again") from None
 
 
 def squared(image: Pixels, side: int, *, fit: Fit = "crop") -> UInt8[np.ndarray, "{side} {side} 3"]:
@@ -99,25 +126,49 @@ def reduced(image: Pixels, longest: int) -> UInt8[np.ndarray, "high wide 3"]:
     return np.array(module.fromarray(image).resize(size, module.Resampling.LANCZOS))
 
 
+def _check_memory(image: "Image", name: str) -> None:
+    """Refuse an image that takes too much memory to decode; a large photo is set to be decoded smaller."""
+    width, height = image.size
+    image.draft(None, (ENOUGH, ENOUGH))  # type: ignore[arg-type]  # of a photo (JPEG) alone, by halves
+    pixels, factor = image.width * image.height, _reduction(image)
+    size = width * height * OVERHEAD.get(image.format or "", 0) + pixels * BYTES.get(image.mode, 4)
+    size += 6 * pixels // factor**2
+    limit = min(MOST_MEMORY, free_memory() / 2)
+    if size > limit:
+        raise DataError(
+            f"the image {name} says it has {width} × {height} pixels, which take {megabytes(size)} of memory to decode, "
+            f"more than the {megabytes(limit)} allowed; it is not decoded; if it is meant, make it smaller first"
+        )
+
+
+def _reduction(image: "Image") -> int:
+    return max(1, min(image.size) // ENOUGH)
+
+
 def _upright(image: "Image") -> Pixels:
-    """Turned as the camera was held, what is transparent on white, sixteen bits a colour cut to eight."""
-    from PIL import Image, ImageOps
-
+    """Turned as the camera was held; a strip at a time, as every conversion is a copy."""
     image.load()
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode.startswith("I;16") or upright.mode == "I":
-        upright = Image.fromarray((np.asarray(upright).astype(np.int64) // 256).clip(0, 255).astype(np.uint8))
-    if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
-        clear = upright.convert("RGBA")
-        upright = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
-    return np.array(upright.convert("RGB"))
+    width, height, factor = *image.size, _reduction(image)
+    rows = max(1, STRIP // (width * factor)) * factor
+    strips = [
+        _colours(image.crop((0, top, width, min(top + rows, height))), factor) for top in range(0, height, rows)
+    ]
+    pixels = strips[0] if len(strips) == 1 else np.concatenate(strips)
+    turn = TURNS.get(image.getexif().get(ORIENTATION))
+    return pixels if turn is None else np.ascontiguousarray(turn(pixels))
 
 
-def _bomb(name: str, size: str) -> DataError:
-    return DataError(
-        f"the image {name} says it has {size}, more than the {MOST_PIXELS:,} allowed, and is not decoded; "
-        "if it is meant, make it smaller first"
-    )
+def _colours(strip: "Image", factor: int) -> Pixels:
+    """Red, green and blue; what is transparent on white, sixteen bits a colour cut to eight."""
+    from PIL import Image
+
+    if strip.mode.startswith("I;16") or strip.mode == "I":
+        strip = Image.fromarray((np.asarray(strip).astype(np.int64) // 256).clip(0, 255).astype(np.uint8))
+    if strip.mode in ("RGBA", "LA", "PA") or "transparency" in strip.info:
+        clear = strip.convert("RGBA")
+        strip = Image.alpha_composite(Image.new("RGBA", clear.size, "white"), clear)
+    strip = strip.convert("RGB")
+    return np.array(strip.reduce(factor) if factor > 1 else strip)
 
 
 def _pillow(name: str) -> ModuleType:
