@@ -71,6 +71,8 @@ class Captioner:
         """Like `caption`, a batch of images at a time."""
         if isinstance(images, str | Path | np.ndarray):
             raise ArgumentError("images must be a list of images, but it is one; write [image]")
+        if not isinstance(images, Iterable):
+            raise ArgumentError(f"images must be a list of images, but it is {type(images).__name__}")
         config = with_settings(self.trained.recipe.decoding, n_best, **settings)
         images = iter(images)
         while some := list(islice(images, self.batch)):
@@ -126,4 +128,6 @@ class Captioner:
 
 
 def _pixels(image: Picture) -> Pixels:
+    if not isinstance(image, str | Path | np.ndarray):
+        raise ArgumentError(f"an image must be a path or pixels, but it is {type(image).__name__}")
     return image if isinstance(image, np.ndarray) else read_image(image)

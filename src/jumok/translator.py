@@ -11,6 +11,7 @@ import torch
 from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.model_map import map_of_translation
 from jumok.data import BOS, EOS, PAD, pad
+from jumok.data.files import quoted
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import split_text
@@ -101,12 +102,7 @@ class Translator:
         count texts from `first`. `watch` sees the search, step by step; `tell` is told how far it is, batch by batch;
         `check` is called after every step, and stops the search by raising an error.
         """
-        if isinstance(texts, str | bytes):
-            raise ArgumentError(f"texts must be a list of texts, but it is one: {texts!r}; write [{texts!r}]")
-        texts = list(texts)
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise ArgumentError(f"texts[{number}] must be a text, but it is {type(text).__name__}: {text!r}")
+        texts = list(_checked(texts))
         config = self._config(n_best, **settings)
         jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
@@ -142,6 +138,7 @@ class Translator:
 
     def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
         """Where the model looks in `source` while it says `target`, a translation that is given."""
+        source, target = _checked([source, target])
         jobs = list(self._jobs(0, source, split=False, first=1))
         ids = self.trained.tokenizers.target.encode(target)[1:-1]
         if not jobs or not ids:
@@ -242,8 +239,22 @@ def best_of(found: Iterable[Output], n_best: int) -> Output:
     return replace(best[0], n_best=best) if n_best > 1 else best[0]
 
 
+def _checked(texts: Any) -> Iterator[str]:
+    """Texts out of whatever was given for them."""
+    if isinstance(texts, str | bytes):
+        raise ArgumentError(f"texts must be a list of texts, but it is one: {quoted(texts)}; write [{quoted(texts)}]")
+    if not isinstance(texts, Iterable):
+        raise ArgumentError(f"texts must be a list of texts, but it is {type(texts).__name__}: {quoted(texts)}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ArgumentError(f"texts[{number}] must be a text, but it is {type(text).__name__}: {quoted(text)}")
+        yield text
+
+
 def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
-    texts = iter(texts)
+    if size < 1:
+        raise ArgumentError(f"chunk = {size} texts at a time must be at least 1")
+    texts = _checked(texts)
     while group := list(islice(texts, size)):
         yield group
 

@@ -6,6 +6,7 @@ Och and Ney (2003): annotators mark links as sure (S) or possible (P, which hold
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,9 @@ from jumok.data.files import name, read_lines
 from jumok.data.links import Link
 from jumok.errors import ArgumentError, DataError
 
-MARKED = re.compile(r"(\d+)([-p?:])(\d+)")
-SHARED_TASK = re.compile(r"(\d+)\s+(\d+)\s+(\d+)(?:\s+([SP]))?")
+MARKED = re.compile(r"(\d{1,9})([-p?:])(\d{1,9})")
+SHARED_TASK = re.compile(r"(\d{1,7})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?")
+"""Numbers are bounded: no text has a billion words, and there is a place in memory for every pair up to the last."""
 
 
 class Gold(NamedTuple):
@@ -126,15 +128,16 @@ def _shared_task(lines: Sequence[str], path: str | Path) -> Iterator[tuple[int, 
 
 
 def _by_pair(links: Iterable[tuple[int, Link, bool]], pairs: int | None) -> list[Gold]:
-    rows = list(links)
-    count = max([pairs or 0, *(pair + 1 for pair, _, _ in rows)])
-    sure: list[set[Link]] = [set() for _ in range(count)]
-    possible: list[set[Link]] = [set() for _ in range(count)]
-    for pair, link, is_sure in rows:
+    sure: defaultdict[int, set[Link]] = defaultdict(set)
+    possible: defaultdict[int, set[Link]] = defaultdict(set)
+    for pair, link, is_sure in links:
         possible[pair].add(link)
         if is_sure:
             sure[pair].add(link)
-    return [Gold(frozenset(one), frozenset(other)) for one, other in zip(sure, possible, strict=True)]
+    count, nothing = max([pairs or 0, *(pair + 1 for pair in possible)]), Gold(frozenset(), frozenset())
+    return [
+        Gold(frozenset(sure[pair]), frozenset(possible[pair])) if pair in possible else nothing for pair in range(count)
+    ]
 
 
 def _moved(links: Iterable[Link], offset: int) -> frozenset[Link]:

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.analysis.places import LINE, Place, place_from
+from jumok.data.files import parse_json
+from jumok.data.zips import reason
 from jumok.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:
@@ -118,16 +120,18 @@ class AttentionMap:
     def from_json(cls, text: str) -> "AttentionMap":
         """Read what `to_json` wrote, or anything of the same form."""
         try:
-            found = json.loads(text)
+            found = parse_json(text)
             source, target, weights = _read_matrix(found)
             tokens = _read_matrix(found["tokens"]) if found.get("tokens") else None
             names = found.get("names") or {}
             layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
             place = place_from(found["place"]) if "place" in found else LINE
             title = str(found.get("title", ""))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            for part in (*source, *target, *layers, *heads, title):
+                part.encode()  # half a surrogate pair is no text, and could never be written
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
             raise DataError(
-                f"this is not the JSON of an attention map ({type(error).__name__}: {error}); it must hold "
+                f"this is not the JSON of an attention map ({type(error).__name__}: {reason(error)}); it must hold "
                 "source, target and weights [layer][head][target][source]"
             ) from None
         if not weights.numel() and not (source and target):  # empty lists say nothing of what is in them

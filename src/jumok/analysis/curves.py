@@ -1,11 +1,10 @@
 """The curves of a training run: loss of training and validation above, scores below, the best marked."""
 
-import json
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jumok.data.files import atomic_write, read_lines
+from jumok.data.files import atomic_write, parse_json, read_lines
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -58,8 +57,8 @@ def _records(metrics: str | Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(read_lines(metrics), start=1):
         try:
-            records.append(dict(json.loads(line)))
-        except ValueError:
+            records.append(dict(parse_json(line)))
+        except (ValueError, TypeError):
             raise DataError(f"{metrics}, line {number}: not a JSON object; delete the line") from None
     return records
 

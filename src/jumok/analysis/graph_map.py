@@ -59,8 +59,8 @@ def find_node(graph: Graph, name: str) -> int:
         if (same := normalize("NFC", name)) in composed:
             return composed.index(same)
         raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
-    if not name.isdigit() or int(name) >= graph.nodes:
-        raise ArgumentError(f"there is no node {name}; nodes are 0 to {graph.nodes - 1}")
+    if not name.isdecimal() or len(name) > 18 or int(name) >= graph.nodes:
+        raise ArgumentError(f"there is no node {name[:40]}; nodes are 0 to {graph.nodes - 1}")
     return int(name)
 
 

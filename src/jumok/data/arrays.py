@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class _Members(Mapping[str, np.ndarray]):
         info = self._infos[name]
         try:
             with self._archive.open(info) as file:
-                self._take(name, _header(file, info.file_size).bytes)
+                self._take(name, _header(cast(BufferedIOBase, file), info.file_size).bytes)
             with self._archive.open(info) as file:
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
         except DataError:

@@ -1,10 +1,9 @@
 """Some columns of a TSV or JSONL file, row by row."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from jumok.data.files import bare_suffix, name, read_lines
+from jumok.data.files import bare_suffix, name, parse_json, read_lines
 from jumok.errors import ArgumentError, DataError
 
 Column = int | str
@@ -51,8 +50,8 @@ def _jsonl(path: str, keys: list[str]) -> Iterator[tuple[int, list[str]]]:
         if not line.strip():
             continue
         try:
-            row: Any = json.loads(line)
-        except (ValueError, RecursionError):
+            row: Any = parse_json(line)
+        except ValueError:
             raise DataError(f"{name(path)}, line {number} is not JSON: {line[:60]!r}") from None
         for key in keys:
             if not isinstance(row, dict) or not isinstance(row.get(key), str):

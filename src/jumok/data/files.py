@@ -2,6 +2,7 @@
 
 import difflib
 import gzip
+import json
 import lzma
 import os
 import sys
@@ -16,6 +17,8 @@ from typing import Any, cast
 from jumok.errors import DataError
 
 STDIN = "-"
+LONGEST_LINE = 100_000_000
+"""Bytes; a few kilobytes of .gz or .xz can hold a line of any length."""
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 KINDS = {
     b"\x89PNG": "a PNG image",
@@ -35,8 +38,20 @@ def read_lines(path: str | Path) -> Iterator[str]:
     Only "\n" and "\r\n" end a line, as in `wc -l`; a byte order mark at the start is dropped.
     """
     with open_bytes(path) as file:
-        for number, raw in enumerate(file, start=1):
+        for number, raw in enumerate(bounded_lines(file, path), start=1):
             yield decode_line(raw, path, number)
+
+
+def bounded_lines(file: BufferedIOBase, path: str | Path) -> Iterator[bytes]:
+    """The lines of an open file; a DataError for one so long that no memory should be spent on it."""
+    number = 0
+    while raw := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(raw) > LONGEST_LINE:
+            raise DataError(
+                f"{name(path)}, line {number} has more than {LONGEST_LINE:,} bytes; is it text, one sentence a line?"
+            )
+        yield raw
 
 
 def decode_line(raw: bytes, path: str | Path, number: int) -> str:
@@ -152,14 +167,25 @@ def check_file(path: str | Path) -> None:
     check_place(path.parent)
 
 
+def parse_json(content: str | bytes) -> Any:
+    """What is written in JSON; a ValueError for all that is not, lists in lists without end among it."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def name(path: str | Path) -> str:
     """How messages call a path."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
-def quoted(text: str, longest: int = 60) -> str:
-    """A text as messages show it: in quotes, on one line, and only its beginning where it is long."""
-    return repr(text) if len(text) <= longest else repr(text[:longest]) + "…"
+def quoted(value: Any, longest: int = 60) -> str:
+    """A value as messages show it: on one line, and only its beginning where it is long; a text in quotes."""
+    if isinstance(value, str | bytes):
+        return repr(value) if len(value) <= longest else repr(value[:longest]) + "…"
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= longest else shown[:longest] + "…"
 
 
 def bare_suffix(path: str | Path) -> str:

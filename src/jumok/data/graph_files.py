@@ -170,7 +170,9 @@ def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
         source, target = ends
         if source is None or target is None:
             unknown = row[ends.index(None)]
-            wanted = f"which is no id of a node; ids are such as {quoted(next(iter(names)))}" if names else "wanted a number"
+            wanted = "wanted a number"
+            if names:
+                wanted = f"which is no id of a node; ids are such as {quoted(next(iter(names)))}"
             raise DataError(f"{path}, line {number}: an edge with {quoted(unknown)}, {wanted}")
         if not (0 <= source < nodes and 0 <= target < nodes):
             raise DataError(
@@ -245,7 +247,7 @@ def _sparse(arrays: Mapping[str, Any], origin: str) -> SparseTable:
         if array.dtype.kind not in "iu":
             raise DataError(f"{origin}: {name} holds {array.dtype}; wanted whole numbers")
     if len(shape) != 2 or min(shape) < 0:
-        raise DataError(f"{origin}: feat_shape is {quoted(str(shape.tolist()))}; wanted two numbers, nodes and features")
+        raise DataError(f"{origin}: feat_shape is {shape[:3].tolist()}; wanted two numbers, nodes and features")
     if len(starts) != int(shape[0]) + 1 or int(starts[-1]) != len(values) or len(columns) != len(values):
         raise DataError(
             f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, "

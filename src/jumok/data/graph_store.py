@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jumok.data.arrays import open_npy
-from jumok.data.files import atomic_write
+from jumok.data.files import atomic_write, parse_json
 from jumok.data.graphs import (
     SPLITS,
     Graph,
@@ -109,8 +109,8 @@ def open_graph(folder: str | Path) -> Graph | None:
     """The graph in a folder that `write_graph` made; None if there is none."""
     folder = Path(folder)
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        facts = parse_json((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return None

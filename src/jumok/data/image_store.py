@@ -20,7 +20,7 @@ from torch import Tensor
 from jumok.data.arrays import open_npy
 from jumok.data.augment import AugmentConfig, augment
 from jumok.data.batches import BatchConfig, pad
-from jumok.data.files import atomic_write
+from jumok.data.files import atomic_write, parse_json
 from jumok.data.image_inputs import image_inputs
 from jumok.data.image_pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_split
 from jumok.data.made_from import find, gone_message, record_sources
@@ -171,8 +171,8 @@ def _opened(folder: Path, made_from: str) -> PreparedImages | None:
 
 def _references(path: Path) -> list[tuple[str, ...]]:
     try:
-        return [tuple(captions) for captions in json.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError, RecursionError):
+        return [tuple(captions) for captions in parse_json(path.read_bytes())]
+    except (OSError, ValueError, TypeError):
         raise DataError(f"{path} is damaged; delete {path.parent} and it will be written again") from None
 
 

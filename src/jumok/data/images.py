@@ -129,15 +129,15 @@ def reduced(image: Pixels, longest: int) -> UInt8[np.ndarray, "high wide 3"]:
 def _check_memory(image: "Image", name: str) -> None:
     """Refuse an image that takes too much memory to decode; a large photo is set to be decoded smaller."""
     width, height = image.size
-    image.draft(None, (ENOUGH, ENOUGH))  # type: ignore[arg-type]  # of a photo (JPEG) alone, by halves
+    image.draft(None, (ENOUGH, ENOUGH))  # of a photo (JPEG) alone, by halves
     pixels, factor = image.width * image.height, _reduction(image)
     size = width * height * OVERHEAD.get(image.format or "", 0) + pixels * BYTES.get(image.mode, 4)
     size += 6 * pixels // factor**2
     limit = min(MOST_MEMORY, free_memory() / 2)
     if size > limit:
         raise DataError(
-            f"the image {name} says it has {width} × {height} pixels, which take {megabytes(size)} of memory to decode, "
-            f"more than the {megabytes(limit)} allowed; it is not decoded; if it is meant, make it smaller first"
+            f"the image {name} says it has {width} × {height} pixels, which take {megabytes(size)} of memory to "
+            f"decode, more than the {megabytes(limit)} allowed; it is not decoded; if it is meant, make it smaller first"
         )
 
 
@@ -150,9 +150,7 @@ def _upright(image: "Image") -> Pixels:
     image.load()
     width, height, factor = *image.size, _reduction(image)
     rows = max(1, STRIP // (width * factor)) * factor
-    strips = [
-        _colours(image.crop((0, top, width, min(top + rows, height))), factor) for top in range(0, height, rows)
-    ]
+    strips = [_colours(image.crop((0, top, width, min(top + rows, height))), factor) for top in range(0, height, rows)]
     pixels = strips[0] if len(strips) == 1 else np.concatenate(strips)
     turn = TURNS.get(image.getexif().get(ORIENTATION))
     return pixels if turn is None else np.ascontiguousarray(turn(pixels))

@@ -24,7 +24,7 @@ from jumok.errors import DataError
 Link = tuple[int, int]
 """The number of a source word and that of a target word."""
 
-LINK = re.compile(r"(\d+)-(\d+)")
+LINK = re.compile(r"(\d{1,9})-(\d{1,9})")  # no text has a billion words
 WORD = re.compile(r"\S+")
 ODD_SPACE = re.compile(r"[^\S ]")  # white space that a normaliser may leave as it is
 

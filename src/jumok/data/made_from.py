@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jumok.data.files import atomic_write
+from jumok.data.files import atomic_write, parse_json
 from jumok.data.sides import SEPARATE, SHARED
 from jumok.data.sources import DataConfig
 from jumok.data.store import fingerprint_of
@@ -156,7 +156,7 @@ def _is_vocabulary(path: Path) -> bool:
 def read_record(folder: Path) -> Record | None:
     """What was remembered, None if nothing was."""
     try:
-        found = json.loads((folder / RECORD).read_bytes())
+        found = parse_json((folder / RECORD).read_bytes())
         files = {label: Source(**source) for label, source in found["files"].items()}
         return Record(found["inputs"], found["settings"], files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jumok.data.files import STDIN, bare_suffix, name, read_lines
+from jumok.data.files import STDIN, bare_suffix, name, parse_json, read_lines
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 Columns = tuple[int, int] | tuple[str, str]
@@ -134,8 +134,8 @@ def _jsonl(path: str | Path, columns: Columns) -> Iterator[Pair]:
 def _json_objects(path: str | Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise DataError(
                 f"{name(path)}, line {number} is not JSON ({_first_line(error)}): {_quoted(line)}"
             ) from None
@@ -158,7 +158,8 @@ def _text_at(row: Mapping[str, Any], key: str, where: str) -> str:
             raise DataError(f"{where} has no key {part!r}{_closest(part, known)}{_setting(row)}")
         value = value[part]
     if not isinstance(value, str):
-        raise DataError(f"{where}: the value of {key!r} is {_quoted(repr(value))}, not text")
+        shown = type(value).__name__ if isinstance(value, list | dict) else _quoted(repr(value))
+        raise DataError(f"{where}: the value of {key!r} is {shown}, not text")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise DataError(f"{where}: the value of {key!r} holds half a surrogate pair, which no UTF-8 file can")
     return value

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
+from jumok.data.files import parse_json
 from jumok.data.subword_process import train_sentencepiece
 from jumok.errors import DataError
 
@@ -83,7 +84,7 @@ def with_settings(model: bytes, settings: dict[str, Any]) -> bytes:
 def settings_of(model: bytes) -> dict[str, Any]:
     """What `with_settings` wrote; ValueError if the bytes hold none or are not a model file."""
     found = [body for field, body in _fields(model) if field == SETTINGS_FIELD]
-    settings = json.loads(found[-1]) if found else None
+    settings = parse_json(found[-1]) if found else None
     if not isinstance(settings, dict):
         raise ValueError("no settings in the file")
     return settings

@@ -1,8 +1,9 @@
 """Pretrained word vectors: word2vec (text and binary), GloVe (no header) and fastText .vec files, plain, .gz or .xz."""
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.files import bare_suffix, name, open_bytes
+from jumok.data.files import bare_suffix, bounded_lines, name, open_bytes
 from jumok.errors import DataError
 
 FASTTEXT_BINARY = struct.pack("<i", 793712314)
 LONGEST_WORD = 10_000  # bytes; a binary file without a space for this long is no word2vec file
+WIDEST = 100_000  # numbers of a vector, and DIGITS of how many words there are: beyond, the first line is damaged
+DIGITS = 12
 
 
 class WordVectors(NamedTuple):
@@ -67,7 +70,11 @@ def vectors_of(path: str | Path, pieces: Sequence[str]) -> Float[Tensor, "pieces
 def vector_width(path: str | Path) -> int:
     """How many numbers each vector of a file has, by its first line."""
     with open_bytes(path) as file:
-        _, dim = _binary_header(file, path) if bare_suffix(path) == ".bin" else _text_header(file.readline(), path)
+        _, dim = (
+            _binary_header(file, path)
+            if bare_suffix(path) == ".bin"
+            else _text_header(next(bounded_lines(file, path), b""), path)
+        )
     return dim
 
 
@@ -79,10 +86,11 @@ Row = tuple[str, Callable[[], np.ndarray]]  # numbers are parsed only for the wo
 
 
 def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
-    first = file.readline()
+    lines = bounded_lines(file, path)
+    first = next(lines, b"")
     wanted, dim = _text_header(first, path)
     counted, number = wanted is not None, 0
-    for number, raw in enumerate(file if counted else _chain(first, file), start=1 + counted):
+    for number, raw in enumerate(lines if counted else chain([first], lines), start=1 + counted):
         yield _text_row(raw, dim, f"{name(path)}, line {number}")
     seen = number - 1 if counted else number
     if wanted is not None and max(seen, 0) != wanted:
@@ -92,14 +100,26 @@ def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
 def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
     """How many words the first line promises, None if it is a word itself; and the width of the vectors."""
     header = first.split()
-    counted = len(header) == 2 and all(part.isdigit() for part in header)
-    wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
-    if dim < 1 or not (counted or all(map(_is_number, header[1:]))):
+    wanted, dim = _two_numbers(header, path) or (None, len(header) - 1)
+    if dim < 1 or not (wanted is not None or all(map(_is_number, header[1:]))):
         raise DataError(
             f"{name(path)} is not a file of word vectors: line 1 is neither a header nor a word with its numbers: "
             f"{first[:60]!r}"
         )
     return wanted, dim
+
+
+def _two_numbers(header: list[bytes], path: str | Path) -> tuple[int, int] | None:
+    """How many words and how wide vectors a first line promises; None if it is not two whole numbers."""
+    if len(header) != 2 or not all(part.isdigit() for part in header):
+        return None
+    if len(header[0]) > DIGITS or len(header[1]) > DIGITS or int(header[1]) > WIDEST:
+        shown = b" x ".join(part[:20] for part in header).decode("ascii")
+        raise DataError(
+            f"{name(path)}: the first line promises {shown} numbers, words by width, which no file holds; at most "
+            f"{WIDEST:,} wide; it is damaged, or no file of word vectors"
+        )
+    return int(header[0]), int(header[1])
 
 
 def _is_number(text: bytes) -> bool:
@@ -118,9 +138,10 @@ def _text_row(raw: bytes, dim: int, where: str) -> Row:
 
     def numbers() -> np.ndarray:
         try:
-            return np.array([float(part) for part in parts[-dim:]], np.float32)
+            with np.errstate(over="ignore"):  # what is too large is infinite, and refused where vectors are used
+                return np.array([float(part) for part in parts[-dim:]], np.float32)
         except ValueError as error:
-            raise DataError(f"{where}: {error}; expected a word and {dim} numbers") from None
+            raise DataError(f"{where}: {str(error)[:100]}; expected a word and {dim} numbers") from None
 
     return b" ".join(parts[:-dim]).decode("utf-8", "replace"), numbers
 
@@ -140,10 +161,10 @@ def _binary_header(file: BufferedIOBase, path: str | Path) -> tuple[int, int]:
     first = file.readline(200)
     if first.startswith(FASTTEXT_BINARY):
         raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
-    header = first.split()
-    if len(header) != 2 or not all(part.isdigit() for part in header):
+    found = _two_numbers(first.split(), path)
+    if found is None:
         raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
-    return int(header[0]), int(header[1])
+    return found
 
 
 def _word_before_space(file: BufferedIOBase) -> bytes | None:
@@ -153,8 +174,3 @@ def _word_before_space(file: BufferedIOBase) -> bytes | None:
             return None
         word += letter
     return bytes(word)
-
-
-def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jumok.data.files import atomic_write
+from jumok.data.files import atomic_write, parse_json
 from jumok.errors import DataError
 
 Record = dict[str, Any]
@@ -52,8 +52,8 @@ def read_metrics(path: str | Path) -> list[Record]:
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(dict(json.loads(line)))
-        except ValueError:
+            records.append(dict(parse_json(line)))
+        except (ValueError, TypeError):
             if number < len(lines):
                 raise DataError(f"{path}, line {number}: not a JSON object; delete the line") from None
     return records
