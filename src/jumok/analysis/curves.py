@@ -57,10 +57,17 @@ def _records(metrics: str | Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(read_lines(metrics), start=1):
         try:
-            records.append(dict(parse_json(line)))
-        except (ValueError, TypeError):
-            raise DataError(f"{metrics}, line {number}: not a JSON object; delete the line") from None
+            records.append(_record(parse_json(line)))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise DataError(f"{metrics}, line {number}: not a JSON object of metrics; delete the line") from None
     return records
+
+
+def _record(found: dict[str, Any]) -> dict[str, Any]:
+    """A line of metrics; a ValueError, TypeError, KeyError or AttributeError for what is none."""
+    if not all(isinstance(value, float | int | None) for value in (found.get("validation") or {}).values()):
+        raise TypeError("a score must be a number")
+    return {**found, "step": int(found["step"]), "loss": found.get("loss") and float(found["loss"])}
 
 
 def _draw_loss(panel: Any, curves: dict[str, Curve]) -> None:

@@ -137,7 +137,7 @@ def _check_memory(image: "Image", name: str) -> None:
     if size > limit:
         raise DataError(
             f"the image {name} says it has {width} × {height} pixels, which take {megabytes(size)} of memory to "
-            f"decode, more than the {megabytes(limit)} allowed; it is not decoded; if it is meant, make it smaller first"
+            f"decode, more than the {megabytes(limit)} allowed, so it is not decoded; make it smaller first"
         )
 
 

@@ -70,12 +70,9 @@ def vectors_of(path: str | Path, pieces: Sequence[str]) -> Float[Tensor, "pieces
 def vector_width(path: str | Path) -> int:
     """How many numbers each vector of a file has, by its first line."""
     with open_bytes(path) as file:
-        _, dim = (
-            _binary_header(file, path)
-            if bare_suffix(path) == ".bin"
-            else _text_header(next(bounded_lines(file, path), b""), path)
-        )
-    return dim
+        if bare_suffix(path) == ".bin":
+            return _binary_header(file, path)[1]
+        return _text_header(next(bounded_lines(file, path), b""), path)[1]
 
 
 def _row_of(word: str, rows: dict[str, int]) -> int | None:
