@@ -41,6 +41,8 @@ SECONDS = 10
 BYTES = 1_200_000_000
 """Of memory that one input may take: an image is decoded in 1 GiB at most."""
 LONGEST = 1000
+MEMORY = Path("/dev/shm")
+"""Where files lie that need not be forced to disk."""
 
 
 class TooLongError(BaseException):
@@ -68,7 +70,7 @@ def campaign(inputs: int = INPUTS, only: tuple[str, ...] = (), say: Callable[[st
     trained()  # once, as the imports, before there are several processes
     for module in ("jumok.serve.app", "jumok.translator", "jumok.graph_model", "jumok.caption_model", "PIL.Image"):
         import_module(module)
-    place = Path(tempfile.mkdtemp(prefix="jumok-fuzz-"))
+    place = Path(tempfile.mkdtemp(prefix="jumok-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         made = formats(place)
         found = {}
@@ -166,6 +168,7 @@ def _work(name: str, make: Callable[[], Format], first: int, inputs: int, say: C
     count = _count(of, inputs)
     say("count", count, "")
     _limit_memory()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries tell of damage there, too
     for number in range(first, count):
         sample, content = _input(name, of, number, count)
         what = outcome(lambda sample=sample, content=content: of.read(sample, content))  # type: ignore[misc]
@@ -278,9 +281,8 @@ def main() -> None:
     crashes = sum(len(of.crashes) for of in found.values())
     print(f"{sum(of.inputs for of in found.values()):,} inputs, {crashes:,} crashes")
     if not given.only and given.inputs == INPUTS:
-        print(
-            write("fuzz", _rows(found, time.monotonic() - begun), device=cpu(), packages=("torch", "numpy", "pillow"))
-        )
+        rows = _rows(found, time.monotonic() - begun)
+        print(write("fuzz", rows, device=cpu(), packages=("torch", "numpy", "pillow")))
     sys.exit(crashes > 0)
 
 

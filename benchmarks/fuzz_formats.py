@@ -506,10 +506,8 @@ def arguments(place: Path) -> Format:
     from jumok.translator import Translator
 
     translator = Translator.load(trained(), device="cpu")
-    samples = {
-        "texts": b'["March 1", "May 2"]',
-        "settings": b'{"beam": 2, "n_best": 1, "max_length": 5, "min_length": 0}',
-    }
+    settings = b'{"beam": 2, "n_best": 1, "max_length": 5, "min_length": 0}'
+    samples = {"texts": b'["March 1", "May 2"]', "settings": settings}
 
     def read(name: str, content: bytes) -> None:
         try:
@@ -550,6 +548,7 @@ def requests(place: Path) -> Format:
 
     service = Service.start(load_models({"tiny": trained()}, device="cpu"), Limits())
     client = TestClient(create_app(service), base_url="http://localhost", raise_server_exceptions=True)
+    client.__enter__()  # one loop for all requests, until the process ends
     samples = {name: json.dumps(body, ensure_ascii=False).encode() for name, body in ASKED.items()}
 
     def read(name: str, content: bytes) -> None:

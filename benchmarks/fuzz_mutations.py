@@ -1,4 +1,4 @@
-"""How an input is damaged: a bit at each byte position in turn, then cuts, splices, huge numbers, nesting, encodings."""
+"""How an input is damaged: a bit of each byte in turn, then cuts, splices, huge numbers, nesting, encodings."""
 
 import re
 from collections.abc import Callable
@@ -20,12 +20,8 @@ NUMBERS = (
 )
 INTEGERS = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"\0" * 8, b"\xff" * 8, b"\x7f" * 8)
 NESTED = (
-    b"[" * 1200,
-    b"[" * 100_000,
-    b'{"a":' * 1200,
-    b"[" * 1200 + b"]" * 1200,
-    b"a = " + b"[" * 1200,
-    b"a." * 20_000,
+    *(b"[" * 1200, b"[" * 100_000, b"[" * 1200 + b"]" * 1200, b"[" * 950 + b"]" * 950),
+    *(b'{"a":' * 1200, b"a = " + b"[" * 1200, b"a." * 20_000),
 )
 ODD = (
     b"\0",
@@ -40,7 +36,7 @@ ODD = (
     b"\t",
     b'"',
 )
-"""NUL, marks of byte orders, line ends of all kinds, bytes that are no UTF-8, half a surrogate pair, marks of tables."""
+"""NUL, marks of byte orders, line ends; bytes that are no UTF-8, half a surrogate pair, marks of tables."""
 
 
 def mutated(samples: list[bytes], which: int, number: int, count: int, draws: Random) -> bytes:

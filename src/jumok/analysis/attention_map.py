@@ -127,7 +127,7 @@ class AttentionMap:
             layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
             place = place_from(found["place"]) if "place" in found else LINE
             title = str(found.get("title", ""))
-            for part in (*source, *target, *layers, *heads, title):
+            for part in (*source, *target, *(tokens[0] + tokens[1] if tokens else ()), *layers, *heads, title):
                 part.encode()  # half a surrogate pair is no text, and could never be written
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
             raise DataError(
@@ -159,7 +159,7 @@ class AttentionMap:
 
 
 def _read_matrix(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], Tensor]:
-    source, target = (tuple(map(str, plain[side])) for side in ("source", "target"))
+    source, target = (_words(plain[side]) for side in ("source", "target"))
     return source, target, torch.tensor(plain["weights"], dtype=torch.float32)
 
 
@@ -199,6 +199,13 @@ SPACELESS = (
 def spaceless(letter: str) -> bool:
     """Whether the letter belongs to a script that writes no spaces between words."""
     return any(first <= ord(letter) <= last for first, last in SPACELESS)
+
+
+def _words(given: Any) -> tuple[str, ...]:
+    """The words of one side of a map in JSON."""
+    if not isinstance(given, list) or any(isinstance(word, list | dict) for word in given):
+        raise TypeError("source and target must be lists of texts")
+    return tuple(map(str, given))
 
 
 def _check_weights(weights: Any, targets: int, sources: int) -> None:

@@ -227,7 +227,12 @@ def _numpy(value: Any, name: str) -> np.ndarray:
 
 
 def _texts(arrays: Mapping[str, Any], name: str, origin: str) -> list[str]:
-    return [str(text) for text in _listed(arrays, name, origin)] if name in arrays else []
+    try:
+        texts = [str(text) for text in _listed(arrays, name, origin)] if name in arrays else []
+        "".join(texts).encode()
+    except (SystemError, UnicodeError):  # numbers that are no letters, half a surrogate pair
+        raise DataError(f"{origin}: {name} holds what is no text") from None
+    return texts
 
 
 def _strided() -> Any:
