@@ -5,9 +5,9 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedIOBase
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from jumok.data.memory import free_memory, megabytes
 from jumok.data.zips import open_zip
 from jumok.errors import DataError
 
+LONGEST = 10_000
+"""Bytes in which a header must end."""
 SMALL = 2**30
 EXPANSION = 100
 """Arrays of more than SMALL bytes are unpacked only if they are at most so many times as large as their file."""
@@ -26,6 +28,8 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     order: str
     dtype: np.dtype[Any]
+    offset: int
+    """Where its numbers begin."""
 
     @property
     def bytes(self) -> int:
@@ -37,11 +41,10 @@ def open_npy(path: Path) -> np.ndarray:
     """The array of a .npy file, of which only what is asked for is read."""
     try:
         with open(path, "rb") as file:
-            header = _header(file, os.fstat(file.fileno()).st_size)
-            offset = file.tell()
+            header = _header(file.read(LONGEST), os.fstat(file.fileno()).st_size)
         if not header.bytes:  # an empty file cannot be mapped
             return np.zeros(header.shape, header.dtype)
-        return np.memmap(path, header.dtype, "r", offset, header.shape, header.order)  # type: ignore[call-overload, no-any-return]
+        return np.memmap(path, header.dtype, "r", header.offset, header.shape, header.order)  # type: ignore[call-overload, no-any-return]
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     except Exception:  # NumPy parses the header as Python; what it says would tell people to load it unsafely
@@ -76,7 +79,7 @@ class _Members(Mapping[str, np.ndarray]):
         info = self._infos[name]
         try:
             with self._archive.open(info) as file:
-                self._take(name, _header(cast(BufferedIOBase, file), info.file_size).bytes)
+                self._take(name, _header(file.read(LONGEST), info.file_size).bytes)
             with self._archive.open(info) as file:
                 return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
         except DataError:
@@ -98,14 +101,15 @@ class _Members(Mapping[str, np.ndarray]):
             )
 
 
-def _header(file: BufferedIOBase, size: int) -> Header:
+def _header(beginning: bytes, size: int) -> Header:
     """The header of an array in a file of `size` bytes; whatever NumPy raises, and a ValueError, if it is not whole."""
+    file = BytesIO(beginning)  # not the file: a header may say that it is gigabytes long, and NumPy believes it
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
-    header = Header(shape, "F" if fortran else "C", dtype)
+    header = Header(shape, "F" if fortran else "C", dtype, file.tell())
     if dtype.kind not in "biufUS" or not dtype.itemsize or min(shape, default=0) < 0:
         raise ValueError("not a plain array")
-    if file.tell() + header.bytes != size:
+    if header.offset + header.bytes != size:
         raise ValueError("the header promises another size")
     return header

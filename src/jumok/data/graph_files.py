@@ -152,9 +152,9 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
             try:
                 value = float(text)
             except ValueError:
-                raise DataError(f"{path}, line {row + 2}: {name} is {quoted(text)}; wanted a number") from None
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}; wanted a number") from None
             if LARGEST < abs(value) < math.inf:
-                raise DataError(f"{path}, line {row + 2}: {name} is {text[:60]}, {TOO_LARGE}")
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {TOO_LARGE}")
             table[row, at] = value
     return table
 

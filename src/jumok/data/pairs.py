@@ -7,10 +7,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jumok.data.files import STDIN, bare_suffix, name, parse_json, read_lines
+from jumok.data.files import STDIN, bare_suffix, name, parse_json, quoted, read_lines
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 Columns = tuple[int, int] | tuple[str, str]
+LONGEST_KEY = 60
+"""Letters of a key that a message proposes."""
 
 
 Corpus = Literal["cldr", "phrases", "dates", "reverse"]
@@ -174,6 +176,7 @@ def _setting(row: Mapping[str, Any]) -> str:
         for part, text in value.items()
     }
     texts = [key for key, value in {**row, **inside}.items() if isinstance(value, str)]
+    texts = [key for key in texts if len(key) <= LONGEST_KEY]
     return f"; name source and target: data.columns = {json.dumps(texts[:2], ensure_ascii=False)}" if texts[1:] else ""
 
 
@@ -189,7 +192,7 @@ def _closest(wanted: str, known: list[str]) -> str:
     close = difflib.get_close_matches(wanted, known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; there are {', '.join(map(repr, known[:8]))}" if known else ""
+    return f"; there are {', '.join(map(quoted, known[:8]))}" if known else ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -60,7 +60,7 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
     known = DecodingConfig.__dataclass_fields__
     for name in settings:
         if name not in known:
-            raise ArgumentError(f"{name} is not a setting of decoding; there are {', '.join(known)}")
+            raise ArgumentError(f"{name[:60]} is not a setting of decoding; there are {', '.join(known)}")
     given = {name: value for name, value in settings.items() if value is not None}
     try:
         config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
