@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jumok.errors import JumokError
+from jumok.errors import LONGEST, JumokError
 
-ROOT = Path(__file__).resolve().parents[1]
 HOME = TemporaryDirectory(prefix="jumok-fuzz-")
 """Where the tiny run lies, until the program ends."""
 Read = Callable[[str, bytes], None]
@@ -68,6 +67,31 @@ beam = 2
 max_length = 12
 """
 
+TRANSFORMER = """
+[data]
+pairs = "corpus.tsv.gz"
+columns = [1, 2]
+joined = [1, 2]
+[tokenizer]
+kind = "unigram"
+size = 8000
+shared = false
+[encoder]
+kind = "transformer"
+layers = 2
+heads = 4
+width = 64
+[decoder]
+kind = "transformer"
+layers = 2
+heads = 4
+width = 64
+tied = "none"
+[training]
+learning_rate = 1e-3
+betas = [0.9, 0.98]
+"""
+
 
 @cache
 def trained() -> Path:
@@ -83,7 +107,7 @@ def formats(place: Path) -> dict[str, Callable[[], Format]]:
     """How to make each format; what is read lies in the folder `place`."""
     makers: tuple[Callable[[Path], Format], ...] = (
         recipe, setting, pairs, compressed, links, gold, vectors, npy, npz, tables, images, image_zip, captions,
-        model, safetensors, checkpoint, tokenizer, attention_map, metrics, arguments, requests,
+        model, safetensors, checkpoint, tokenizer, attention_map, store, metrics, arguments, requests,
     )  # fmt: skip
     return {maker.__name__: lambda maker=maker: maker(place / maker.__name__) for maker in makers}  # type: ignore[misc]
 
@@ -113,14 +137,13 @@ def recipe(place: Path) -> Format:
         else:
             read_recipe(path)
 
-    chosen = sorted((ROOT / "recipes").glob("*.toml"))
-    samples = {path.name: path.read_bytes() for path in chosen}
-    kinds = {
+    samples = {
         "text.toml": RUN.encode(),
-        "graph.toml": b'[graph]\nbuilt_in = "planted"\nshares = [0.6, 0.2, 0.2]\n[network]\nheads = [2, 1]\n',
+        "transformer.toml": TRANSFORMER.encode(),
+        "graph.toml": b'[graph]\nbuilt_in = "planted"\nshares = [0.6, 0.2, 0.2]\n[network]\nheads = 2\nlayers = 2\n',
         "caption.toml": b'[images]\nscenes = "en"\nsize = 32\n[decoder]\nkind = "rnn"\n[augment]\ncrop = 0.9\n',
     }
-    return Format({**kinds, **dict(list(samples.items())[:5])}, _in_file(place, read), 5000)
+    return Format(samples, _in_file(place, read), 4500)
 
 
 def setting(place: Path) -> Format:
@@ -130,13 +153,13 @@ def setting(place: Path) -> Format:
     place.mkdir(parents=True)
     base = place / "base.toml"
     base.write_text(RUN, encoding="utf-8")
-    given = ["training.steps=2000", 'data.columns=["a", "b"]', "decoding.beam = 5", "encoder.kind=rnn", "data.size=1e3"]
+    given = ["training.steps=2000", 'data.columns=["a", "b"]', "decoding.beam = 5", "encoder.kind=rnn", "data.size=500"]
     samples = {str(number): text.encode() for number, text in enumerate(given)}
 
     def read(_: str, content: bytes) -> None:
         read_recipe(base, [content.decode("utf-8", "surrogateescape")])
 
-    return Format(samples, read, 2500)
+    return Format(samples, read, 2000)
 
 
 TSV = "Grüße\thello\n3월 1일\tMarch 1\neins zwei\tone two\n".encode() * 3
@@ -157,7 +180,7 @@ def pairs(place: Path) -> Format:
     def read(path: Path) -> None:
         list(read_pairs(path, place / "other" if path.suffix == ".txt" else None))
 
-    return Format({"text.txt": source, "pairs.tsv": TSV, "pairs.jsonl": JSONL}, _in_file(place, read), 4500)
+    return Format({"text.txt": source, "pairs.tsv": TSV, "pairs.jsonl": JSONL}, _in_file(place, read), 4000)
 
 
 def compressed(place: Path) -> Format:
@@ -170,7 +193,7 @@ def compressed(place: Path) -> Format:
         "c.tsv.xz": lzma.compress(TSV),
         "d.jsonl.xz": lzma.compress(JSONL),
     }
-    return Format(samples, _in_file(place, lambda path: list(read_pairs(path))), 2500)
+    return Format(samples, _in_file(place, lambda path: list(read_pairs(path))), 2000)
 
 
 def links(place: Path) -> Format:
@@ -180,7 +203,7 @@ def links(place: Path) -> Format:
 
     given = [Pair("a b c", "d e f g")] * 5
     samples = {"links.txt": b"0-0 1-1 2-3\n0-2\n\n2-2 1-0\n0-0\n", "longer.txt": b"0-0 1-2 2-1\n" * 5}
-    return Format(samples, _in_file(place, lambda path: list(with_links(given, path))), 2000)
+    return Format(samples, _in_file(place, lambda path: list(with_links(given, path))), 1500)
 
 
 def gold(place: Path) -> Format:
@@ -191,7 +214,7 @@ def gold(place: Path) -> Format:
         "marked.txt": b"1-1 2p2 3?3\n4-4\n\n1-2 2-1\n",
         "naacl.txt": b"1 1 1 S\n1 2 2 P\n2 3 3\n0004 1 2 S\n",
     }
-    return Format(samples, _in_file(place, read_gold), 2000)
+    return Format(samples, _in_file(place, read_gold), 1500)
 
 
 def vectors(place: Path) -> Format:
@@ -212,7 +235,7 @@ def vectors(place: Path) -> Format:
         read_vectors(path)
         vector_width(path)
 
-    return Format(samples, _in_file(place, read), 2500)
+    return Format(samples, _in_file(place, read), 2000)
 
 
 def _arrays() -> dict[str, np.ndarray]:
@@ -278,7 +301,9 @@ def npy(place: Path) -> Format:
 
 
 def npz(place: Path) -> Format:
-    """Graphs in one file."""
+    """Graphs in one file, of NumPy or of PyTorch."""
+    import torch
+
     samples = {}
     for name, save, arrays in (
         ("plain", np.savez, _arrays()),
@@ -288,6 +313,9 @@ def npz(place: Path) -> Format:
         file = BytesIO()
         save(file, **arrays)
         samples[f"{name}.npz"] = file.getvalue()
+    file = BytesIO()
+    torch.save({name: torch.from_numpy(array) for name, array in _arrays().items() if name != "names"}, file)
+    samples["graph.pt"] = file.getvalue()
     return Format(samples, _in_file(place, lambda path: _put_in_order(place, path)), 2500)
 
 
@@ -312,7 +340,7 @@ def tables(place: Path) -> Format:
         raw = read_tables(str(place / f"nodes.{suffix}"), str(place / f"edges.{suffix}"))
         write_graph(place / "ordered", raw, GraphConfig(path="unused"))
 
-    return Format(samples, read, 2000)
+    return Format(samples, read, 1500)
 
 
 def _pictures() -> dict[str, bytes]:
@@ -391,19 +419,16 @@ def captions(place: Path) -> Format:
 
 def _resealed(folder: Path) -> None:
     """Checksums that fit, as whoever made a hostile folder would write."""
-    from jumok.model_folder import CHECKSUMS
-
     names = ["model.safetensors", "recipe.toml", *(path.name for path in folder.glob("tokenizer*.model"))]
     digests = {name: sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    (folder / CHECKSUMS).write_text(json.dumps(digests), encoding="utf-8")
+    (folder / "checksums.json").write_text(json.dumps(digests), encoding="utf-8")
 
 
 def model(place: Path) -> Format:
     """The folder of a model, signed anew after the damage."""
-    from jumok.model_folder import CHECKSUMS, RECIPE, WEIGHTS
     from jumok.translator import Translator
 
-    names = (RECIPE, RECIPE, CHECKSUMS, WEIGHTS, "tokenizer.model")
+    names = ("recipe.toml", "recipe.toml", "checksums.json", "model.safetensors", "tokenizer.model")
     samples = {f"{at}/{name}": (trained() / name).read_bytes() for at, name in enumerate(names)}
 
     def read(name: str, content: bytes) -> None:
@@ -411,7 +436,7 @@ def model(place: Path) -> Format:
         file = name.partition("/")[2]
         for other in names:
             (place / other).write_bytes(content if other == file else (trained() / other).read_bytes())
-        if file != CHECKSUMS:
+        if file != "checksums.json":
             _resealed(place)
         Translator.load(place, device="cpu").translate(["March 1"])
 
@@ -420,11 +445,11 @@ def model(place: Path) -> Format:
 
 def safetensors(place: Path) -> Format:
     """Weights."""
-    from jumok.model_folder import WEIGHTS, load_model
+    from jumok.model_folder import load_model
     from jumok.models.weights import load_weights, read_tensors
 
     empty = load_model(trained()).model
-    samples = {WEIGHTS: (trained() / WEIGHTS).read_bytes()}
+    samples = {"model.safetensors": (trained() / "model.safetensors").read_bytes()}
     return Format(samples, _in_file(place, lambda path: load_weights(empty, read_tensors(path), path)), 1000)
 
 
@@ -445,7 +470,7 @@ def checkpoint(place: Path) -> Format:
             (place / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         read_snapshot(place)
 
-    return Format(samples, read, 1500)
+    return Format(samples, read, 1000)
 
 
 def tokenizer(place: Path) -> Format:
@@ -462,7 +487,7 @@ def tokenizer(place: Path) -> Format:
         found.decode(found.encode("3월 March ♥"))
         found.pieces_with_offsets("3월 March ♥")
 
-    return Format(made, _in_file(place, read), 1500)
+    return Format(made, _in_file(place, read), 1000)
 
 
 def attention_map(place: Path) -> Format:
@@ -485,7 +510,20 @@ def attention_map(place: Path) -> Format:
         found.to_json()
         found.terminal(plain=True)
 
-    return Format(samples, read, 2500)
+    return Format(samples, read, 2000)
+
+
+def store(place: Path) -> Format:
+    """Sentences as they are prepared for training."""
+    from jumok.data.store import Store
+
+    def read(path: Path) -> None:
+        found = Store(path)
+        found.check()
+        list(found)
+
+    samples = {path.name: path.read_bytes() for path in sorted((trained() / "data").glob("*.store"))}
+    return Format(samples, _in_file(place, read), 500)
 
 
 def metrics(place: Path) -> Format:
@@ -519,7 +557,7 @@ def arguments(place: Path) -> Format:
         elif isinstance(given, dict) and not given.keys() & {"texts", "self", "tell", "watch"}:
             translator.translate(["March 1"], **{**given, "beam": _small(given.get("beam"))})
 
-    return Format(samples, read, 1000)
+    return Format(samples, read, 500)
 
 
 def _small(value: object) -> object:
@@ -528,11 +566,11 @@ def _small(value: object) -> object:
 
 
 ASKED = {
-    "translate": {"texts": ["March 1", "May 2"], "beam": 2, "n_best": 2},
+    "translate": {"text": ["March 1", "May 2"], "beam": 2, "n_best": 2},
     "stream": {"text": "March 1", "beam": 2},
     "beam": {"text": "March 1", "beam": 2},
-    "attention": {"text": "March 1", "words": True},
-    "page": {"text": "March 1"},
+    "attention": {"text": "March 1", "target_ids": [40, 50], "words": True},
+    "page": {"text": "March 1", "language": "ko"},
     "align": {"source": "March 1", "target": "3월 1일"},
 }
 
@@ -546,7 +584,7 @@ def requests(place: Path) -> Format:
     from jumok.serve.served import load_models
     from jumok.serve.service import Service
 
-    service = Service.start(load_models({"tiny": trained()}, device="cpu"), Limits())
+    service = Service.start(load_models({"tiny": trained()}, device="cpu"), Limits(characters=500))
     client = TestClient(create_app(service), base_url="http://localhost", raise_server_exceptions=True)
     client.__enter__()  # one loop for all requests, until the process ends
     samples = {name: json.dumps(body, ensure_ascii=False).encode() for name, body in ASKED.items()}
@@ -556,6 +594,9 @@ def requests(place: Path) -> Format:
         if answer.status_code >= 500:
             raise WrongAnswerError(f"status {answer.status_code} of /api/{name}: {answer.text[:100]}")
         if answer.status_code >= 400:
-            raise JumokError(json.dumps(answer.json(), ensure_ascii=False))
+            said = answer.json()["error"]
+            if "\n" in said or len(said) > LONGEST:
+                raise WrongAnswerError(f"a message of {len(said):,} letters: {said[:60]!r}")
+            raise JumokError(said)
 
-    return Format(samples, read, 1500)
+    return Format(samples, read, 1000)

@@ -1,8 +1,17 @@
 """What a user can do wrong, said helpfully: what was wrong, where, the value seen, and what to do next."""
 
+LONGEST = 1000
+"""Letters of a message: what it repeats of an input, such as a key in a file, may be of any length."""
+
 
 class JumokError(Exception):
-    """The base of every error that is the caller's to mend; the command line prints it as one line."""
+    """The base of every error that is the caller's to mend; its message is one line, and the command line prints it."""
+
+    def __str__(self) -> str:
+        said = " ".join(super().__str__().splitlines())
+        if len(said) <= LONGEST:
+            return said
+        return f"{said[: LONGEST - 301]} … {said[-298:]}"
 
 
 class ArgumentError(JumokError, ValueError):

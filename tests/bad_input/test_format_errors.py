@@ -52,6 +52,15 @@ def saved(image, **options):
     return file.getvalue()
 
 
+def test_a_message_is_one_line_however_long_and_broken_what_it_repeats_is():
+    said = str(DataError(f"the key {'x' * 50_000}\r\nis not known\u2028; there are source, target"))
+    assert len(said) == 1000
+    assert said.startswith("the key xxx")
+    assert said.endswith("xxx is not known ; there are source, target")
+    assert " … " in said
+    assert str(ArgumentError("beam = 0")) == "beam = 0"
+
+
 def test_a_word_number_of_4301_digits_is_no_link(tmp_path):
     for link in (f"{MANY_DIGITS}-0", f"0-{MANY_DIGITS}"):
         assert refusal(parse_links, link, "links, line 1").startswith("links, line 1: '")
@@ -77,10 +86,10 @@ def test_a_node_by_a_number_that_is_none_is_refused(tmp_path):
         assert "nodes are 0 to 39" in refusal(find_node, graph, name, kind=ArgumentError)
 
 
-def outcomes(whole, read):
+def outcomes(whole, read, step=1):
     """How often an input with one bit flipped was refused; another exception than ours would end the test."""
     said = []
-    for place in range(len(whole)):
+    for place in range(0, len(whole), step):
         try:
             read(whole[:place] + bytes([whole[place] ^ (1 << place % 8)]) + whole[place + 1 :])
         except JumokError as error:
@@ -112,7 +121,7 @@ def test_a_bit_flipped_anywhere_in_an_npz_never_shows_what_its_library_raises(tm
         (tmp_path / "graph.npz").write_bytes(content)
         read_graph(GraphConfig(path=str(tmp_path / "graph.npz")))
 
-    assert outcomes(file.getvalue(), read) > 200
+    assert outcomes(file.getvalue(), read, step=3) > 60
 
 
 def test_a_bit_flipped_anywhere_in_the_header_of_an_npy_never_shows_what_its_library_raises(tmp_path):

