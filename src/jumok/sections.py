@@ -76,12 +76,12 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         return _first_that_fits(value, options, where)
     if origin is tuple:
         return _tuple(value, options, where)
+    if hint in (int, float) and type(value) is int and abs(value) > LARGEST:
+        raise ConfigError(f"{where} = {value} is too large; the largest whole number is {LARGEST}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where} = {value!r} must be {_name(hint)}")
-    if hint is int and abs(value) > LARGEST:
-        raise ConfigError(f"{where} = {value} is too large; the largest whole number is {LARGEST}")
     return value
 
 
