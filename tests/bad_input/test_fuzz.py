@@ -1,10 +1,12 @@
 """A small campaign of damaged inputs; `python -m benchmarks.fuzz` is the large one."""
 
+import json
 import sys
 
 import pytest
 
 from benchmarks.fuzz import Crash, campaign, outcome
+from benchmarks.results import FOLDER
 from jumok.errors import DataError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what memory an input took")
@@ -46,3 +48,9 @@ def test_a_process_that_dies_is_a_crash_of_its_input_and_the_next_goes_on(monkey
     monkeypatch.setattr(fuzz, "_input", lambda name, of, number, count: ("a", b"" if number == 2 else b"x"))
     tally = fuzz._in_processes("deadly", lambda: Format({"a": b"x"}, read, fuzz.INPUTS), 5)
     assert tally == (5, 4, [Crash("deadly", 2, "the process died, or hung where nothing could stop it")])
+
+
+def test_the_last_large_campaign_ended_without_a_crash():
+    rows = {row["id"]: row["value"] for row in json.loads((FOLDER / "fuzz.json").read_text(encoding="utf-8"))["rows"]}
+    assert rows["fuzz-inputs"] >= 40_000
+    assert rows["fuzz-crashes"] == 0
