@@ -14,8 +14,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 
 @pytest.mark.slow
 def test_damaged_inputs_of_every_format_are_read_or_refused_in_one_line():
-    found = campaign(inputs=400, say=lambda line: None)
-    assert sum(of.inputs for of in found.values()) > 380
+    found = campaign(inputs=200, say=lambda line: None)
+    assert sum(of.inputs for of in found.values()) > 180
     assert [crash for of in found.values() for crash in of.crashes] == []
 
 
