@@ -498,11 +498,17 @@ def attention_map(place: Path) -> Format:
     from jumok.analysis.nodes import Nodes
     from jumok.analysis.regions import Regions
 
-    words = AttentionMap(("the", "house"), ("das", "Haus"), torch.rand(2, 1, 2, 2), title="one")
+    draws = torch.Generator().manual_seed(0)
+
+    def weights(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=draws)
+
+    pieces = AttentionMap(("the", "hou", "se"), ("das", "Haus"), weights(2, 1, 2, 3))
+    words = AttentionMap(("the", "house"), ("das", "Haus"), weights(2, 1, 2, 2), title="one", tokens=pieces)
     region = Regions(np.zeros((8, 8, 3), np.uint8), 2, 2)
-    image = AttentionMap(region.names, ("원",), torch.rand(1, 1, 1, 4), place=region)
+    image = AttentionMap(region.names, ("원",), weights(1, 1, 1, 4), place=region)
     nodes = Nodes((0, 1, 2), ("a", "b", "a"), 2, "a", 0.5)
-    graph = AttentionMap(("n0", "n1", "n2"), ("n0",), torch.rand(1, 2, 1, 3), place=nodes)
+    graph = AttentionMap(("n0", "n1", "n2"), ("n0",), weights(1, 2, 1, 3), place=nodes)
     samples = {name: of.to_json().encode() for name, of in (("words", words), ("image", image), ("graph", graph))}
 
     def read(_: str, content: bytes) -> None:
