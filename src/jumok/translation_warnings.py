@@ -19,18 +19,16 @@ SUBJECTS = {
 def translation_warnings(trained: Trained, parts: Sequence[str], longest: int) -> dict[Kind, str]:
     """What is to be said, by kind, of a text that was translated in these parts by a model trained on `longest`."""
     source = trained.tokenizers.source
-    found: dict[Kind, str] = {}
-    if (tokens := max(len(source.encode(part)) - 2 for part in parts)) > longest:
-        found["length"] = (
-            f"a sentence of {tokens} tokens was translated whole, but the model was trained on at most {longest}; "
-            f"--max-source {longest}, in Python max_source={longest}, has it translated in parts"
-        )
     known = coverage(" ".join(parts), source)
-    if known.is_foreign:
+    if known.is_foreign:  # which also makes it long: unknown words are spelt
         corpus = trained.recipe.data.corpus
         learnt = f"the model learnt nothing but {SUBJECTS[corpus]}" if corpus else "expect a guess"
-        found["words"] = (
-            f"{len(known.unknown)} of {len(known.words)} words are unknown to the model, such as "
-            f"{known.unknown[0][:30]!r}; {learnt}"
-        )
-    return found
+        unknown = f"{len(known.unknown)} of {len(known.words)} words are unknown to the model"
+        return {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learnt}"}
+    tokens = max(len(source.encode(part)) - 2 for part in parts)
+    if tokens <= longest:
+        return {}
+    return {
+        "length": f"a sentence of {tokens} tokens was translated whole, but the model was trained on at most {longest}"
+        f"; --max-source {longest}, in Python max_source={longest}, has it translated in parts"
+    }

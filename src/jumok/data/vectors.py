@@ -15,6 +15,8 @@ from jumok.data.files import bare_suffix, name, open_bytes
 from jumok.errors import DataError
 
 FASTTEXT_BINARY = struct.pack("<i", 793712314)
+VEC = "give the .vec file beside it, or write one: fasttext print-word-vectors MODEL.bin < words.txt > words.vec"
+LONGEST_LINE = 1 << 20  # bytes; what has no line end for this long is no text
 LONGEST_WORD = 10_000  # bytes; a binary file without a space for this long is no word2vec file
 
 
@@ -67,7 +69,11 @@ def vectors_of(path: str | Path, pieces: Sequence[str]) -> Float[Tensor, "pieces
 def vector_width(path: str | Path) -> int:
     """How many numbers each vector of a file has, by its first line."""
     with open_bytes(path) as file:
-        _, dim = _binary_header(file, path) if bare_suffix(path) == ".bin" else _text_header(file.readline(), path)
+        _, dim = (
+            _binary_header(file, path)
+            if bare_suffix(path) == ".bin"
+            else _text_header(file.readline(LONGEST_LINE), path)
+        )
     return dim
 
 
@@ -79,7 +85,7 @@ Row = tuple[str, Callable[[], np.ndarray]]  # numbers are parsed only for the wo
 
 
 def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
-    first = file.readline()
+    first = file.readline(LONGEST_LINE)
     wanted, dim = _text_header(first, path)
     counted, number = wanted is not None, 0
     for number, raw in enumerate(file if counted else _chain(first, file), start=1 + counted):
@@ -91,6 +97,7 @@ def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
 
 def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
     """How many words the first line promises, None if it is a word itself; and the width of the vectors."""
+    _refuse_fasttext(first, path)
     header = first.split()
     counted = len(header) == 2 and all(part.isdigit() for part in header)
     wanted, dim = (int(header[0]), int(header[1])) if counted else (None, len(header) - 1)
@@ -138,12 +145,20 @@ def _binary_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
 def _binary_header(file: BufferedIOBase, path: str | Path) -> tuple[int, int]:
     """How many words there are, and the width of their vectors."""
     first = file.readline(200)
-    if first.startswith(FASTTEXT_BINARY):
-        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
+    _refuse_fasttext(first, path)
     header = first.split()
     if len(header) != 2 or not all(part.isdigit() for part in header):
-        raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
+        raise DataError(
+            f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do; if it is an "
+            f"old model of fastText, {VEC}"
+        )
     return int(header[0]), int(header[1])
+
+
+def _refuse_fasttext(first: bytes, path: str | Path) -> None:
+    """A model of fastText, by its first bytes and whatever it is called, is no list of words and vectors."""
+    if first.startswith(FASTTEXT_BINARY):
+        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; {VEC}")
 
 
 def _word_before_space(file: BufferedIOBase) -> bytes | None:

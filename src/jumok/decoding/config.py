@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jumok.errors import ArgumentError, ConfigError
+from jumok.other_words import setting_hint
 
 WIDEST = 1000
 """The most hypotheses kept at each step; with thousands a single line takes minutes."""
@@ -60,7 +61,8 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
     known = DecodingConfig.__dataclass_fields__
     for name in settings:
         if name not in known:
-            raise ArgumentError(f"{name} is not a setting of decoding; there are {', '.join(known)}")
+            hint = setting_hint(name, "decoding") or f"; there are {', '.join(known)}"
+            raise ArgumentError(f"{name} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
     try:
         config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
