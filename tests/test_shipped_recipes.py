@@ -46,9 +46,8 @@ def test_an_unknown_name_lists_those_there_are(tmp_path, monkeypatch):
 
 def test_training_by_a_name_writes_the_run_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    small = [f"--set={half}.{key}=16" for half in ("encoder", "decoder") for key in ("width", "embedding")]
-    done = well(
-        "train", "reverse", "--device", "cpu", *BRIEFLY, *small, "--set=data.size=200", "--set=training.warmup=1"
-    )
+    small = [f"--set={half}.width=16" for half in ("encoder", "decoder")]
+    small += ["--set=data.size=200", "--set=training.warmup=1"]
+    done = well("train", "reverse", "--device", "cpu", *BRIEFLY, *small)
     assert done.err.startswith("the recipe is reverse, which comes with jumok: ")
     assert (tmp_path / "runs/reverse/model.safetensors").exists()

@@ -1,5 +1,6 @@
 """The recipes that come with jumok, which `jumok train NAME` finds from any folder."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from jumok.errors import ConfigError
@@ -31,4 +32,7 @@ def find_recipe(given: Path) -> tuple[Path, str]:
         return own, f"the recipe is {own}{other}"
     if is_name and name in shipped:
         return shipped[name], f"the recipe is {name}, which comes with jumok: {shipped[name]}"
+    if given.suffix == ".toml" or not is_name:  # a file, most likely
+        close = get_close_matches(name, shipped, n=1)
+        raise ConfigError(f"there is no recipe {given}" + (f"; jumok has a {close[0]} of its own" if close else ""))
     raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok{nearest(name, shipped)}")

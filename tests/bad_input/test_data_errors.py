@@ -161,7 +161,9 @@ def test_missing_columns_are_counted(tmp_path):
 
 
 def test_formats_that_cannot_be_meant_are_refused(tmp_path):
-    assert "give the target file too" in message_of(ArgumentError, lambda: read_pairs("train.en"))
+    (tmp_path / "train.en").write_text("one side alone\n")
+    said = message_of(ArgumentError, lambda: list(read_pairs(tmp_path / "train.en")))
+    assert said.endswith("lines of `source ||| target`; give the target file too")
     assert "both standard input" in message_of(ArgumentError, lambda: read_pairs("-", "-"))
     path = write(tmp_path / "a.jsonl", "{}\n")
     assert "two keys, not column numbers" in message_of(ArgumentError, lambda: list(read_pairs(path, columns=(1, 2))))
