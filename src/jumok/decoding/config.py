@@ -28,7 +28,8 @@ class DecodingConfig:
     no_repeat: int = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
     max_source: int = 0
-    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it: the longest, outliers aside."""
+    """Tokens of an input that go at once: longer texts are cut after sentences, a single sentence beyond twice as many.
+    0 lets training set it: the longest, outliers aside."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
