@@ -14,7 +14,7 @@ LONG = 1800.0
 """Seconds worth a word."""
 FASTEST = 5e10
 """Operations a second of two cores: what is short at this pace need not be measured."""
-PIECE = 8
+PIECE = 24
 """Sentences that are measured."""
 
 
