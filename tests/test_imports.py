@@ -14,10 +14,7 @@ FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "ana
 EVERYTHING = (
     FOLDERS
     | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
-    | {
-        "caption_model",
-        "captioner",
-    }
+    | {"caption_model", "captioner", "other_words", "shipped_recipes", "translation_warnings"}
 )
 
 MAY_IMPORT = {
@@ -26,12 +23,15 @@ MAY_IMPORT = {
     "layers": {"attention"},
     "models": {"layers", "attention"},
     "training": {"models", "data", "screen"},
-    "decoding": {"models", "data"},
+    "decoding": {"models", "data", "other_words"},
     "analysis": {"decoding", "models", "layers", "attention", "data"},
-    "config": {"models", "data", "training", "decoding", "sections"},
+    "sections": {"other_words"},
+    "config": {"models", "data", "training", "decoding", "sections", "other_words"},
+    "shipped_recipes": {"sections"},
     "model_folder": {"config", "models", "data", "training"},
     "graph_model": {"config", "model_folder", "models", "data", "training", "sections"},
-    "translator": {"model_folder", "analysis", "decoding", "data"},
+    "translation_warnings": {"model_folder", "data"},
+    "translator": {"model_folder", "translation_warnings", "analysis", "decoding", "data"},
     "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections"},
     "captioner": {"caption_model", "translator", "analysis", "decoding", "data"},
     "taught": {"model_folder", "analysis", "training"},

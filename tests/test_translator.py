@@ -87,33 +87,65 @@ def test_n_best_are_sorted_and_distinct_and_begin_with_the_best(translator, n_be
         assert (found.text, found.score) == (found.n_best[0].text, found.n_best[0].score)
 
 
-def test_a_text_longer_than_the_model_has_seen_is_translated_in_parts(learned):
+LONG = "123456 654321 123456"
+
+
+def test_a_text_much_longer_than_the_model_has_seen_is_translated_in_parts(learned):
     assert learned.longest == 7  # six digits and the mark before a word
     assert learned.trained.recipe.filter.max_length == 8
-    (found,) = learned.translate(["123456 654321"])
-    assert [part for part, _ in found.pieces] == ["123456 ", "654321"]
-    one, other = learned.translate(["123456 ", "654321"])
-    assert found.text == f"{one.text} {other.text}"
-    with pytest.raises(ArgumentError, match="translated in 2 parts"):
+    (found,) = learned.translate([LONG])
+    assert [part for part, _ in found.pieces] == ["123456 ", "654321 ", "123456"]
+    assert found.text == " ".join(one.text for one in learned.translate(["123456 ", "654321 ", "123456"]))
+
+
+def test_every_part_of_a_long_text_has_its_map(learned):
+    (found,) = learned.translate([LONG])
+    with pytest.raises(ArgumentError, match=r"translated in 3 parts; attention_maps\(\) gives one for each"):
         found.attention()
+    maps = found.attention_maps()
+    assert [shown.source for shown in maps] == [("123456", "</s>"), ("654321", "</s>"), ("123456", "</s>")]
+    (alone,) = learned.translate(["654321 "])
+    torch.testing.assert_close(maps[1].weights, alone.attention().weights)
+
+
+def test_a_sentence_a_little_longer_than_any_in_training_is_translated_whole_with_a_warning(learned):
+    (found,) = learned.translate(["123456 654321"])
+    assert len(found.pieces) == 1
+    assert found.attention().source == ("123456", "654321", "</s>")
+    assert "14 tokens was translated whole, but the model was trained on at most 7" in found.warnings()["length"]
+    assert learned.translate(["123456"])[0].warnings() == {}
+
+
+def test_max_source_says_how_many_tokens_go_at_once(learned):
+    (parts,) = learned.translate(["123456 654321"], max_source=7)
+    assert [part for part, _ in parts.pieces] == ["123456 ", "654321"]
+    (smaller,) = learned.translate(["12 34"], max_source=3)
+    assert [part for part, _ in smaller.pieces] == ["12 ", "34"]
+    (whole,) = learned.translate([LONG], max_source=100)
+    assert [part for part, _ in whole.pieces] == [LONG]
+    assert len(learned.attention(LONG, "1", max_source=100).source) == 4
+    with pytest.raises(ArgumentError, match="the text has 21 tokens, more than the 14 the model reads at once"):
+        learned.attention(LONG, "1")
 
 
 def test_spaces_around_a_word_that_is_too_long_are_not_translated(learned):
     for spaces in (" ", "  ", "\u3000"):
-        (found,) = learned.translate([f"{spaces}123456123456"])
+        (found,) = learned.translate([f"{spaces}123456123456"], max_source=7)
         assert [part for part, _ in found.pieces] == ["123456", "123456"]
-        assert found.text == learned.translate(["123456123456"])[0].text
+        assert found.text == learned.translate(["123456123456"], max_source=7)[0].text
 
 
 def test_a_text_that_is_too_long_is_refused_if_it_must_not_be_split(learned):
-    with pytest.raises(ArgumentError, match="text 2 has 14 tokens, more than the 7 the model was trained on"):
-        learned.translate(["12", "123456 654321"], split=False)
+    with pytest.raises(ArgumentError, match="text 2 has 21 tokens, more than the 7 the model was trained on"):
+        learned.translate(["12", LONG], split=False)
 
 
 def test_learned_positions_also_say_how_long_a_text_may_be(transformer):
     translator = Translator.load(transformer, device="cpu")
     translator.trained.model.encoder.limit = 5  # that of learned positions, the end of the text among them
-    assert translator.longest == 4
+    assert translator.longest == translator.limits().sentence == 4
+    with pytest.raises(ArgumentError, match="max_source = 5, but the encoder has learnt positions for 4 tokens only"):
+        translator.translate(["12"], max_source=5)
 
 
 def test_settings_of_decoding_can_be_given(learned):

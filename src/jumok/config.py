@@ -15,6 +15,7 @@ from jumok.data.tokenizer import TokenizerConfig
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError
 from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
+from jumok.other_words import setting_hint, value_hint
 from jumok.sections import check_names, read_section, write_section
 from jumok.training.config import TrainingConfig
 
@@ -164,7 +165,7 @@ def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str)
         raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
     kind = table.get("kind", next(iter(kinds)))
     if not isinstance(kind, str) or kind not in kinds:
-        raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}")
+        raise ConfigError(f"{name}.kind = {kind!r} is not one of {', '.join(kinds)}{value_hint(kind, kinds)}")
     for other, cls in kinds.items():
         theirs = {field.name for field in fields(cls)} - {field.name for field in fields(kinds[kind])}
         if wrong := [key for key in table if key in theirs]:
@@ -203,11 +204,21 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
         place, equals, text = change.partition("=")
         section, dot, key = place.strip().partition(".")
         if not equals or not dot or not key:
-            raise ConfigError(f"--set {change!r} must look like training.steps=2000")
+            raise ConfigError(f"--set {change!r} must look like training.steps=2000{_section_hint(place.strip())}")
         table = tables.setdefault(section, {})
         if isinstance(table, dict):  # what is no section is refused with the rest of the recipe
             table[key] = _parsed(text.strip())
     return tables
+
+
+def _section_hint(key: str) -> str:
+    """Where a setting stands that was named without its section."""
+    of_halves = [(half, cls) for half, classes in BY_KIND.items() for cls in classes.values()]
+    places = [
+        f"{name}.{key}" for name, cls in (*PLAIN.items(), *of_halves) if key in (field.name for field in fields(cls))
+    ]
+    named = " or ".join(dict.fromkeys(places))
+    return f"; did you mean {named}?" if named else setting_hint(key)
 
 
 def _parsed(text: str) -> Any:

@@ -19,6 +19,7 @@ from jumok.models.build import build_model
 from jumok.models.seq2seq import Seq2Seq
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
 from jumok.training.averaging import average_tensors
+from jumok.training.checkpoint import is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
@@ -170,10 +171,10 @@ def average_models(models: Sequence[str | Path], out: str | Path) -> None:
 
 
 def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
-    """Those of the models that are whole folders, not files of weights; the first decides all but the weights."""
+    """The folders of the models, of checkpoints those of their runs; the first decides all but the weights."""
     if missing := [model for model in models if not Path(model).exists()]:
         raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
-    folders = [Path(model) for model in models if Path(model).is_dir()]
+    folders = list(dict.fromkeys(run_of(Path(model)) for model in models if Path(model).is_dir()))
     if not folders:
         raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
     check_place(out)
@@ -186,14 +187,20 @@ def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Pa
     return folders
 
 
+def run_of(folder: Path) -> Path:
+    """The model folder that a checkpoint of a run belongs to; any other folder itself."""
+    return folder.resolve().parent.parent if is_checkpoint(folder) else folder
+
+
 def how_many(models: Sequence[str | Path]) -> str:
     """The number of models, in words."""
     return f"{len(models)} model{'s' if len(models) != 1 else ''}"
 
 
 def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
-    """Give the model the mean of the weights of some models, folders or files."""
-    files = [Path(one) / WEIGHTS if Path(one).is_dir() else Path(one) for one in models]
+    """Give the model the mean of the weights of some models: folders, checkpoints or files."""
+    paths = [Path(model) for model in models]
+    files = [path / WEIGHTS if path.is_dir() and not is_checkpoint(path) else path for path in paths]
     load_weights(model, average_tensors(files), files[0])
 
 

@@ -9,6 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jumok.errors import ConfigError
+from jumok.other_words import section_hint, setting_hint, value_hint
 
 Section = TypeVar("Section")
 
@@ -24,7 +25,7 @@ def read_section(cls: type[Section], table: Mapping[str, Any], where: str) -> Se
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     for key in table:
         if key not in known:
-            raise ConfigError(f"{where}.{key} is not a setting{nearest(key, known)}")
+            raise ConfigError(f"{where}.{key} is not a setting{setting_hint(key, where) or nearest(key, known)}")
     missing = [name for name, field in known.items() if name not in table and _is_required(field)]
     if missing:
         raise ConfigError(f"{where}.{missing[0]} is missing; it has no default")
@@ -35,9 +36,9 @@ def check_names(tables: Mapping[str, Any], known: list[str], within: str = "") -
     """Refuse what is no section of a recipe, or stands in none; `within` says of which recipe."""
     for name, table in tables.items():
         if name not in known and not isinstance(table, Mapping):
-            raise ConfigError(f"{name} stands before the first section; put it below one")
+            raise ConfigError(f"{name} stands before the first section; put it below one{setting_hint(name)}")
         if name not in known:
-            raise ConfigError(f"there is no section [{name}]{within}{nearest(name, known)}")
+            raise ConfigError(f"there is no section [{name}]{within}{section_hint(name) or nearest(name, known)}")
 
 
 def with_defaults(table: Any, defaults: Mapping[str, Any]) -> Any:
@@ -70,7 +71,9 @@ def _value(value: Any, hint: Any, where: str) -> Any:
     origin, options = get_origin(hint), get_args(hint)
     if origin is Literal:
         if value not in options:
-            raise ConfigError(f"{where} = {value!r} is not one of {', '.join(map(repr, options))}")
+            raise ConfigError(
+                f"{where} = {value!r} is not one of {', '.join(map(repr, options))}{value_hint(value, options)}"
+            )
         return value
     if origin in (Union, types.UnionType):
         return _first_that_fits(value, options, where)

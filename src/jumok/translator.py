@@ -14,13 +14,16 @@ from jumok.data import BOS, EOS, PAD, pad
 from jumok.data.files import quoted
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.config import with_settings
-from jumok.decoding.long_lines import split_text
+from jumok.decoding.long_lines import Limits, split_text
 from jumok.decoding.tree import nodes_of
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.model_folder import Trained, load_model
+from jumok.translation_warnings import Kind, translation_warnings
 
 Output = TypeVar("Output", bound=Any)
 SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
+STRETCH = 2
+"""A single sentence stays whole up to this many times the length a model was trained on, if it has the positions."""
 
 Watch = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
@@ -46,12 +49,26 @@ class Translation:
 
     def attention(self, *, words: bool = True) -> AttentionMap:
         """Where each word of the translation looked, or each token with `words=False`."""
+        if len(self.pieces) > 1:
+            raise ArgumentError(
+                f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
+                "attention_maps() gives one for each"
+            )
+        return self.attention_maps(words=words)[0]
+
+    def attention_maps(self, *, words: bool = True) -> list[AttentionMap]:
+        """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        if len(self.pieces) > 1:
-            raise ArgumentError(f"there is no one attention map: the text was translated in {len(self.pieces)} parts")
-        (source, ids), trained = self.pieces[0], self.translator.trained
-        return map_of_translation(trained.model, trained.tokenizers, source, ids, words=words)
+        model, _, tokenizers = self.translator.trained
+        return [map_of_translation(model, tokenizers, source, ids, words=words) for source, ids in self.pieces]
+
+    def warnings(self) -> dict[Kind, str]:
+        """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
+        if self.translator is None or not self.pieces:
+            return {}
+        longest = self.translator.longest
+        return translation_warnings(self.translator.trained, [source for source, _ in self.pieces], longest)
 
 
 class Job(NamedTuple):
@@ -78,10 +95,28 @@ class Translator:
 
     @property
     def longest(self) -> int:
-        """Most tokens of a source text at once: as many as the model saw while it was trained."""
-        recipe, limit = self.trained.recipe, self.trained.model.encoder.limit
+        """Most tokens of a source text that the model was trained on, outliers aside."""
+        recipe, limit = self.trained.recipe, self._positions
         seen = recipe.decoding.max_source or recipe.filter.max_length
-        return seen if limit is None else min(seen, limit - 1)  # the end of the text takes a place, too
+        return seen if limit is None else min(seen, limit)
+
+    def limits(self, max_source: int | None = None) -> Limits:
+        """Where texts are cut: at `max_source` tokens if given, else at `longest`, but sentences stay whole a while."""
+        if not max_source:
+            most = STRETCH * self.longest
+            return Limits(self.longest, most if self._positions is None else min(most, self._positions))
+        if self._positions is not None and max_source > self._positions:
+            raise ArgumentError(
+                f"max_source = {max_source}, but the encoder has learnt positions for {self._positions} tokens only; "
+                "give at most as many"
+            )
+        return Limits(max_source, max_source)
+
+    @property
+    def _positions(self) -> int | None:
+        """The tokens that the encoder has positions for; None if any number."""
+        limit = self.trained.model.encoder.limit
+        return None if limit is None else limit - 1  # the end of the text takes a place, too
 
     def translate(
         self,
@@ -98,13 +133,15 @@ class Translator:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
-        empty. A text longer than the model ever saw is translated in parts, or with `split=False` refused; messages
-        count texts from `first`. `watch` sees the search, step by step; `tell` is told how far it is, batch by batch;
-        `check` is called after every step, and stops the search by raising an error.
+        empty. A text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or with
+        `split=False` refused; see `limits`. Messages count texts from `first`. `watch` sees the search, step by step;
+        `tell` is told how far it is, batch by batch; `check` is called after every step, and stops the search by
+        raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
-        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, split, first)]
+        limits = self.limits(settings.get("max_source"))
+        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.beam):
@@ -136,15 +173,24 @@ class Translator:
             yield from self.translate(group, first=first, tell=tell, **settings)
             first += len(group)
 
-    def attention(self, source: str, target: str, *, words: bool = True) -> AttentionMap:
+    def attention(self, source: str, target: str, *, words: bool = True, max_source: int | None = None) -> AttentionMap:
         """Where the model looks in `source` while it says `target`, a translation that is given."""
         source, target = _checked([source, target])
-        jobs = list(self._jobs(0, source, split=False, first=1))
         ids = self.trained.tokenizers.target.encode(target)[1:-1]
-        if not jobs or not ids:
+        if not self._tokens(source) or not ids:
             raise ArgumentError("there is no attention map of an empty text")
+        self.check_source(source, max_source)
         self.check_target(ids)
         return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+
+    def check_source(self, text: str, max_source: int | None = None) -> None:
+        """Refuse a text that is too long to be read at once."""
+        tokens, most = self._tokens(text), self.limits(max_source).sentence
+        if tokens > most:
+            raise ArgumentError(
+                f"the text has {tokens} tokens, more than the {most} the model reads at once; "
+                "ask for a shorter part of it, or raise --max-source (in Python max_source)"
+            )
 
     def check_target(self, ids: Sequence[int]) -> None:
         """Refuse a target longer than the model ever writes one."""
@@ -158,22 +204,23 @@ class Translator:
     def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
         return with_settings(self.trained.recipe.decoding, n_best, **settings)
 
-    def _jobs(self, number: int, text: str, split: bool, first: int) -> Iterator[Job]:
-        parts = self.parts(text)
+    def _jobs(self, number: int, text: str, limits: Limits, split: bool, first: int) -> Iterator[Job]:
+        parts = self.parts(text, limits)
         if len(parts) > 1 and not split:
             raise ArgumentError(
-                f"text {number + first} has {self._tokens(text)} tokens, more than the {self.longest} the model was "
-                f"trained on: {text[:40]!r}…; shorten it, or have it translated in parts, as `jumok translate` does "
-                "without --no-split"
+                f"text {number + first} has {self._tokens(text)} tokens, more than the {limits.part} the model was "
+                f"trained on: {text[:40]!r}…; shorten it, raise --max-source (in Python max_source), or have it "
+                "translated in parts, as `jumok translate` does without --no-split"
             )
         for at, part in enumerate(parts):
             yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
 
-    def parts(self, text: str) -> list[str]:
-        """What is translated at once of a text: no parts of nothing but spaces, of which a model would make words."""
+    def parts(self, text: str, limits: Limits | None = None) -> list[str]:
+        """What of a text is translated at once, in order; nothing but spaces, of which a model makes words, is none."""
         if not text.strip():
             return []
-        return [part for part in split_text(text, self.longest, self._tokens) if part.strip() and self._tokens(part)]
+        pieces = split_text(text, limits or self.limits(), self._tokens)
+        return [part for part in pieces if part.strip() and self._tokens(part)]
 
     def _tokens(self, text: str) -> int:
         return len(self.trained.tokenizers.source.encode(text)) - 2  # without where it begins and ends

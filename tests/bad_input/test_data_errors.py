@@ -161,7 +161,9 @@ def test_missing_columns_are_counted(tmp_path):
 
 
 def test_formats_that_cannot_be_meant_are_refused(tmp_path):
-    assert "give the target file too" in message_of(ArgumentError, lambda: read_pairs("train.en"))
+    (tmp_path / "train.en").write_text("one side alone\n")
+    said = message_of(ArgumentError, lambda: list(read_pairs(tmp_path / "train.en")))
+    assert said.endswith("lines of `source ||| target`; give the target file too")
     assert "both standard input" in message_of(ArgumentError, lambda: read_pairs("-", "-"))
     path = write(tmp_path / "a.jsonl", "{}\n")
     assert "two keys, not column numbers" in message_of(ArgumentError, lambda: list(read_pairs(path, columns=(1, 2))))
@@ -380,6 +382,13 @@ def test_settings_that_cannot_work_are_named(make, said):
         ("v.bin", b"2 2\na " + bytes(8), "is cut short in word 2 of the 2"),
         ("v.bin", b"2 2\n" + b"x" * 20_000, "is cut short in word 1 of the 2"),
         ("v.bin", struct.pack("<ii", 793712314, 12) + bytes(50), "is a fastText model"),
+        ("v.ftz", struct.pack("<ii", 793712314, 12) + bytes(50), "is a fastText model, which holds subwords too; give"),
+        ("v.vec", struct.pack("<ii", 793712314, 12) + bytes(50), "or write one: fasttext print-word-vectors MODEL.bin"),
+        (
+            "v.bin",
+            struct.pack("<iiii", 100, 5, 5, 5) + bytes(50),
+            "an old model of fastText, give the .vec file",
+        ),
         ("v.txt", "0 2\n", "holds no vectors"),
         ("v.dat", "\0\1? \2 x! z\r\n\3\n", "v.dat is not a file of word vectors: line 1 is neither a header nor a"),
     ],

@@ -64,7 +64,7 @@ def forgetful(tmp_path_factory):
         (["12", "--out", "map.gif"], "map.gif should end in one of .png, .svg, .pdf, .html, .json"),
         ([""], "there is no attention map of an empty text"),
         (["12", "--target", " "], "there is no attention map of an empty text"),
-        (["123456 654321"], "text 1 has 14 tokens, more than the 7 the model was trained on"),
+        (["123456 654321 12", "--target", "1"], "the text has 17 tokens, more than the 14 the model reads at once"),
         (["12", "--head", "1"], "head = 1 was asked for, but there are 1, counted from 0"),
         (["12", "--layer", "-2"], "layer = -2 was asked for, but there are 1, counted from 0"),
         (["12", "--target", 100_000 * "1"], "the target has 100001 tokens, more than the 256 the model writes at most"),
@@ -91,8 +91,8 @@ def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(r
 
 def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
     done = jumok("look", 100 * "Friday and ")
-    assert (done.code, done.out) == (1, "")
-    assert "more than the" in done.err.splitlines()[-1]
+    assert done.code == 0
+    assert "part 1 of " in done.out
 
 
 def test_a_model_without_attention_says_so_in_one_line(forgetful):

@@ -114,7 +114,56 @@ def test_lines_that_were_cut_for_the_model_are_counted(reverser, tmp_path):
     said = well(
         "evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "ref", "--metrics", "chrf"
     ).err
-    assert f"{reverser}: 1 line was too long for it and was translated in parts (decoding.max_source = " in said
+    assert f"{reverser}: 1 line was too long for it and was translated in parts (--max-source 7 tokens)" in said
+
+
+def test_max_source_says_where_lines_are_cut(reverser, tmp_path):
+    write(tmp_path / "src", "123456 654321\n")
+    command = ["evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "src", "--metrics", "chrf"]
+    assert f"{reverser}: 1 line has a sentence longer than the 7 tokens it was trained on" in well(*command).err
+    cut = well(*command, "--max-source", 8).err
+    assert cut == f"{reverser}: 1 line was too long for it and was translated in parts (--max-source 8 tokens)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "more"),
+    [
+        ("pairs.tsv", "a b\tb a\nc\tc\n", []),
+        ("pairs.jsonl", '{"source": "a b", "target": "b a"}\n{"source": "c", "target": "c"}\n', []),
+        (
+            "pairs.jsonl",
+            '{"t": {"en": "a b", "ko": "b a"}}\n{"t": {"en": "c", "ko": "c"}}\n',
+            ["--columns", "t.en,t.ko"],
+        ),
+        ("pairs.txt", "a b ||| b a\nc ||| c\n", []),
+        ("pairs.tsv", "x\ta b\tb a\ny\tc\tc\n", ["--columns", "2,3"]),
+    ],
+)
+def test_one_file_of_pairs_is_a_test_set(tmp_path, name, text, more):
+    write(tmp_path / name, text)
+    write(tmp_path / "out", "b a\nd\n")
+    command = ["evaluate", "--output", tmp_path / "out", "--source", tmp_path / name, *more]
+    found = json.loads(well(*command, "--metrics", "exact_match", "--by-length", "--json").out)
+    assert found["scores"][0]["value"] == 50
+    assert [band["sentences"] for band in found["by_length"]] == [2]
+
+
+def test_a_file_of_one_side_needs_a_reference(files):
+    done = jumok("evaluate", "--output", files / "out", "--source", files / "out")
+    assert done.err.startswith(f"jumok: --reference is needed: the right translations, one a line; --source {files}")
+
+
+def test_systems_are_compared_in_the_terminal_with_p_and_no_report_is_needed(files):
+    both = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--compare", f"right={files / 'ref'}"]
+    lines = well(*both, "--metrics", "chrf,exact_match").out.splitlines()
+    assert lines[0].split() == ["score", "system", "value", "95%", "interval", "p"]
+    assert [line.split()[:2] for line in lines[1:3]] == [["chrF", "out"], ["chrF", "right"]]
+    assert 0 < float(lines[2].split()[-1]) < 1
+    (other,) = json.loads(well(*both, "--metrics", "chrf,exact_match", "--json").out)["compared"]
+    assert other["name"] == "right"
+    assert [score["value"] for score in other["scores"]] == [100, 100]
+    assert 0 < other["scores"][0]["p"] < 1
+    assert other["scores"][1]["p"] is None  # there is no paired test of exact matches
 
 
 def test_the_table_shows_value_interval_and_signature(files):

@@ -3,10 +3,11 @@
 import json
 import shutil
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
-from commands import jumok, well
+from commands import BRIEFLY, RECIPE, jumok, well, write
 from jumok.training import read_metrics
 
 
@@ -72,6 +73,22 @@ def test_the_average_of_checkpoints_is_their_mean_and_translates(reverser, tmp_p
         torch.testing.assert_close(mean[name], (one[name] + other[name]) / 2)
     assert (tmp_path / "mean/tokenizer.model").read_bytes() == (reverser / "tokenizer.model").read_bytes()
     assert well("translate", tmp_path / "mean", stdin="12\n").out.count("\n") == 1
+
+
+@pytest.mark.parametrize("ema", [0, 0.5])
+def test_the_checkpoints_of_a_run_have_a_mean_of_what_was_validated(tmp_path, ema):
+    folder = tmp_path / "run"
+    command = ["train", write(tmp_path / "reverse.toml", RECIPE), "--out", folder, "--device", "cpu", *BRIEFLY]
+    well(*command, "--set", f"training.ema={ema}")
+    steps = sorted((folder / "checkpoints").glob("*"))
+    assert len(steps) == 2
+    done = well("average", *steps, "--out", tmp_path / "mean")
+    assert done.err == f"the mean of 2 models is in {tmp_path / 'mean'}\n"
+    name = "average.safetensors" if ema else "model.safetensors"
+    one, other = (load_file(step / name) for step in steps)
+    for key, weight in load_file(tmp_path / "mean/model.safetensors").items():
+        torch.testing.assert_close(weight, (one[key] + other[key]) / 2)
+    assert len(well("translate", tmp_path / "mean", stdin="12\n").out.splitlines()) == 1
 
 
 def test_the_average_of_a_model_with_itself_is_itself(reverser, tmp_path):

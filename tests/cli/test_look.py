@@ -60,6 +60,24 @@ def test_the_map_is_written_in_every_form_asked_for(reverser, tmp_path):
     assert AttentionMap.from_json(paths[2].read_text(encoding="utf-8")).source == ("12", "34", "</s>")
 
 
+def test_a_text_translated_in_parts_has_a_map_for_each(reverser, tmp_path):
+    text, more = "123456 654321", ["--max-source", 7, "--out", tmp_path / "map.json"]
+    done = well("look", reverser, text, *more)
+    assert done.err == f"wrote {tmp_path}/map-1.json\nwrote {tmp_path}/map-2.json\n"
+    second = AttentionMap.from_json((tmp_path / "map-2.json").read_text(encoding="utf-8"))
+    assert second.source == ("654321", "</s>")
+    assert second.title.startswith("654321 → ")
+    assert [line for line in done.out.splitlines() if line.startswith("part ")] == ["part 1 of 2", "part 2 of 2"]
+    found = json.loads(well("look", reverser, text, *more, "--json").out)
+    assert [part["source"] for part in found["parts"]] == [["123456", "</s>"], ["654321", "</s>"]]
+
+
+def test_a_sentence_longer_than_those_of_training_has_one_map_and_a_warning(reverser):
+    done = well("look", reverser, "123456 654321")
+    assert done.out.splitlines()[1].split() == ["123456", "654321", "</s>"]
+    assert done.err.startswith("a sentence of 14 tokens was translated whole")
+
+
 def test_the_text_may_come_from_standard_input(reverser):
     assert well("look", reverser, stdin="12 34\nmore\n").out == well("look", reverser, "12 34").out
 

@@ -145,7 +145,6 @@ def test_charts_and_tables_are_readable_on_a_telephone(nasty_report):
     ("given", "said"),
     [
         (["--output", "out", "--reference", "ref", "--report", "r.html"], "--source is needed"),
-        (["--output", "out", "--source", "src", "--reference", "ref", "--compare", "out"], "--compare is for a report"),
         (
             ["--output", "out", "--source", "short", "--reference", "ref", "--report", "r.html"],
             "--source short has 1 line but --reference ref has 12",

@@ -144,13 +144,14 @@ def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, mon
     assert f"{tmp_path}/pairs" in well("inspect", tmp_path / "run").out
 
 
-def test_a_validation_pair_too_long_for_the_model_is_left_out_of_the_loss_and_that_is_said(two_files):
+def test_a_validation_pair_too_long_for_the_model_is_left_out_and_that_is_said_once(two_files):
     write(two_files / "valid.tsv", "the old a\ta old\n" + 9 * "the old a " + "\ta old\n")
     small = ("width=16", "hidden=16", "positions=learned", "longest=24")
     settings = [f"--set={half}.{setting}" for half in HALVES for setting in small]
     data = "--set=data.valid_pairs=valid.tsv", "--set=filter.max_length=23"
     done = well("train", write(two_files / "r.toml", SIX_LINES), "--device", "cpu", *BRIEFLY, *settings, *data)
-    assert "the loss of 1 of 2 validation pairs is not counted: longer than filter.max_length" in done.err
+    left_out = [line for line in done.err.splitlines() if "validation pairs" in line]
+    assert left_out == ["1 of 2 validation pairs is left out: longer than filter.max_length = 23 tokens"]
 
 
 @pytest.mark.parametrize("form", ["pairs", "source", "target"])

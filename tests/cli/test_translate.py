@@ -46,23 +46,58 @@ def test_a_file_is_read_as_standard_input_is(reverser, tmp_path):
     assert well("translate", reverser, tmp_path / "lines").out == expected
 
 
+LONG = "12\n123456 654321 123456\n3\n"
+
+
 def test_a_line_that_is_too_long_is_translated_in_parts_and_that_is_said(reverser):
-    found = well("translate", reverser, stdin="12\n123456 654321\n3\n")
+    found = well("translate", reverser, stdin=LONG)
     assert len(found.out.splitlines()) == 3
-    assert found.err == "line 2 was too long for the model and translated in 2 parts\n"
+    assert found.err == "line 2 was too long for the model and translated in 3 parts\n"
+
+
+def test_max_source_cuts_sooner_or_later(reverser):
+    lines = "12\n123456 654321\n123456 123456\n"
+    whole = well("translate", reverser, stdin=lines)
+    assert whole.err.splitlines() == [
+        "line 2: a sentence of 14 tokens was translated whole, but the model was trained on at most 7; --max-source 7, "
+        "in Python max_source=7, has it translated in parts",
+        "in all, 2 lines are longer than the model was trained on",
+    ]
+    sooner = well("translate", reverser, "--max-source", 7, stdin=lines)
+    assert sooner.err.splitlines() == [
+        f"line {number} was too long for the model and translated in 2 parts" for number in (2, 3)
+    ]
+    later = well("translate", reverser, "--max-source", 100, stdin=LONG)
+    assert later.err.startswith("line 2: a sentence of 21 tokens was translated whole")
+
+
+def test_every_part_of_a_line_has_its_attention_map(reverser, tmp_path):
+    well("translate", reverser, "--attention", tmp_path, "--format", "json", stdin=LONG)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["0001.json", "0002-1.json", "0002-2.json", "0002-3.json", "0003.json"]
+
+
+def test_the_bundled_model_says_that_it_does_not_know_such_words():
+    done = well("translate", stdin="May 5, 2021\nHello, how are you?\n")
+    assert done.err.splitlines()[1:] == [
+        "line 2: 4 of 4 words are unknown to the model, such as 'Hello'; the model learnt nothing but dates, times, "
+        "durations, measures, amounts and names of countries and languages"
+    ]
+    found = json.loads(well("translate", "--json", stdin="Thank you\n").out)
+    assert found["warnings"][0].startswith("2 of 2 words are unknown to the model")
 
 
 def test_a_line_that_is_too_long_is_refused_with_no_split_which_is_said_to_be_why(reverser):
-    found = jumok("translate", reverser, "--no-split", stdin="12\n123456 654321\n3\n")
+    found = jumok("translate", reverser, "--no-split", stdin=LONG)
     assert found.code == 1
-    assert found.err.startswith("jumok: text 2 has 14 tokens, more than the 7")
+    assert found.err.startswith("jumok: text 2 has 21 tokens, more than the 7")
     assert found.err.endswith("or have it translated in parts, as `jumok translate` does without --no-split\n")
     assert found.out == ""
 
 
 def test_a_refused_line_is_counted_from_the_first_line_of_the_input(reverser):
-    found = jumok("translate", reverser, "--no-split", "--batch", 1, stdin="12\n123456 654321\n3\n")
-    assert found.err.startswith("jumok: text 2 has 14 tokens")
+    found = jumok("translate", reverser, "--no-split", "--batch", 1, stdin=LONG)
+    assert found.err.startswith("jumok: text 2 has 21 tokens")
     assert len(found.out.splitlines()) == 1
 
 

@@ -53,6 +53,17 @@ def prepared(files, name="data", **changes):
     return prepare_images(files / name, config(files, **changes), WORDS)
 
 
+def test_a_caption_too_long_is_no_reference_and_an_image_with_no_other_is_left_out(files):
+    rows = [*ROWS, ("dev", "dev-0.png", "word " * 1000)]
+    rows = [(split, name, "word " * 1000 if name == "dev-1.png" else text) for split, name, text in rows]
+    (files / "captions.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    said = []
+    found = prepare_images(files / "data", config(files, max_length=20), WORDS, say=said.append)
+    assert found.references == [("a thing of kind 0 seen once", "a thing of kind 0 seen again")]
+    assert found.valid.images.shape[0] == 1
+    assert "3 captions of valid are longer than images.max_length = 20 tokens and left out" in said
+
+
 def test_an_image_has_all_its_captions_and_the_right_pixels(files):
     found = prepared(files)
     assert found.train.images.shape == (6, 16, 16, 3)

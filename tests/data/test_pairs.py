@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.data import Pair, read_dataset, read_lines, read_pairs
+from jumok.errors import DataError
 
 PAIRS = [Pair("Good morning.", "좋은 아침입니다."), Pair("", "empty"), Pair("a  b ", "é\u2028x\x0by")]
 
@@ -86,3 +87,29 @@ def test_only_the_rows_of_one_language_are_read(tmp_path):
     path = tmp_path / "all.tsv"
     path.write_text("kor\t가\tk a\nfre\tbon\tb ɔ̃\nkor\t나\tn a\n", encoding="utf-8")
     assert list(read_pairs(path, columns=(2, 3), only=(1, "kor"))) == [Pair("가", "k a"), Pair("나", "n a")]
+
+
+def test_lines_of_two_sides_with_bars_between_are_pairs(tmp_path):
+    path = write(tmp_path / "text.en-ko", "a b ||| 가 나\n ||| \nc ||| 다\n")
+    assert list(read_pairs(path)) == [Pair("a b", "가 나"), Pair("", ""), Pair("c", "다")]
+
+
+@pytest.mark.parametrize("text", ["a\tb\n", '{"source": "a", "target": "b"}\n', "a ||| b\n"])
+def test_of_standard_input_the_first_line_tells_what_it_is(monkeypatch, text):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert list(read_pairs("-")) == [Pair("a", "b")]
+
+
+def test_a_line_without_bars_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"text, line 2 has 0 times \|\|\|, but must have it once"):
+        list(read_pairs(write(tmp_path / "text", "a ||| b\nc\n")))
+
+
+def test_a_filter_that_matches_nothing_says_what_there_is(tmp_path):
+    path = write(tmp_path / "a.tsv", "a\tb\teng\nc\td\tfra\ne\tf\tfra\n")
+    assert list(read_pairs(path, only=(3, "eng"))) == [Pair("a", "b")]
+    said = r'data.only = \[3, "kor"\] matches no row of .*a.tsv: column 3 holds "fra" in 2 rows, "eng" in 1 rows'
+    with pytest.raises(DataError, match=said):
+        list(read_pairs(path, only=(3, "kor")))
+    with pytest.raises(DataError, match=r"no row has a column 7"):
+        list(read_pairs(path, only=(7, "kor")))

@@ -109,6 +109,18 @@ def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
     assert len(said) == 2
 
 
+def test_a_pair_longer_than_those_learnt_from_decides_no_validation_neither_at_first_nor_when_resumed(tmp_path):
+    files = two_files(tmp_path, list(corpus_pairs("cldr", 300)))
+    ordinary, endless = Pair("May 5", "5월 5일"), Pair("one " * 100_000, "하나 " * 100_000)
+    lines = "".join(f"{pair.source}\t{pair.target}\n" for pair in (ordinary, endless))
+    (tmp_path / "valid.tsv").write_text(lines, encoding="utf-8")
+    data = DataConfig(**files, valid_pairs=str(tmp_path / "valid.tsv"))
+    for _ in range(2):
+        prepared = prepare(tmp_path / "run", data, SMALL, FilterConfig(max_length=100))
+        assert prepared.valid_pairs == [ordinary]
+        assert len(prepared.valid) == 1
+
+
 def test_a_built_in_corpus_needs_no_file(tmp_path):
     prepared = prepare(tmp_path, DataConfig(corpus="dates", size=300, valid_size=20), SMALL)
     assert len(prepared.valid) == len(prepared.valid_pairs) == 20

@@ -59,6 +59,17 @@ def test_a_text_too_long_for_the_model_comes_in_parts(live):
     assert found["parts"] > 1
     assert found["n_best"][0]["ids"] == []
     assert live.post("/api/beam", {"text": "1 2 3 4 5 6 7 8 9"}).status == 422
+    assert live.post("/api/attention", {"text": "1 2 3 4 5 6 7 8 9"}).status == 422
+    first, *_ = found["pieces"]
+    shown = live.post("/api/attention", {"text": first["source"], "target_ids": first["ids"]}).json
+    assert (" ".join(shown["source"][:-1]), shown["text"]) == (first["source"].strip(), first["text"])
+    assert " ".join(piece["text"] for piece in found["pieces"]) == found["text"]
+
+
+def test_a_sentence_longer_than_those_of_training_comes_whole_with_a_warning(live):
+    (found,) = live.post("/api/translate", {"text": "123456 654321"}).json["translations"]
+    assert found["parts"] == 1
+    assert [one["kind"] for one in found["warnings"]] == ["length"]
 
 
 def test_attention_is_that_of_the_translation(live, translators):

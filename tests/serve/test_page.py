@@ -322,6 +322,21 @@ def test_the_map_of_a_long_sentence_has_the_whole_width(visit):
     assert set(page.eval_on_selector_all("#below .card", cards)) == {wide}
 
 
+def test_every_part_of_a_long_text_has_its_map(visit):
+    page = visit()
+    page.fill("#text", "123456 654321 121212")
+    expect(page.locator("#part-now")).to_have_text("Part 1 of 3")
+    expect(page.locator("#map")).to_contain_text("123456")
+    expect(page.locator("#part-before")).to_be_disabled()
+    page.click("#part-after")
+    expect(page.locator("#part-now")).to_have_text("Part 2 of 3")
+    expect(page.locator("#map")).to_contain_text("654321")
+    page.fill("#text", "123456 654321")
+    expect(page.locator("#split")).to_contain_text("longer than any the model was trained on")
+    expect(page.locator("#parts")).to_be_hidden()
+    expect(page.locator("#map")).to_contain_text("654321")
+
+
 def test_on_a_phone_every_card_has_the_whole_width(visit):
     page = visit(390, 844)
     typed(page, "12 34")

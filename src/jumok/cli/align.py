@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from typer import Argument, Option
 
-from jumok.cli.output import print_json, progress, say
+from jumok.cli.output import COLUMNS, print_json, progress, say
 from jumok.cli.places import are_same
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 Model = Annotated[
     Path | None, Argument(help="Folder written by `jumok train`; without one, links are learnt from the text.")
 ]
-Source = Annotated[str, Option(help='Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, "-".')]
+PAIRS = 'Texts, one a line, also .gz or .xz; or pairs: .tsv, .jsonl, lines of `a ||| b`, "-".'
+Source = Annotated[str, Option(help=PAIRS)]
 Target = Annotated[str | None, Option(help="Their translations; leave it out if --source holds pairs.")]
+Columns = Annotated[str | None, Option(help=COLUMNS)]
 Reverse = Annotated[Path | None, Option(help="A model of the other direction, to align from both sides.")]
 JOINS = "grow-diag (unless given), intersection, union, grow-diag-final, grow-diag-final-and, product"
 Symmetrise = Annotated[str | None, Option(help=f"With --reverse: {JOINS}.")]
@@ -42,6 +44,7 @@ def align(
     model: Model = None,
     source: Source = "-",
     target: Target = None,
+    columns: Columns = None,
     reverse: Reverse = None,
     symmetrise: Symmetrise = None,
     links: Links = None,
@@ -60,7 +63,7 @@ def align(
     asked: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
     _check(model, {"reverse": reverse, **asked, **dev}, threshold)
-    pairs = _pairs(source, target)
+    pairs = _pairs(source, target, columns)
     wanted = None if gold is None else _gold(gold, pairs)
     if model is None:
         found = _from_text(pairs, threshold)
@@ -122,10 +125,13 @@ def _from_models(
     return aligned(make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say), pairs)
 
 
-def _pairs(source: str, target: str | None) -> "list[Pair]":
+def _pairs(source: str, target: str | None, columns: str | None = None) -> "list[Pair]":
+    from jumok.cli.systems import parsed_columns
     from jumok.data import read_pairs
 
-    return list(read_pairs(source, target))
+    if columns is not None and target is not None:
+        _refuse(f"--columns {columns} is for a file of pairs, but --target names a file of its own")
+    return list(read_pairs(source, target, columns=parsed_columns(columns)))
 
 
 def _gold(path: str, pairs: "Sequence[Pair]") -> "list[Gold]":

@@ -10,7 +10,7 @@ from jumok.cli.output import named_folder, print_json, say
 
 
 def average(
-    models: Annotated[list[Path], Argument(help="Model folders, or .safetensors files, of one shape.")],
+    models: Annotated[list[Path], Argument(help="Model folders, checkpoints of a run, or .safetensors files.")],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -28,9 +28,9 @@ def _writer(models: list[Path]) -> Callable[[list[Path], Path], None]:
     """What averages models of the kind of the first folder."""
     from jumok.caption_model import average_captioners
     from jumok.graph_model import average_graph_models
-    from jumok.model_folder import average_models, is_captioner, is_graph_model
+    from jumok.model_folder import average_models, is_captioner, is_graph_model, run_of
 
-    first = next((model for model in models if model.is_dir()), None)
+    first = next((run_of(model) for model in models if model.is_dir()), None)
     if first is None:
         return average_models
     return (

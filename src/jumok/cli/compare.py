@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, print_json, print_table, progress, say, stages
+from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, print_json, print_table, progress, say, stages
 from jumok.cli.systems import all_named, check_model, check_named
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 compare = typer.Typer(name="compare", help="Compare models: quality, gradient or speed against length, as a picture.")
 
 Models = Annotated[list[str], Argument(help="Model folders, each perhaps with a name: NAME=FOLDER.")]
-Source = Annotated[str, Option(help="Test sentences, one a line.")]
-Reference = Annotated[str, Option(help="Their right translations.")]
+Source = Annotated[str, Option(help="Test sentences, one a line; or pairs: .tsv, .jsonl, lines of `a ||| b`.")]
+Reference = Annotated[str | None, Option(help="Their right translations; leave it out if --source holds pairs.")]
 Joined = Annotated[str, Option(help="How many consecutive sentences make one text: 1,2,3 adds longer ones.")]
 Out = Annotated[Path | None, Option(help="Also draw the curves: .svg, .png or .pdf.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
@@ -30,7 +30,7 @@ Json = Annotated[bool, Option("--json", help="Print the numbers as JSON.")]
 def length(
     models: Annotated[list[str], Argument(help="Model folders or files of outputs, each perhaps NAME=PATH.")],
     source: Source,
-    reference: Reference,
+    reference: Reference = None,
     metric: Annotated[str, Option(help="bleu, chrf, ter, exact_match or wer.")] = "bleu",
     bands: Annotated[str, Option(help="The most words of each band of lengths.")] = "5,10,15,20,25,30,40,50",
     joined: Joined = "1",
@@ -38,6 +38,7 @@ def length(
     beam: Annotated[
         int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; the model's own unless given.")
     ] = None,
+    max_source: Annotated[int | None, Option(min=1, help=MAX_SOURCE)] = None,
     out: Out = None,
     device: Device = "auto",
     json: Json = False,
@@ -50,10 +51,10 @@ def length(
     check_scores([metric], tokenize)
     edges = _numbers(bands, "--bands")
     given = all_named(models)
-    _check_out(out, [*(one.path for one in given), source, reference])
+    _check_out(out, [*(one.path for one in given), source, *([reference] if reference else [])])
     sources, references = _texts(source, reference, joined)
     check_named(given, len(sources))
-    systems = [system_of(one, sources, beam, device) for one in given]
+    systems = [system_of(one, sources, device, beam=beam, max_source=max_source) for one in given]
     with stages() as watch:
         found = {
             one.name: score_bands(metric, sources, one.outputs, references, edges=edges, tokenize=tokenize, watch=watch)
@@ -75,7 +76,7 @@ def length(
 def gradient(
     models: Models,
     source: Source,
-    reference: Reference,
+    reference: Reference = None,
     joined: Joined = "1",
     ends: Annotated[
         Literal["both", "last"], Option(help="Where encoders end: at both ends, or last if they only read forwards.")
@@ -93,7 +94,7 @@ def gradient(
     from jumok.analysis.gradient_reach import reach_by_distance, reach_curves
 
     given = all_named(models)
-    _check_out(out, [*(one.path for one in given), source, reference])
+    _check_out(out, [*(one.path for one in given), source, *([reference] if reference else [])])
     sources, references = _texts(source, reference, joined)
     _check_models(given)
     found = {}
@@ -169,14 +170,12 @@ def _gradients(
     return list(found)
 
 
-def _texts(source: str, reference: str, joined: str) -> tuple[list[str], list[str]]:
+def _texts(source: str, reference: str | None, joined: str) -> tuple[list[str], list[str]]:
     from jumok.analysis.length_bands import joined as join
-    from jumok.cli.systems import check_lines, composed_lines
-    from jumok.data import read_lines
+    from jumok.cli.systems import read_test_set
     from jumok.errors import ArgumentError
 
-    sources, references = list(read_lines(source)), composed_lines(reference)
-    check_lines("--source", source, len(sources), reference, len(references))
+    sources, references = read_test_set(source, reference)
     together = _numbers(joined, "--joined")
     sources, references = join(sources, together), join(references, together)
     if not sources:

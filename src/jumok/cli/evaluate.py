@@ -3,33 +3,41 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, print_json, print_table, say, stages
+from jumok.cli.output import COLUMNS, MAX_SOURCE, WIDEST_BEAM, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
     from jumok.analysis.length_bands import Band
+    from jumok.analysis.paired import Paired
     from jumok.analysis.report_numbers import System, Task
     from jumok.analysis.scores import Score
 
 
 def evaluate(
     model: Annotated[Path | None, Argument(help="Folder written by `jumok train`; leave it out with --output.")] = None,
-    source: Annotated[str | None, Option(help="Test sentences, one a line.")] = None,
-    reference: Annotated[str | None, Option(help="Their right translations.")] = None,
+    source: Annotated[
+        str | None, Option(help="Test sentences, one a line; or pairs: .tsv, .jsonl, lines of `a ||| b`.")
+    ] = None,
+    reference: Annotated[
+        str | None, Option(help="Their right translations; leave it out if --source holds pairs.")
+    ] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS)] = None,
     output: Annotated[str | None, Option(help="Score these outputs instead of translating.")] = None,
     metrics: Annotated[str, Option(help="bleu, chrf, ter, exact_match, wer; separated by commas.")] = "bleu,chrf,ter",
     tokenize: Annotated[str, Option(help="sacrebleu's tokenizer for BLEU: 13a, intl, char, zh, none …")] = "13a",
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Annotated[int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step.")] = None,
+    max_source: Annotated[int | None, Option(min=1, help=MAX_SOURCE)] = None,
     by_length: Annotated[bool, Option("--by-length", help="Also the first metric by source length.")] = False,
     report: Annotated[
         Path | None, Option(help="Also write an html page: curves, attention, good and bad cases.")
     ] = None,
     compare: Annotated[
-        list[str] | None, Option(help="Another MODEL or file of outputs for the report, or NAME=PATH; repeatable.")
+        list[str] | None,
+        Option(help="Another MODEL or file of outputs, or NAME=PATH, with p of the difference."),
     ] = None,
     save: Annotated[Path | None, Option(help="Also write the outputs to this file.")] = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
@@ -42,11 +50,16 @@ def evaluate(
     name.
     """
     from jumok.analysis.report_numbers import Task
-    from jumok.cli.systems import check_lines, composed_lines
-    from jumok.data import read_lines
+    from jumok.cli.systems import check_lines, named, read_test_set, system_of
     from jumok.model_folder import is_captioner, is_graph_model
 
-    for_texts = {"--output": output, "--compare": compare, "--report": report, "--by-length": by_length or None}
+    for_texts: dict[str, Any] = {
+        "--output": output,
+        "--compare": compare,
+        "--report": report,
+        "--by-length": by_length or None,
+    }
+    for_texts |= {"--columns": columns, "--max-source": max_source}
     if model is not None and is_graph_model(model):
         _check_unused(model, "a graph model", {**for_texts, "--source": source, "--reference": reference})
         _evaluate_graph(model, save, device, json)
@@ -58,24 +71,23 @@ def evaluate(
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
         return
     if reference is None:
-        _refuse_without_reference(model)
+        _check_without_reference(model, source)
     _check_texts(model, source, reference, output, by_length=by_length, report=report, compare=compare, save=save)
-    references = composed_lines(reference)
-    sources = list(read_lines(source)) if source is not None else []
-    if source is not None:
-        check_lines("--source", source, len(sources), reference, len(references))
+    sources, references = read_test_set(source, reference, columns)
     _check_compared(str(model or output), compare or [], len(references))
-    system = _first(model, output, sources, beam, device)
+    settings: dict[str, Any] = {"device": device, "beam": beam, "max_source": max_source}
+    system = _first(model, output, sources, settings)
     if output is not None:
-        check_lines("--output", output, len(system.outputs), reference, len(references))
+        check_lines("--output", output, len(system.outputs), str(reference or source), len(references))
     if save is not None:
         _save(save, system.outputs)
-    names = _quick_enough(names, system.outputs, references)
-    facts = {"source": str(source), "reference": reference} | ({} if beam is None else {"beam": str(beam)})
+    compared = [system, *(system_of(named(other), sources, **settings) for other in compare or ())]
+    names = _quick_enough(names, compared, references)
+    facts = {"source": str(source), "reference": str(reference)} if reference else {"pairs": str(source)}
+    facts |= {} if beam is None else {"beam": str(beam)}
     task = Task(sources, references, names, tokenize, lowercase, facts)
-    system, scores, bands = _scored(task, system, by_length)
-    systems = [] if report is None else _systems(task, system, compare or [], beam, device)
-    (_print_json if json else _print_tables)(len(references), scores, bands)
+    systems = _scored(task, compared)
+    _show(task, systems, by_length, json)
     if report is not None:  # after the scores are printed: they are not lost where the page cannot be written
         _report(report, task, systems)
 
@@ -83,7 +95,7 @@ def evaluate(
 def _check_texts(
     model: Path | None,
     source: str | None,
-    reference: str,
+    reference: str | None,
     output: str | None,
     *,
     by_length: bool,
@@ -98,12 +110,11 @@ def _check_texts(
 
     if (model is None) == (output is None):
         raise ArgumentError("give a MODEL to translate with, or --output with outputs to score, and not both")
-    if source is None and (model is not None or by_length or report is not None):
+    translates = model is not None or any(named(other).path.is_dir() for other in compare or ())
+    if source is None and (translates or by_length or report is not None):
         raise ArgumentError("--source is needed: the test sentences, one a line")
     if report is not None and report.suffix not in (".html", ".htm"):
         raise ArgumentError(f"--report {report} should end in .html")
-    if compare and report is None:
-        raise ArgumentError("--compare is for a report; say where to write it: --report FILE.html")
     if save is not None and save == report:
         raise ArgumentError(f"--save and --report are both {save}; name two files")
     read = [model, source, reference, output, *(named(other).path for other in compare or ())]
@@ -112,7 +123,7 @@ def _check_texts(
 
 
 def _check_compared(first: str, others: list[str], sentences: int) -> None:
-    """What else the report is to show, before the first of its systems is at work."""
+    """What else is to be compared, before the first system is at work."""
     from jumok.analysis.report_numbers import check_names
     from jumok.cli.systems import check_named, named
 
@@ -120,12 +131,13 @@ def _check_compared(first: str, others: list[str], sentences: int) -> None:
     check_named([named(other) for other in others], sentences)
 
 
-def _refuse_without_reference(model: Path | None) -> NoReturn:
+def _check_without_reference(model: Path | None, source: str | None) -> None:
     from jumok.errors import ArgumentError, ModelError
 
     if model is not None and not model.is_dir():
         raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
-    raise ArgumentError("--reference is needed: the right translations, one a line")
+    if source is None:
+        raise ArgumentError("--reference is needed: the right translations, one a line")
 
 
 def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
@@ -170,7 +182,7 @@ def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: 
         pointing = {} if found.pointing is None else {"pointing": found.pointing._asdict()}
         print_json({"images": len(found.outputs), "scores": [vars(score) for score in found.scores], **pointing})
         return
-    _print_tables(len(found.outputs), found.scores, None)
+    _print_scores(found.scores)
     if found.pointing is not None:
         shares = [f"{share:.1f}" for share in found.pointing[:4]]
         print_table(
@@ -190,12 +202,14 @@ def _checked(metrics: str, tokenize: str) -> list[str]:
     return names
 
 
-def _quick_enough(names: list[str], outputs: Sequence[str], references: Sequence[str]) -> list[str]:
+def _quick_enough(names: list[str], systems: Sequence["System"], references: Sequence[str]) -> list[str]:
     """The scores without those that would take minutes, which is said; an only score is left to be refused."""
     from jumok.analysis.scores import too_long
 
-    why = {name: too_long(name, outputs, references) for name in names} if len(outputs) == len(references) else {}
-    slow = [name for name in names if why.get(name)]
+    why = {
+        name: next((said for one in systems if (said := too_long(name, one.outputs, references))), "") for name in names
+    }
+    slow = [name for name in names if why[name]]
     if len(slow) == len(names):
         return names
     for name in slow:
@@ -203,8 +217,43 @@ def _quick_enough(names: list[str], outputs: Sequence[str], references: Sequence
     return [name for name in names if name not in slow]
 
 
-def _print_json(sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
-    found: dict[str, object] = {"sentences": sentences, "scores": [vars(score) for score in scores]}
+def _show(task: "Task", systems: Sequence["System"], by_length: bool, json: bool) -> None:
+    """Print the scores of the first system, and beside them those of the others with p of the differences."""
+    from jumok.analysis.length_bands import bands_of
+    from jumok.analysis.paired import paired_bootstrap
+    from jumok.analysis.scores import score_counts
+
+    with stages() as watch:
+        scores = [[score_counts(one.counts[name], watch=watch) for name in task.metrics] for one in systems]
+        counts = systems[0].counts[task.metrics[0]]
+        bands = bands_of(counts, task.sources, resamples=1) if by_length else None
+        paired = paired_bootstrap([(one.name, one.counts) for one in systems], watch=watch)
+    if json:
+        _print_json(len(task.references), systems, scores, paired, bands)
+        return
+    if len(systems) == 1:
+        _print_scores(scores[0])
+    else:
+        _print_compared(systems, scores, paired)
+    if bands is not None:
+        rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in bands]
+        print_table(["source words", "sentences", scores[0][0].name], rows)
+
+
+def _print_json(
+    sentences: int,
+    systems: Sequence["System"],
+    scores: Sequence[Sequence["Score"]],
+    paired: Sequence["Paired"],
+    bands: Sequence["Band"] | None,
+) -> None:
+    found: dict[str, object] = {"sentences": sentences, "scores": [vars(score) for score in scores[0]]}
+    if len(systems) > 1:
+        p = {(one.other, one.score): one.p for one in paired}
+        found["compared"] = [
+            {"name": system.name, "scores": [{**vars(one), "p": p.get((system.name, one.name))} for one in own]}
+            for system, own in zip(systems[1:], scores[1:], strict=True)
+        ]
     if bands is not None:
         found["by_length"] = [
             {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in bands
@@ -212,45 +261,57 @@ def _print_json(sentences: int, scores: Sequence["Score"], bands: Sequence["Band
     print_json(found)
 
 
-def _print_tables(_sentences: int, scores: Sequence["Score"], bands: Sequence["Band"] | None) -> None:
-    rows = [[one.name, f"{one.value:.2f}", f"{one.low:.2f} - {one.high:.2f}", one.signature] for one in scores]
+def _print_scores(scores: Sequence["Score"]) -> None:
+    rows = [[one.name, f"{one.value:.2f}", _interval(one), one.signature] for one in scores]
     print_table(["score", "value", "95% interval", "signature"], rows)
-    if bands is not None:
-        rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in bands]
-        print_table(["source words", "sentences", scores[0].name], rows)
 
 
-def _scored(task: "Task", system: "System", by_length: bool) -> "tuple[System, list[Score], list[Band] | None]":
-    """The system with what was counted in its outputs, its scores, and the first of them by length if asked for."""
-    from jumok.analysis.length_bands import bands_of
-    from jumok.analysis.scores import count_outputs, score_counts
+def _interval(score: "Score") -> str:
+    return f"{score.low:.2f} - {score.high:.2f}"
+
+
+def _print_compared(
+    systems: Sequence["System"], scores: Sequence[Sequence["Score"]], paired: Sequence["Paired"]
+) -> None:
+    """A row for every score of every system; p is empty for the first, and for scores without a paired test."""
+    p = {(one.other, one.score): f"{one.p:.3f}" for one in paired}
+    rows = [
+        [
+            one.name,
+            system.name,
+            f"{one.value:.2f}",
+            f"{one.low:.2f} - {one.high:.2f}",
+            p.get((system.name, one.name), ""),
+        ]
+        for of_one_kind in zip(*scores, strict=True)
+        for system, one in zip(systems, of_one_kind, strict=True)
+    ]
+    print_table(["score", "system", "value", "95% interval", "p"], rows)
+    if paired:
+        print(f"p: how likely so large a difference from {systems[0].name} is if both are equally good")
+    print_table(["score", "signature"], [[one.name, one.signature] for one in scores[0]])
+
+
+def _scored(task: "Task", systems: Sequence["System"]) -> list["System"]:
+    """The systems with what was counted in their outputs."""
+    from jumok.analysis.scores import count_outputs
 
     options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
     with stages() as watch:
-        counts = count_outputs(system.outputs, task.references, task.metrics, **options, watch=watch)
-        scores = [score_counts(counts[name], watch=watch) for name in task.metrics]
-        bands = bands_of(counts[task.metrics[0]], task.sources, resamples=1) if by_length else None
-    return replace(system, counts=counts), scores, bands
+        return [
+            replace(one, counts=count_outputs(one.outputs, task.references, task.metrics, **options, watch=watch))
+            for one in systems
+        ]
 
 
-def _first(model: Path | None, output: str | None, sources: list[str], beam: int | None, device: str) -> "System":
+def _first(model: Path | None, output: str | None, sources: list[str], settings: dict[str, Any]) -> "System":
     from jumok.analysis.report_numbers import System
     from jumok.cli.systems import composed_lines, named, of_translations, translations
 
     if model is None:
         assert output is not None
         return System(named(output).name, composed_lines(output))
-    return of_translations(named(str(model)).name, translations(model, sources, beam, device))
-
-
-def _systems(task: "Task", first: "System", others: list[str], beam: int | None, device: str) -> list["System"]:
-    """The first and those it is compared with, found to be of one test set."""
-    from jumok.analysis.report_numbers import check_systems
-    from jumok.cli.systems import named, system_of
-
-    systems = [first, *(system_of(named(other), task.sources, beam, device) for other in others)]
-    check_systems(task, systems)
-    return systems
+    return of_translations(named(str(model)).name, translations(model, sources, **settings))
 
 
 def _report(path: Path, task: "Task", systems: list["System"]) -> None:

@@ -5,51 +5,79 @@ import sys
 from dataclasses import replace
 from os.path import exists, isdir, isfile  # a text too long to be a name is none of them
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumok.cli.bundled import named_or_bundled
 from jumok.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
-    from jumok.captioner import Caption
-    from jumok.translator import Translation
 
 LONGEST_TITLE = 90
 
 
+class Looked(NamedTuple):
+    """What there is to say of an output, and its map; one for every part of a text that was too long for the model."""
+
+    facts: dict[str, Any]
+    maps: "list[AttentionMap]"
+    warnings: tuple[str, ...] = ()
+
+    def select(self, layer: list[int] | None, head: list[int] | None) -> "Looked":
+        """The same with these layers and heads of the maps, all of them where none are asked for."""
+        return self._replace(maps=[shown.select(layer=layer or None, head=head or None) for shown in self.maps])
+
+    def as_plain(self) -> dict[str, Any]:
+        """For JSON: `attention` is the map, `parts` are the maps where there are several."""
+        maps = [shown.as_plain() for shown in self.maps]
+        return self.facts | ({"attention": maps[0]} if len(maps) == 1 else {"parts": maps})
+
+
 def looked_in_text(
-    model: str | None, text: str | None, target: str | None, *, beam: int | None, words: bool, device: str
-) -> tuple[dict[str, Any], "AttentionMap"]:
-    """What there is to say of the translation, the model's own or one that is given, and its map."""
+    model: str | None,
+    text: str | None,
+    target: str | None,
+    *,
+    beam: int | None,
+    max_source: int | None,
+    words: bool,
+    device: str,
+) -> Looked:
+    """The model's own translation, or one that is given, and its maps."""
     from jumok.translator import Translator
 
     folder, text = _model_and_text(model, text)
     text, target = _typed(text), None if target is None else _typed(target)
     translator = Translator.load(folder, device=device)
-    if target is None:
-        (own,) = translator.translate([text], split=False, beam=beam)
-        found, shown = _own(own, words)
-    else:
-        found, shown = {"text": target}, translator.attention(text, target, words=words)
-    title = f"{text} → {found['text']}"
-    return {"source": text, **found}, replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
+    if target is not None:
+        shown = translator.attention(text, target, words=words, max_source=max_source)
+        return Looked({"source": text, "text": target}, [_titled(shown, text, target)])
+    (own,) = translator.translate([text], beam=beam, max_source=max_source)
+    facts = {"source": text, "text": own.text, "score": round(own.score, 4)}
+    decode = translator.trained.tokenizers.target.decode
+    titles = [(source.strip(), decode(ids)) for source, ids in own.pieces]
+    maps = own.attention_maps(words=words)
+    titled = [_titled(shown, *title) for shown, title in zip(maps, titles, strict=True)]
+    return Looked(facts, titled, tuple(own.warnings().values()))
+
+
+def _titled(shown: "AttentionMap", source: str, target: str) -> "AttentionMap":
+    title = f"{source} → {target}"
+    return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 
 def looked_in_image(
     model: str, image: str | None, target: str | None, *, beam: int | None, words: bool, device: str
-) -> tuple[dict[str, Any], "AttentionMap"]:
-    """What there is to say of the caption, the model's own or one that is given, and its map."""
+) -> Looked:
+    """The model's own caption, or one that is given, and its map."""
     from jumok.captioner import Captioner
 
     image, target = _image(model, image), None if target is None else _typed(target)
     captioner = Captioner.load(model, device=device)
-    if target is None:
-        (own,) = captioner.caption([image], beam=beam)
-        found, shown = _own(own, words)
-    else:
-        found, shown = {"text": target}, captioner.attention(image, target, words=words)
-    return {"image": image, **found}, shown
+    if target is not None:
+        return Looked({"image": image, "text": target}, [captioner.attention(image, target, words=words)])
+    (own,) = captioner.caption([image], beam=beam)
+    return Looked({"image": image, "text": own.text, "score": round(own.score, 4)}, [own.attention(words=words)])
 
 
 def _typed(text: str) -> str:
@@ -59,10 +87,6 @@ def _typed(text: str) -> str:
     except UnicodeEncodeError:
         return os.fsencode(text).decode(errors="replace")
     return text
-
-
-def _own(said: "Translation | Caption", words: bool) -> tuple[dict[str, Any], "AttentionMap"]:
-    return {"text": said.text, "score": round(said.score, 4)}, said.attention(words=words)
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:

@@ -18,6 +18,10 @@ Item = TypeVar("Item")
 WIDEST_BEAM = 1000
 """That of `jumok.decoding.config`, which a command does not import, with torch, to tell its options."""
 
+MAX_SOURCE = "Tokens read at once at most; longer texts go in parts. The model's own limit unless given."
+
+COLUMNS = "Source and target in a file of pairs: columns of a TSV, 1,3, or keys, en,ko."
+
 
 def say(message: str) -> None:
     """One line to standard error."""

@@ -3,13 +3,14 @@
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jumok.cli.output import progress, say
 
 if TYPE_CHECKING:
     from jumok.analysis.attention_map import AttentionMap
     from jumok.analysis.report_numbers import System
+    from jumok.data.pairs import Columns
     from jumok.translator import Translation
 
 
@@ -44,23 +45,72 @@ def composed_lines(path: str | Path) -> list[str]:
     """The lines of a file as they are scored: "한" is the same text as a syllable and in three letters."""
     from jumok.data import read_lines
 
-    lines = list(read_lines(path))
-    composed = [unicodedata.normalize("NFC", line) for line in lines]
-    if changed := sum(one != other for one, other in zip(lines, composed, strict=True)):
+    return composed(list(read_lines(path)), path)
+
+
+def composed(lines: Sequence[str], path: str | Path) -> list[str]:
+    """Lines in Unicode's composed form; how many were not is said of the file they came from."""
+    found = [unicodedata.normalize("NFC", line) for line in lines]
+    if changed := sum(one != other for one, other in zip(lines, found, strict=True)):
         say(f"{path}: {changed} lines are not in Unicode's composed form (NFC); they are scored in it")
-    return composed
+    return found
 
 
-def translations(model: Path, sources: Sequence[str], beam: int | None, device: str) -> list["Translation"]:
-    """Every source, translated; with progress."""
+def read_test_set(source: str | None, reference: str | None, columns: str | None = None) -> tuple[list[str], list[str]]:
+    """The test sentences, none if they are not given, and their right translations; or both of one file of pairs."""
+    from jumok.data import read_lines, read_pairs
+    from jumok.errors import ArgumentError
+
+    if reference is not None:
+        if columns is not None:
+            raise ArgumentError(f"--columns {columns} is for a file of pairs, but --reference names a file of its own")
+        references = composed_lines(reference)
+        sources = [] if source is None else list(read_lines(source))
+        if source is not None:
+            check_lines("--source", source, len(sources), reference, len(references))
+        return sources, references
+    assert source is not None
+    wanted = parsed_columns(columns)
+    try:
+        pairs = list(read_pairs(source, columns=wanted))
+    except ArgumentError:
+        if wanted is not None:
+            raise
+        raise ArgumentError(
+            f"--reference is needed: the right translations, one a line; --source {source} holds no pairs (.tsv, "
+            ".jsonl or lines of `a ||| b`)"
+        ) from None
+    return [pair.source for pair in pairs], composed([pair.target for pair in pairs], source)
+
+
+def parsed_columns(given: str | None) -> "Columns | None":
+    """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko"."""
+    from jumok.errors import ArgumentError
+
+    if given is None:
+        return None
+    both = [one.strip() for one in given.split(",")]
+    if len(both) != 2 or not all(both):
+        raise ArgumentError(f"--columns {given!r} must name two, source and target, such as 1,3 or en,ko")
+    first, second = both
+    counted = all(one.isdecimal() and len(one) < 10 for one in both)
+    return (int(first), int(second)) if counted else (first, second)
+
+
+def translations(model: Path, sources: Sequence[str], device: str, **settings: Any) -> list["Translation"]:
+    """Every source, translated with these settings of decoding; with progress."""
     from jumok.translator import Translator
 
     translator = Translator.load(model, device=device)
-    stream = translator.stream(sources, chunk=256, beam=beam)
+    stream = translator.stream(sources, chunk=256, **settings)
     found = list(progress(stream, f"translating with {model}", "lines", total=len(sources)))
     if cut := sum(len(translation.pieces) > 1 for translation in found):
         said = "1 line was too long for it and was" if cut == 1 else f"{cut:,} lines were too long for it and were"
-        say(f"{model}: {said} translated in parts (decoding.max_source = {translator.longest} tokens)")
+        most = settings.get("max_source") or translator.longest
+        say(f"{model}: {said} translated in parts (--max-source {most} tokens)")
+    if longer := sum("length" in translation.warnings() for translation in found):
+        said = "1 line has a sentence" if longer == 1 else f"{longer:,} lines have a sentence"
+        say(f"{model}: {said} longer than the {translator.longest} tokens it was trained on")
     return found
 
 
@@ -97,13 +147,13 @@ def check_model(folder: Path) -> None:
     read_translator(folder)
 
 
-def system_of(given: Named, sources: Sequence[str], beam: int | None, device: str) -> "System":
-    """The outputs of a model on the sources, or those of a file."""
+def system_of(given: Named, sources: Sequence[str], device: str, **settings: Any) -> "System":
+    """The outputs of a model on the sources, with these settings of decoding, or those of a file."""
     from jumok.analysis.report_numbers import System
 
     if given.path.is_file():
         return System(given.name, composed_lines(given.path))
-    return of_translations(given.name, translations(given.path, sources, beam, device))
+    return of_translations(given.name, translations(given.path, sources, device, **settings))
 
 
 def of_translations(name: str, found: Sequence["Translation"]) -> "System":

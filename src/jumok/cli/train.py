@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[Path, Argument(help="The recipe, a .toml file.")],
+    recipe: Annotated[Path, Argument(help="The recipe: a .toml file, or the name of one of jumok's own: small-cpu.")],
     out: Annotated[
         Path | None,
         Option(parser=named_folder, metavar="<path>", help="Model folder to write; defaults to runs/NAME-OF-RECIPE."),
@@ -27,7 +27,11 @@ def train(
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
     from jumok.config import is_caption_recipe, is_graph_recipe
+    from jumok.shipped_recipes import find_recipe
 
+    recipe, chosen = find_recipe(recipe)
+    if chosen:
+        say(chosen)
     folder = out or Path("runs") / recipe.stem
     run = _graph if is_graph_recipe(recipe) else _captioner if is_caption_recipe(recipe) else _translator
     found, use = run(recipe, set_ or [], folder, resume, device)

@@ -16,6 +16,7 @@ from jumok.errors import ConfigError
 from jumok.model_folder import Trained, describe_model, new_model
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
 from jumok.models.room import check_memory
+from jumok.training.duration import LONG, seconds_on_cpu
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
 from jumok.training.pretrained import begin_with_vectors, check_vectors
@@ -72,6 +73,9 @@ def run_recipe(
         sampling=recipe.tokenizer.sampling,
     )
 
+    if begun.device.type == "cpu" and not begun.goes_on and (message := patience_message(model, batches, recipe)):
+        say(message)
+
     def publish(weights: Path, state: TrainingState) -> None:
         describe_model(begun.folder, trained, scores=shown(_scores(recipe, state)), weights=weights)
 
@@ -97,6 +101,18 @@ def held_out_message(pairs: int) -> str:
     if pairs >= FEW:
         return said
     return f"{said}; so few tell little: give others by data.valid_source and data.valid_target, or data.valid_pairs"
+
+
+def patience_message(model: nn.Module, batches: Batches, recipe: Recipe) -> str:
+    """What is said of a run that takes more than half an hour on a CPU; nothing if it has a limit of minutes."""
+    seconds = 0.0 if recipe.training.minutes else seconds_on_cpu(model, batches, recipe.training)
+    if seconds < LONG:
+        return ""
+    hours = f"{seconds / 3600:.1f}" if seconds < 36_000 else f"{seconds / 3600:,.0f}"
+    return (
+        f"{recipe.training.steps:,} steps will take about {hours} h on this CPU; recipes/small-cpu.toml takes minutes: "
+        "jumok train small-cpu --set data.source=… --set data.target=…"
+    )
 
 
 def _scores(recipe: Recipe, state: TrainingState) -> dict[str, float]:

@@ -1,6 +1,8 @@
 """`jumok translate`: standard input to standard output, one text a line."""
 
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from re import fullmatch
 from typing import Annotated, Any
@@ -8,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import WIDEST_BEAM, group_progress, named_folder, print_json, progress, say
+from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, group_progress, named_folder, print_json, progress, say
 
 
 def translate(
@@ -27,6 +29,7 @@ def translate(
     min_length: Annotated[int | None, Option(min=0, help="Fewest tokens of an output.")] = None,
     max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
+    max_source: Annotated[int | None, Option(min=1, help=MAX_SOURCE)] = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
     attention: Annotated[
         Path | None,
@@ -55,22 +58,56 @@ def translate(
     tell = group_progress("translating", "line") if barred else None
     settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split, "tell": tell}
     settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+    settings["max_source"] = max_source
     if source == STDIN and is_live():
         found = translator.stream_groups(live_groups(batch), **settings)
     else:
         found = translator.stream(read_lines(source), chunk=batch, **settings)
     if _is_typed(source):
         say("type a text and press Enter; Ctrl-D ends")
+    doubts = Doubts()
     for number, translation in enumerate(progress(found, "translating", "lines") if barred else found, start=1):
-        if attention is not None and len(translation.pieces) == 1:
-            translation.attention().save(path := attention / f"{number:04}.{format}")
-            older.discard(path)
+        if attention is not None and translation.pieces:
+            older -= set(_draw(translation, attention, f"{number:04}", format))
         _print(translation, n_best, json)
         if len(translation.pieces) > 1:
             say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+        doubts.tell(number, translation.warnings())
+    doubts.end()
     if older:
         maps = "1 map" if len(older) == 1 else f"{len(older)} maps"
         say(f"{attention} also holds {maps} of an earlier run, such as {min(older).name}")
+
+
+class Doubts:
+    """Says what makes a translation doubtful: of every kind the first in full, of the others how many there were."""
+
+    def __init__(self) -> None:
+        self.lines: Counter[str] = Counter()
+
+    def tell(self, number: int, warnings: Mapping[Any, str]) -> None:
+        """What there is to say of a line."""
+        for kind, message in warnings.items():
+            if not self.lines[kind]:
+                say(f"line {number}: {message}")
+            self.lines[kind] += 1
+
+    def end(self) -> None:
+        """No more lines come."""
+        what = {"length": "are longer than the model was trained on", "words": "are of words unknown to the model"}
+        for kind, lines in self.lines.items():
+            if lines > 1:
+                say(f"in all, {lines:,} lines {what[kind]}")
+
+
+def _draw(translation: Any, folder: Path, name: str, format: str) -> list[Path]:
+    """Save the map, or those of the parts, of a line."""
+    maps = translation.attention_maps()
+    names = [name] if len(maps) == 1 else [f"{name}-{part}" for part in range(1, len(maps) + 1)]
+    paths = [folder / f"{one}.{format}" for one in names]
+    for path, shown in zip(paths, maps, strict=True):
+        shown.save(path)
+    return paths
 
 
 def _maps(folder: Path) -> set[Path]:
@@ -78,7 +115,7 @@ def _maps(folder: Path) -> set[Path]:
     from jumok.analysis.saving import KINDS
 
     kinds = "|".join(KINDS)
-    return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}\.({kinds})", path.name)}
+    return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 
 def _is_typed(source: str) -> bool:
@@ -89,7 +126,9 @@ def _print(translation: Any, n_best: int, json: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
         found = [{"text": one.text, "score": round(one.score, 4)} for one in best]
-        print_json({"source": translation.source, **found[0], **({"n_best": found} if n_best > 1 else {})})
+        doubts = list(translation.warnings().values())
+        more = ({"n_best": found} if n_best > 1 else {}) | ({"warnings": doubts} if doubts else {})
+        print_json({"source": translation.source, **found[0], **more})
     elif n_best > 1 and translation.pieces:  # an empty line stays one
         print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
     else:

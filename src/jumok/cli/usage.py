@@ -6,9 +6,10 @@ import sys
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from typer import BadParameter, Context
+from typer import BadParameter
 from typer.core import TyperGroup
 
+from jumok.other_words import option_hint
 from jumok.sections import nearest
 
 UsageError: type[Exception] = BadParameter.__bases__[0]
@@ -87,11 +88,11 @@ def _name(param: Any) -> str:
     return str(next((name for name in param.opts if name.startswith("--")), param.opts[0]))
 
 
-def _nearest_option(option: str, context: Context | None) -> str:
+def _nearest_option(option: str, context: Any) -> str:
     params = context.command.params if context is not None else []
     known = [name for param in params for name in (*param.opts, *param.secondary_opts)]
     close = get_close_matches(option, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return option_hint(option, known) or (f"; did you mean {close[0]}?" if close else "")
 
 
 def _command(error: Any) -> str:

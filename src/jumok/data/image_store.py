@@ -8,7 +8,7 @@ data/references.json     the captions of every image to validate on
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,6 +128,9 @@ def prepare_images(
     say("learning the vocabulary")
     words = Tokenizer.train((text for row in train.rows for text in row.captions), tokenizer, side="target")
     words.save(folder / SHARED)
+    train, valid = (
+        _fitting(source, words, config, name, say) for name, source in zip(SPLITS, (train, valid), strict=True)
+    )
     with atomic_write(folder / REFERENCES) as file:
         file.write(json.dumps([row.captions for row in valid.rows], ensure_ascii=False).encode())
     say(f"reading {len(train.rows) + len(valid.rows):,} images")
@@ -136,12 +139,11 @@ def prepare_images(
         # The rows come last, so that a store means that all is there.
         store = write_store(
             folder / f"{name}.store",
-            _rows(source, words, config.max_length),
+            ([[number], words.encode(text)] for number, row in enumerate(source.rows) for text in row.captions),
             size=max(words.size, len(source.rows)),
             fingerprint=known.fingerprint,
             note=note,
         )
-        _check_lengths(store, source, config, name, say)
         if name == "train" and (message := unknown_message(store, 1, "captions", words, tokenizer)):
             say(message)
     found = _opened(folder, known.fingerprint)
@@ -204,19 +206,20 @@ def _write_images(path: Path, source: ImageSource, config: ImagesConfig, watch: 
     return {"images": check, "shape": list(shape)}
 
 
-def _rows(source: ImageSource, tokenizer: Tokenizer, longest: int) -> Iterator[list[list[int]]]:
-    """A row for each caption that is not too long."""
-    for number, row in enumerate(source.rows):
-        for text in row.captions:
-            ids = tokenizer.encode(text)
-            if len(ids) - 2 <= longest:
-                yield [[number], ids]
+def _fitting(source: ImageSource, tokenizer: Tokenizer, config: ImagesConfig, name: str, say: Say) -> ImageSource:
+    """The images with a caption that is not too long, and those captions; how many are left out is said.
 
+    So it is of images to validate on, too: one caption of 100,000 words would outweigh all others in loss and scores.
+    """
 
-def _check_lengths(store: Store, source: ImageSource, config: ImagesConfig, name: str, say: Say) -> None:
-    """Say how many captions were too long; an error if all were."""
-    limit = f"longer than images.max_length = {config.max_length}"
-    if not len(store):
-        raise DataError(f"every caption of {name} is {limit} tokens")
-    if long := sum(len(row.captions) for row in source.rows) - len(store):
-        say(f"{long:,} captions of {name} are {limit} tokens and left out")
+    def fits(text: str) -> bool:
+        return len(tokenizer.encode(text)) - 2 <= config.max_length
+
+    rows = [row._replace(captions=tuple(filter(fits, row.captions))) for row in source.rows]
+    before, after = (sum(len(row.captions) for row in some) for some in (source.rows, rows))
+    limit = f"longer than images.max_length = {config.max_length} tokens"
+    if not after:
+        raise DataError(f"every caption of {name} is {limit}")
+    if before > after:
+        say(f"{before - after:,} captions of {name} are {limit} and left out")
+    return source._replace(rows=[row for row in rows if row.captions])

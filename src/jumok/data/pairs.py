@@ -1,9 +1,10 @@
-"""Parallel text as a stream of pairs: two text files, TSV, JSONL, or a Hugging Face dataset."""
+"""Parallel text as a stream of pairs: two text files, TSV, JSONL, lines of `a ||| b`, or a Hugging Face dataset."""
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,10 @@ from jumok.errors import ArgumentError, DataError, MissingExtraError
 Columns = tuple[int, int] | tuple[str, str]
 LONGEST_KEY = 60
 """Letters of a key that a message proposes."""
+BAR = "|||"
+"""Between source and target of a line, as fast_align and eflomal want them."""
+MOST_VALUES = 1000
+"""Different values of a column that are counted, for a message."""
 
 
 Corpus = Literal["cldr", "phrases", "dates", "reverse"]
@@ -36,20 +41,16 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """Stream the pairs of two text files (line n of one translating line n of the other), or of one file of pairs.
 
-    One file is TSV (.tsv, or "-" for standard input) with `columns` counted from 1, by default (1, 2), or named by
-    its header line; or JSONL (.jsonl) with `columns` the two keys, by default ("source", "target"); "a.b" looks for
-    key b inside key a. Any of them may end in .gz or .xz. `only` = (2, "kor") leaves out every row of a TSV whose
-    second column is not "kor".
+    One file is TSV (.tsv) with `columns` counted from 1, by default (1, 2), or named by its header line; or JSONL
+    (.jsonl) with `columns` the two keys, by default ("source", "target"), where "a.b" looks for key b inside key a; or
+    it has lines of `source ||| target`. Of standard input ("-") the first line tells which. Any file may end in .gz or
+    .xz. `only` = (2, "kor") leaves out every row of a TSV whose second column is not "kor".
     """
     if target is not None:
         if str(source) == STDIN == str(target):
             raise ArgumentError("source and target are both standard input; give one of them as a file, or pipe TSV")
         return _some(_two_files(source, target), name(source))
-    if bare_suffix(source) in (".jsonl", ".ndjson"):
-        return _some(_jsonl(source, columns or ("source", "target")), name(source))
-    if bare_suffix(source) in (".tsv", ".tab") or str(source) == STDIN:
-        return _some(_tsv(source, columns or (1, 2), only), name(source))
-    raise ArgumentError(f"{source} alone is not a file of pairs; give the target file too, or a .tsv or .jsonl file")
+    return _some(_one_file(source, columns, only), name(source))
 
 
 def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source", "target")) -> Iterator[Pair]:
@@ -106,11 +107,49 @@ def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
         )
 
 
-def _tsv(path: str | Path, columns: Columns, only: tuple[int, str] | None) -> Iterator[Pair]:
+def _one_file(path: str | Path, columns: Columns | None, only: tuple[int, str] | None) -> Iterator[Pair]:
+    """The pairs of a file that holds both sides, read as its name says, or else its first line."""
+    lines, suffix = read_lines(path), bare_suffix(path)
+    first = next(lines, None)
+    if first is None:
+        return
+    lines = chain([first], lines)
+    if suffix in (".tsv", ".tab") or (str(path) == STDIN and "\t" in first):
+        yield from _tsv(lines, path, columns or (1, 2), only)
+        return
+    if only is not None:
+        raise ArgumentError(f"only = {list(only)} is for the columns of a TSV, and {name(path)} is none")
+    if suffix in (".jsonl", ".ndjson") or first.startswith("{"):
+        yield from _jsonl(lines, path, columns or ("source", "target"))
+    elif BAR in first:
+        yield from _barred(lines, path)
+    elif str(path) == STDIN:
+        yield from _tsv(lines, path, columns or (1, 2), only)  # says what is missing
+    else:
+        raise ArgumentError(
+            f"{path} alone is not a file of pairs, which is .tsv, .jsonl or has lines of `source {BAR} target`; "
+            "give the target file too"
+        )
+
+
+def _barred(lines: Iterable[str], path: str | Path) -> Iterator[Pair]:
+    for number, line in enumerate(lines, start=1):
+        sides = line.split(BAR)
+        if len(sides) != 2:
+            raise DataError(
+                f"{name(path)}, line {number} has {len(sides) - 1} times {BAR}, but must have it once, between source "
+                f"and target: {_quoted(line)}"
+            )
+        yield Pair(sides[0].strip(), sides[1].strip())
+
+
+def _tsv(lines: Iterable[str], path: str | Path, columns: Columns, only: tuple[int, str] | None) -> Iterator[Pair]:
     wanted: list[int] | None = None if isinstance(columns[0], str) else [int(column) for column in columns]
     if wanted is not None and min(wanted) < 1:
         raise ArgumentError(f"columns = {columns} of {name(path)}: columns are counted from 1")
-    for number, line in enumerate(read_lines(path), start=1):
+    others: Counter[str] = Counter()
+    matched = False
+    for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
         if wanted is None:
             wanted = [_column_called(str(column), cells, path) for column in columns]
@@ -120,7 +159,20 @@ def _tsv(path: str | Path, columns: Columns, only: tuple[int, str] | None) -> It
                 f"{_quoted(line)}"
             )
         elif only is None or cells[only[0] - 1 : only[0]] == [only[1]]:
+            matched = True
             yield Pair(cells[wanted[0] - 1], cells[wanted[1] - 1])
+        elif not matched and len(others) < MOST_VALUES:
+            others.update(cells[only[0] - 1 : only[0]])
+    if only is not None and not matched:
+        raise _no_match(path, only, others)
+
+
+def _no_match(path: str | Path, only: tuple[int, str], others: Mapping[str, int]) -> DataError:
+    """Why no row is left, with what the column holds instead, the most frequent first."""
+    rows = sorted(others.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{_quoted(value, 30)} in {count:,} rows" for value, count in rows[:5]) + ", …" * (len(rows) > 5)
+    held = f"column {only[0]} holds {shown}" if rows else f"no row has a column {only[0]}"
+    return DataError(f"data.only = {json.dumps(list(only), ensure_ascii=False)} matches no row of {name(path)}: {held}")
 
 
 def _column_called(column: str, header: list[str], path: str | Path) -> int:
@@ -129,12 +181,12 @@ def _column_called(column: str, header: list[str], path: str | Path) -> int:
     return header.index(column) + 1
 
 
-def _jsonl(path: str | Path, columns: Columns) -> Iterator[Pair]:
-    return pairs_of_rows(_json_objects(path), _keys(columns, path), where=f"{name(path)}, line")
+def _jsonl(lines: Iterable[str], path: str | Path, columns: Columns) -> Iterator[Pair]:
+    return pairs_of_rows(_json_objects(lines, path), _keys(columns, path), where=f"{name(path)}, line")
 
 
-def _json_objects(path: str | Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_lines(path), start=1):
+def _json_objects(lines: Iterable[str], path: str | Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, start=1):
         try:
             row = parse_json(line)
         except ValueError as error:
@@ -177,7 +229,10 @@ def _setting(row: Mapping[str, Any]) -> str:
     }
     texts = [key for key, value in {**row, **inside}.items() if isinstance(value, str)]
     texts = [key for key in texts if len(key) <= LONGEST_KEY]
-    return f"; name source and target: data.columns = {json.dumps(texts[:2], ensure_ascii=False)}" if texts[1:] else ""
+    if not texts[1:]:
+        return ""
+    named = json.dumps(texts[:2], ensure_ascii=False)
+    return f"; name source and target: data.columns = {named}, or of align and evaluate --columns {','.join(texts[:2])}"
 
 
 def _some(pairs: Iterator[Pair], where: str) -> Iterator[Pair]:

@@ -87,7 +87,8 @@ def prepare(
         held_out = [Pair(*pair) for pair in valid.note[PAIRS]]
     if found.gone:
         say(gone_message(found.gone, folder))
-    valid_pairs = [pair for pair in held_out if pair.source.strip() and pair.target.strip()]
+    rules = PairFilter(_no_longer(filters))
+    valid_pairs = [pair for pair in held_out if rules.keeps(pair, *_lengths(_row(pair, tokenizers)))]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
 
 
@@ -193,8 +194,8 @@ def _write(
 
     def rows() -> Iterator[list[list[int]]]:
         for pair, links in pairs:
-            row = [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
-            if rules.keeps(pair, len(row[0]) - 2, len(row[1]) - 2):
+            row = _row(pair, tokenizers)
+            if rules.keeps(pair, *_lengths(row)):
                 yield row if links is None else [*row, _flat(links, pair, tokenizers)]
         if not rules.report.kept:
             raise DataError(f"no pair is left to {purpose}: {rules.report}")
@@ -212,16 +213,33 @@ def _write_valid(
     fingerprint: str,
     say: Callable[[str], None],
 ) -> Store:
-    """The pairs whose loss is validated: none longer than those learnt from, for a model may have no more positions.
+    """The pairs to validate on: none longer than those learnt from, for a model may have no more positions.
 
     The text of all of them is noted, so that a resumed run translates the same ones whatever became of their file.
     """
-    no_longer = FilterConfig(max_length=filters.max_length, duplicates=False)
+    rules = _no_longer(filters)
     rows: Iterator[tuple[Pair, None]] = ((pair, None) for pair in pairs)
-    valid = _write(path, rows, tokenizers, no_longer, fingerprint, purpose="validate on", note={PAIRS: pairs})
+    valid = _write(path, rows, tokenizers, rules, fingerprint, purpose="validate on", note={PAIRS: pairs})
     if longer := valid.note["filter"]["dropped"]["too long"]:
-        say(f"the loss of {longer:,} of {len(pairs):,} validation pairs is not counted: longer than filter.max_length")
+        say(
+            f"{longer:,} of {len(pairs):,} validation pairs {'is' if longer == 1 else 'are'} left out: longer than "
+            f"filter.max_length = {filters.max_length} tokens"
+        )
     return valid
+
+
+def _no_longer(filters: FilterConfig) -> FilterConfig:
+    """The rules for pairs to validate on: one line of 100,000 words would outweigh all others in loss and scores."""
+    return FilterConfig(max_length=filters.max_length, duplicates=False)
+
+
+def _row(pair: Pair, tokenizers: Tokenizers) -> list[list[int]]:
+    return [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
+
+
+def _lengths(row: list[list[int]]) -> tuple[int, int]:
+    """Tokens of source and target, begin and end not counted."""
+    return len(row[0]) - 2, len(row[1]) - 2
 
 
 def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:

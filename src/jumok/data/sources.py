@@ -27,7 +27,7 @@ class DataConfig:
     valid_target: str = ""
     """Their translations."""
     pairs: str = ""
-    """Instead of two files, one of pairs: .tsv or .jsonl, plain, .gz or .xz; "-" is standard input, as TSV."""
+    """Instead of two files, one of pairs: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is piped TSV."""
     valid_pairs: str = ""
     """Pairs to validate on, in such a file."""
     alignments: str = ""
@@ -67,6 +67,8 @@ class DataConfig:
                 raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
+        if self.only and not self.pairs:
+            raise ConfigError(f"data.only = {list(self.only)} is for a TSV of data.pairs, which is not given")
         if self.files().count(STDIN) > 1:
             raise ConfigError('only one file can be "-", standard input; name the others')
         if self.corpus and self.corpus not in get_args(Corpus):

@@ -225,6 +225,10 @@ class Tokenizer:
             at = last
         return found
 
+    def knows(self, piece: str) -> bool:
+        """Whether a piece of a text is one of the vocabulary."""
+        return piece in self._ids
+
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 

@@ -16,6 +16,7 @@ from jumok.data.files import bare_suffix, bounded_lines, name, open_bytes
 from jumok.errors import DataError
 
 FASTTEXT_BINARY = struct.pack("<i", 793712314)
+VEC = "give the .vec file beside it, or write one: fasttext print-word-vectors MODEL.bin < words.txt > words.vec"
 LONGEST_WORD = 10_000  # bytes; a binary file without a space for this long is no word2vec file
 WIDEST = 100_000  # numbers of a vector, and DIGITS of how many words there are: beyond, the first line is damaged
 DIGITS = 12
@@ -96,6 +97,7 @@ def _text_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
 
 def _text_header(first: bytes, path: str | Path) -> tuple[int | None, int]:
     """How many words the first line promises, None if it is a word itself; and the width of the vectors."""
+    _refuse_fasttext(first, path)
     header = first.split()
     wanted, dim = _two_numbers(header, path) or (None, len(header) - 1)
     if dim < 1 or not (wanted is not None or all(map(_is_number, header[1:]))):
@@ -156,12 +158,20 @@ def _binary_rows(file: BufferedIOBase, path: str | Path) -> Iterator[Row]:
 def _binary_header(file: BufferedIOBase, path: str | Path) -> tuple[int, int]:
     """How many words there are, and the width of their vectors."""
     first = file.readline(200)
-    if first.startswith(FASTTEXT_BINARY):
-        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; give the .vec file beside it")
+    _refuse_fasttext(first, path)
     found = _two_numbers(first.split(), path)
     if found is None:
-        raise DataError(f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do")
+        raise DataError(
+            f"{name(path)} does not begin with two numbers, words and dimensions, as word2vec files do; if it is an "
+            f"old model of fastText, {VEC}"
+        )
     return found
+
+
+def _refuse_fasttext(first: bytes, path: str | Path) -> None:
+    """A model of fastText, by its first bytes and whatever it is called, is no list of words and vectors."""
+    if first.startswith(FASTTEXT_BINARY):
+        raise DataError(f"{name(path)} is a fastText model, which holds subwords too; {VEC}")
 
 
 def _word_before_space(file: BufferedIOBase) -> bytes | None:

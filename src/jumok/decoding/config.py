@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jumok.errors import ArgumentError, ConfigError
+from jumok.other_words import setting_hint
 
 WIDEST = 1000
 """The most hypotheses kept at each step; with thousands a single line takes minutes."""
@@ -27,7 +28,8 @@ class DecodingConfig:
     no_repeat: int = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
     max_source: int = 0
-    """Tokens of an input that go at once, longer ones in parts; 0 lets training set it: the longest, outliers aside."""
+    """Tokens of an input that go at once: longer texts are cut after sentences, a single sentence beyond twice as many.
+    0 lets training set it: the longest, outliers aside."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "min_length", "max_length", "no_repeat", "max_source"):
@@ -60,7 +62,8 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
     known = DecodingConfig.__dataclass_fields__
     for name in settings:
         if name not in known:
-            raise ArgumentError(f"{name[:60]} is not a setting of decoding; there are {', '.join(known)}")
+            hint = setting_hint(name, "decoding") or f"; there are {', '.join(known)}"
+            raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
     try:
         config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)

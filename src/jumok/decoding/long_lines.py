@@ -3,23 +3,36 @@
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 SPACE = re.compile(r"\s+")
 
 
-def split_text(text: str, limit: int, count: Callable[[str], int]) -> list[str]:
-    """Pieces of at most `limit` tokens each, by `count`; the text itself where it is short enough."""
-    if count(text) <= limit:
+class Limits(NamedTuple):
+    """The most tokens of a part."""
+
+    part: int
+    """Of one or several sentences."""
+    sentence: int
+    """Of a single sentence, which stays whole up to here."""
+
+
+def split_text(text: str, limits: Limits, count: Callable[[str], int]) -> list[str]:
+    """Pieces within the limits, by `count`; the text itself where it is short enough."""
+    tokens = count(text)
+    if tokens <= limits.part:
         return [text]
-    for boundary in (SENTENCE_END, SPACE):
-        pieces = _cut_at(text, boundary)
+    sentences = _cut_at(text, SENTENCE_END)
+    if len(sentences) == 1 and tokens <= limits.sentence:
+        return [text]
+    for pieces in (sentences, _cut_at(text, SPACE)):
         if len(pieces) > 1:
-            return [part for piece in _packed(pieces, limit, count) for part in split_text(piece, limit, count)]
+            return [part for piece in _packed(pieces, limits.part, count) for part in split_text(piece, limits, count)]
     if len(text) < 2:
         return [text]
     middle = len(text) // 2
-    return split_text(text[:middle], limit, count) + split_text(text[middle:], limit, count)
+    return split_text(text[:middle], limits, count) + split_text(text[middle:], limits, count)
 
 
 def _cut_at(text: str, boundary: re.Pattern[str]) -> list[str]:

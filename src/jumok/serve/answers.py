@@ -7,7 +7,7 @@ from jumok.analysis.attention_map import AttentionMap
 from jumok.analysis.word_attention import Look
 from jumok.data import Pair
 from jumok.data.links import Link, write_links
-from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, TranslationAnswer
+from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, Part, TranslationAnswer, Warning
 from jumok.serve.served import Served
 from jumok.translator import Translation
 
@@ -23,6 +23,8 @@ def translation_answer(found: Translation) -> TranslationAnswer:
         text=found.text,
         score=round(found.score, DIGITS),
         parts=len(found.pieces),
+        pieces=_pieces(found),
+        warnings=[Warning(kind=kind, message=message) for kind, message in found.warnings().items()],
         n_best=[Hypothesis(text=one.text, score=round(one.score, DIGITS), ids=_ids(one)) for one in best],
     )
 
@@ -60,6 +62,13 @@ def model_answer(served: Served) -> ModelAnswer:
         corpus=served.translator.trained.recipe.data.corpus or None,
         examples=list(served.examples),
     )
+
+
+def _pieces(found: Translation) -> list[Part]:
+    if found.translator is None:
+        return []
+    decode = found.translator.trained.tokenizers.target.decode
+    return [Part(source=source, text=decode(ids), ids=list(ids)) for source, ids in found.pieces]
 
 
 def _ids(found: Translation) -> list[int]:

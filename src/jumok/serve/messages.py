@@ -86,6 +86,24 @@ class Hypothesis(Message):
     ids: Annotated[list[int], Field(description="Its tokens, for `/api/attention`; empty if the text was split.")]
 
 
+class Part(Message):
+    """A part of a text, and what was found for it."""
+
+    source: str
+    text: str
+    ids: Annotated[list[int], Field(description="The tokens of `text`, for `/api/attention`.")]
+
+
+class Warning(Message):
+    """Why a translation is doubtful."""
+
+    kind: Annotated[
+        Literal["length", "words"],
+        Field(description="A sentence longer than the model was trained on, or words that it does not know."),
+    ]
+    message: str
+
+
 class TranslationAnswer(Message):
     """What was found for one text."""
 
@@ -93,6 +111,8 @@ class TranslationAnswer(Message):
     text: str
     score: float
     parts: Annotated[int, Field(description="More than 1 where the text was too long to translate at once.")]
+    pieces: Annotated[list[Part], Field(description="The parts of the text, with their translations.")]
+    warnings: Annotated[list[Warning], Field(description="Why the translation is doubtful; empty if nothing says so.")]
     n_best: Annotated[list[Hypothesis], Field(description="Best first; the first is the translation.")]
 
 

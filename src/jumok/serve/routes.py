@@ -165,6 +165,11 @@ async def _looked(service: Service, asked: AttentionRequest, request: Request) -
         if said is None:
             checked_pair(work.model, asked.text, "")  # what cannot be shown need not be translated
             (found,) = await service.translations(request, work, [asked.text])
+            if len(found.pieces) > 1:
+                raise ArgumentError(
+                    f"there is no one map: the text was translated in {len(found.pieces)} parts; ask for each, with "
+                    "source and ids of the pieces that /api/translate gives"
+                )
             said = list(found.pieces[0][1])
         pair = checked_pair(work.model, asked.text, said)
         (shown,) = await service.results(request, Look(work.model, asked.words), [pair])

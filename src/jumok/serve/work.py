@@ -149,17 +149,12 @@ def checked_head(model: Served, layer: int | None, head: int | None) -> None:
 
 def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:
     """A pair that the model can be asked about, its target a text or the ids of its tokens."""
-    trained, longest = model.translator.trained, model.translator.longest
     if not model.layers:
         raise ArgumentError(f"the model {model.name} has no attention to show: its decoder sees only a fixed context")
     if not model.count(source):
         raise ArgumentError("there is no attention map of an empty text")
-    if model.count(source) > longest:
-        raise ArgumentError(
-            f"the text has {model.count(source)} tokens, more than the {longest} the model reads at once; "
-            "ask for a shorter part of it"
-        )
-    tokenizer = trained.tokenizers.target
+    model.translator.check_source(source)
+    tokenizer = model.translator.trained.tokenizers.target
     ids = tokenizer.encode(target)[1:-1] if isinstance(target, str) else target
     if any(not 0 <= id < tokenizer.size for id in ids):
         raise ArgumentError(f"target_ids must lie between 0 and {tokenizer.size - 1}")

@@ -29,6 +29,11 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-[0-9]*"), key=step_of)
 
 
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is a checkpoint, whatever it is called now."""
+    return (folder / MANIFEST).is_file()
+
+
 def checkpoint_path(folder: Path, step: int) -> Path:
     """Where the checkpoint after a step is."""
     return folder / f"step-{step:08}"

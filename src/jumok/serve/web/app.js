@@ -18,12 +18,12 @@ const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
 const found = new Map(); // translations by model, beam and text
-const state = { models: [], limits: {}, model: null, beam: 5, line: 0, chosen: 0, partial: null, shown: null, treeOf: null };
+const state = { models: [], limits: {}, model: null, beam: 5, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0;
 
 const source = new Source($("text"), $("mirror"), {
   onInput: (line) => {
-    Object.assign(state, { line, chosen: 0 });
+    Object.assign(state, { line, chosen: 0, part: 0 });
     later(PAUSE);
   },
   onLine: (line) => chooseLine(line),
@@ -132,24 +132,51 @@ async function inspect(signal) {
   });
   output.show(source.lines.map((text) => lineOf(text, "")), state.line);
   output.words(state.line, translation.text, []);
-  $("split").textContent = translation.parts > 1 ? say("parts", translation.parts) : "";
-  const why = !state.model.layers ? say("noAttention") : translation.parts > 1 ? say("noMap") : "";
+  const doubts = translation.warnings.map(({ kind }) => say(kind));
+  $("split").textContent = [...(translation.parts > 1 ? [say("parts", translation.parts)] : []), ...doubts].join(" ");
+  const why = !state.model.layers ? say("noAttention") : "";
   none("map", why);
   $("below").classList.remove("long");
+  showParts(why ? 1 : translation.parts);
   if (why) looking.clear();
+  else if (translation.parts > 1) await lookAtPart(translation, signal);
   else await look(hypothesis, signal);
   await search(signal);
 }
 
 async function look(hypothesis, signal) {
-  const map = await api.attention({ text: currentText(), target_ids: hypothesis.ids, model: state.model.name }, signal);
-  if (signal.aborted) return;
-  state.shown = { text: currentText(), ids: hypothesis.ids };
+  const map = await ask(currentText(), hypothesis.ids, signal);
+  if (!map) return;
   output.element.children[state.line].textContent = hypothesis.text;
   source.show(state.line, map.source);
-  $("below").classList.toggle("long", map.source.length > LONG);
   output.words(state.line, hypothesis.text, map.target);
   looking.show(map);
+}
+
+/** A part of a long text has a map of its own; the words of the panes, which may come in other parts too, stay as they are. */
+async function lookAtPart(translation, signal) {
+  const piece = translation.pieces[state.part];
+  const map = await ask(piece.source, piece.ids, signal);
+  if (!map) return;
+  source.show(state.line, []);
+  looking.show(map);
+}
+
+async function ask(text, ids, signal) {
+  const map = await api.attention({ text, target_ids: ids, model: state.model.name }, signal);
+  if (signal.aborted) return null;
+  state.shown = { text, ids };
+  $("below").classList.toggle("long", map.source.length > LONG);
+  return map;
+}
+
+/** Which part is looked at, where there are several. */
+function showParts(count) {
+  state.part = Math.min(state.part, count - 1);
+  $("parts").hidden = count < 2;
+  $("part-now").textContent = count < 2 ? "" : say("part", state.part + 1, count);
+  $("part-before").disabled = state.part === 0;
+  $("part-after").disabled = state.part === count - 1;
 }
 
 /** The tree, once somebody can see it. */
@@ -182,7 +209,7 @@ function again() {
 }
 
 function chooseLine(line) {
-  Object.assign(state, { line, chosen: 0 });
+  Object.assign(state, { line, chosen: 0, part: 0 });
   source.show(line, []);
   render();
   again();
@@ -256,7 +283,7 @@ function nameDomain() {
 
 function write(text) {
   source.set(text);
-  Object.assign(state, { line: 0, chosen: 0 });
+  Object.assign(state, { line: 0, chosen: 0, part: 0 });
   later(0);
 }
 
@@ -318,7 +345,13 @@ function listen() {
     quiet();
     start();
   });
-  $("map-svg").addEventListener("click", () => looking.widget && save(fileName(currentText(), "svg"), "image/svg+xml", looking.widget.svg()));
+  for (const [id, by] of [["part-before", -1], ["part-after", 1]]) {
+    $(id).addEventListener("click", () => {
+      state.part += by;
+      again();
+    });
+  }
+  $("map-svg").addEventListener("click", () => looking.widget && save(fileName(state.shown.text, "svg"), "image/svg+xml", looking.widget.svg()));
   $("map-html").addEventListener("click", saveHtml);
   $("tree-svg").addEventListener("click", () => tree.nodes.length && save(fileName(currentText(), "tree.svg"), "image/svg+xml", tree.picture()));
   new IntersectionObserver(([entry]) => {
