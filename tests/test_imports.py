@@ -14,25 +14,25 @@ FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "ana
 EVERYTHING = (
     FOLDERS
     | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
-    | {
-        "caption_model",
-        "captioner",
-    }
+    | {"caption_model", "captioner", "sealed_folder", "plain_files", "toml"}
 )
 
 MAY_IMPORT = {
     "attention": set(),
-    "data": set(),
+    "plain_files": set(),
+    "toml": set(),
+    "data": {"plain_files"},
     "layers": {"attention"},
-    "models": {"layers", "attention"},
-    "training": {"models", "data", "screen"},
+    "models": {"layers", "attention", "plain_files"},
+    "training": {"models", "data", "screen", "plain_files", "sealed_folder"},
     "decoding": {"models", "data"},
     "analysis": {"decoding", "models", "layers", "attention", "data"},
-    "config": {"models", "data", "training", "decoding", "sections"},
-    "model_folder": {"config", "models", "data", "training"},
-    "graph_model": {"config", "model_folder", "models", "data", "training", "sections"},
+    "config": {"models", "data", "training", "decoding", "sections", "toml"},
+    "sealed_folder": {"models", "data", "plain_files", "toml"},
+    "model_folder": {"config", "models", "data", "training", "sealed_folder", "plain_files", "toml"},
+    "graph_model": {"config", "model_folder", "models", "data", "training", "sections", "sealed_folder"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
-    "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections"},
+    "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections", "sealed_folder"},
     "captioner": {"caption_model", "translator", "analysis", "decoding", "data"},
     "taught": {"model_folder", "analysis", "training"},
     "cli": EVERYTHING | {"serve"},

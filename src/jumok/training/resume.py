@@ -9,10 +9,10 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW
 
-from jumok.data.files import check_place
+from jumok.data.files import check_place, remove_unfinished
 from jumok.data.made_from import VOCABULARIES, foreign_files
 from jumok.errors import CheckpointError
-from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
+from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, prune, set_aside, tidy
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
 from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
@@ -39,6 +39,8 @@ def begin(
 ) -> TrainingState:
     """The state to go on from, with everything put in place as it was then."""
     tidy(folder / "checkpoints")
+    for place in (folder, folder / "data"):
+        remove_unfinished(place)
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
     if snapshot is None:
         if resume and (folder / "model.safetensors").exists():
@@ -55,6 +57,7 @@ def begin(
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
+    prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)  # a kill may have come before it
     return snapshot.state
 
 
