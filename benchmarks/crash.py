@@ -65,8 +65,8 @@ class Whole:
         places = [ANY_MOMENT, *PLACES[1:]] if prepared else [ANY_MOMENT, "preparation", "preparation"]
         place = draws.choice(places)
         if place == ANY_MOMENT:
-            return Kill(place, seconds=draws.uniform(0, self.seconds))
-        events = self.events[place] if place == "preparation" else max(self.events[place] // 3, 3)
+            return Kill(place, seconds=draws.uniform(0, 0.7 * self.seconds))
+        events = self.events[place] if place == "preparation" else max(self.events[place] // 5, 3)
         return Kill(place, draws.randint(1, events), left=draws.random())
 
 

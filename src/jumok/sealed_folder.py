@@ -17,17 +17,16 @@ from typing import NamedTuple, TypeVar
 
 from jumok.data.files import atomic_write, sync_folder
 from jumok.data.sides import SEPARATE, SHARED
+from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
 from jumok.errors import DataError, ModelError
 from jumok.models.weights import Header, read_header
 from jumok.plain_files import MOST_JSON, read_plain
-from jumok.toml import MOST_BYTES
+from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 COMING, NEW_WEIGHTS = ".checksums.json", ".new-model.safetensors"
 """The checksums and the weights of a folder that is being published, until all of it is there."""
 TOKENIZERS = (SHARED, *SEPARATE)
-MOST_TOKENIZER = 64 * 2**20
-"""Bytes of a tokenizer: some million pieces."""
 
 Read = TypeVar("Read")
 
@@ -41,12 +40,12 @@ class SealedFolder(NamedTuple):
 
     def recipe(self) -> bytes:
         """The contents of recipe.toml."""
-        return self._verified(RECIPE, MOST_BYTES)
+        return self._verified(RECIPE, MOST_RECIPE_BYTES)
 
     def tokenizers(self) -> dict[str, bytes]:
         """The contents of the tokenizers, by name."""
         names = [name for name in TOKENIZERS if (self.path / name).exists() or any(name in of for of in self.checksums)]
-        return {name: self._verified(name, MOST_TOKENIZER) for name in names}
+        return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in names}
 
     def header(self) -> Header:
         """The names and shapes of the weights; nothing else of them is read."""

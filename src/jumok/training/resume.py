@@ -11,7 +11,8 @@ from torch.optim import AdamW
 
 from jumok.data.files import check_place, remove_unfinished
 from jumok.data.made_from import VOCABULARIES, foreign_files
-from jumok.errors import CheckpointError
+from jumok.errors import CheckpointError, DataError
+from jumok.plain_files import MOST_JSON, read_plain
 from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, prune, set_aside, tidy
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
@@ -78,8 +79,10 @@ def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping
 def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether there is a checkpoint to go on from; a ConfigError where it is one of a run with other settings."""
     found, rest = checkpoints(folder / "checkpoints"), None
-    with suppress(OSError, ValueError, KeyError, TypeError):  # damage is dealt with where checkpoints are read
-        _, rest = from_json((found[-1] / STATE).read_bytes() if found else b"")
+    with suppress(DataError, CheckpointError):  # damage is dealt with where checkpoints are read
+        if found:
+            path = found[-1] / STATE
+            _, rest = from_json(read_plain(path, most=MOST_JSON, within=found[-1]), path)
     if rest is not None:
         check_same_settings(rest, config, Origin(settings=settings), folder)
     return bool(found)
@@ -155,7 +158,7 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
     for path in reversed(found):
         try:
             snapshot = read_snapshot(path)
-        except CheckpointError as error:
+        except (CheckpointError, DataError) as error:
             damage = damage or error
             say(f"{error}")
             continue
