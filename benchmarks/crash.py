@@ -1,6 +1,6 @@
 """Training runs killed again and again, then resumed: each must end bit for bit like a run that nobody killed.
 
-    python -m benchmarks.crash [--kills 1000] [--seconds 3000]     writes results/crash.json
+    python -m benchmarks.crash [--kills 1000] [--seconds 3000] [--workers 2]     writes results/crash.json
 
 Small runs of every kind (translation by RNN and Transformer, captions, graphs) die of SIGKILL at any moment, and inside
 the preparation of data, checkpoints, publishing and metrics: before any file is opened, renamed, linked or removed, and
@@ -17,11 +17,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.crash_run import ANY_MOMENT, KINDS, PLACES, Kill, errors_file, events_file, start, write_graph_file
+from benchmarks.crash_run import (
+    ANY_MOMENT,
+    KINDS,
+    PLACES,
+    Kill,
+    errors_file,
+    events_file,
+    train_in_process,
+    write_graph_file,
+)
 from benchmarks.results import Row, cpu, write
 from jumok.errors import ModelError
 from jumok.sealed_folder import WEIGHTS
@@ -70,29 +81,38 @@ class Whole:
         return Kill(place, draws.randint(1, events), left=draws.random())
 
 
-def campaign(kinds: list[str], kills: int, seconds: float, seed: int = 0) -> Tally:
-    """Kill runs of these kinds in turn until there are enough kills or no time is left."""
-    draws, tally, end = random.Random(seed), Tally(), time.monotonic() + seconds
-    with tempfile.TemporaryDirectory(prefix="crash-", dir=MEMORY if MEMORY.is_dir() else None) as place:
-        write_graph_file(Path(place))
-        whole = [Whole(kind, Path(place)) for kind in kinds]
-        while tally.kills.total() < kills and time.monotonic() < end:
-            reference = whole[tally.runs % len(whole)]
-            folder = Path(place, f"run-{tally.runs}")
-            try:
-                _killed_run(reference, folder, min(kills - tally.kills.total(), MOST_KILLS), draws, tally)
-            except AssertionError as error:
-                tally.failures.append(f"{reference.kind}: {error}")
-                print(f"run {tally.runs}, {tally.failures[-1]}", file=sys.stderr)
-            tally.runs += 1
-            shutil.rmtree(folder)
+def campaign(kinds: list[str], kills: int, seconds: float, *, workers: int = 1) -> Tally:
+    """Kill runs of these kinds in turn, `workers` at a time, until there are enough kills or no time is left."""
+    end = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory(prefix="crash-", dir=MEMORY if MEMORY.is_dir() else None) as name:
+        place = Path(name)
+        write_graph_file(place)
+        whole, tally = [Whole(kind, place) for kind in kinds], Tally()
+
+        def work(first: int) -> None:
+            for number in count(first, workers):
+                if tally.kills.total() >= kills or time.monotonic() >= end:
+                    return
+                reference, folder = whole[number % len(whole)], place / f"run-{number}"
+                try:
+                    _killed_run(reference, folder, random.Random(number), tally)
+                except AssertionError as error:
+                    tally.failures.append(f"run {number}, {reference.kind}: {error}")
+                    print(tally.failures[-1], file=sys.stderr, flush=True)
+                tally.runs += 1
+                if tally.runs % 20 == 0:
+                    print(f"{tally.kills.total()} kills, {tally.identical} of {tally.runs} runs identical", flush=True)
+                shutil.rmtree(folder)
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(work, range(workers)))
     return tally
 
 
-def _killed_run(reference: Whole, folder: Path, kills: int, draws: random.Random, tally: Tally) -> None:
+def _killed_run(reference: Whole, folder: Path, draws: random.Random, tally: Tally) -> None:
     """One run, killed so many times at most, then left to end."""
     resume = published = False
-    for _ in range(kills):
+    for _ in range(MOST_KILLS):
         kill = reference.kill(draws, prepared=published or (folder / "checkpoints").exists())
         if _ended(reference.kind, folder, kill, resume=resume):
             break
@@ -110,16 +130,12 @@ def _killed_run(reference: Whole, folder: Path, kills: int, draws: random.Random
 
 def _ended(kind: str, folder: Path, kill: Kill | None, *, resume: bool) -> bool:
     """Whether a run came to its end; False if it was killed."""
-    process = start(kind, folder, kill, resume=resume)
-    process.join(PATIENCE)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-        raise AssertionError(f"still running after {PATIENCE} s; it was to be killed at {kill}")
-    if process.exitcode == -signal.SIGKILL and kill is not None:
+    code = train_in_process(kind, folder, kill, resume=resume, seconds=PATIENCE)
+    if code == -signal.SIGKILL and kill is not None:
         return False
     said = errors_file(folder).read_text(encoding="utf-8", errors="replace")
-    assert process.exitcode == 0, f"ended with code {process.exitcode}; it was to be killed at {kill}:\n{said}"
+    assert code is not None, f"still running after {PATIENCE} s; it was to be killed at {kill}:\n{said}"
+    assert code == 0, f"ended with code {code}; it was to be killed at {kill}:\n{said}"
     return True
 
 
@@ -166,7 +182,7 @@ def _timeless(value: Any) -> Any:
 
 def rows(tally: Tally, kinds: list[str]) -> list[Row]:
     """The results, as documents show them."""
-    conditions = f"SIGKILL, then --resume, at most {MOST_KILLS} times a run; {', '.join(kinds)}; one CPU core"
+    conditions = f"SIGKILL, then --resume, at most {MOST_KILLS} times a run; {', '.join(kinds)}; shared CPU cores"
     values = {
         "resume-kills": (tally.kills.total(), "kills"),
         **{f"resume-kills/{place}": (tally.kills[place], "kills") for place in (ANY_MOMENT, *PLACES)},
@@ -184,9 +200,9 @@ def main() -> None:
     options.add_argument("--kills", type=int, default=1000)
     options.add_argument("--seconds", type=float, default=3000, help="start no further run after this time")
     options.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--workers", type=int, default=1, help="runs at a time")
     asked = options.parse_args()
-    tally = campaign(asked.kinds, asked.kills, asked.seconds, asked.seed)
+    tally = campaign(asked.kinds, asked.kills, asked.seconds, workers=asked.workers)
     print(
         f"{tally.kills.total()} kills, {tally.identical} of {tally.runs} runs identical, {len(tally.failures)} failures"
     )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -33,6 +34,7 @@ ANY_MOMENT = "any moment"
 FORKED = get_context("forkserver")
 FORKED.set_forkserver_preload(["benchmarks.crash_run"])
 GRAPH = "graph.npz"
+ONE_AT_A_TIME = threading.Lock()  # starting a process also asks how all others are, and an exit code is told only once
 
 
 class Kill(NamedTuple):
@@ -121,11 +123,20 @@ def write_graph_file(folder: Path) -> None:
     np.savez(folder / GRAPH, edges=draws.integers(30, size=(2, 90)), features=features, labels=labels)
 
 
-def start(kind: str, folder: Path, kill: Kill | None, *, resume: bool) -> Any:
-    """A process that trains into `folder` until it ends or kills itself."""
+def train_in_process(kind: str, folder: Path, kill: Kill | None, *, resume: bool, seconds: float) -> int | None:
+    """Train into `folder` until the process ends or kills itself; its exit code, None if it outlasts the seconds."""
     process = FORKED.Process(target=_train, args=(kind, folder, kill, resume))
-    process.start()
-    return process
+    with ONE_AT_A_TIME:
+        process.start()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with ONE_AT_A_TIME:
+            code = process.exitcode
+        if code is not None:
+            return code
+        time.sleep(0.01)
+    process.kill()
+    return None
 
 
 def events_file(folder: Path) -> Path:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="kill
 
 
 def test_runs_that_are_killed_end_with_the_same_bits_and_their_folders_are_whole_meanwhile():
-    found = campaign(["rnn", "graphs"], kills=8, seconds=60)
+    found = campaign(["rnn", "graphs"], kills=6, seconds=30)
     assert not found.failures
     assert found.identical == found.runs >= 1
     assert found.kills.total() == found.whole + found.absent >= 4
