@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "config": {"models", "data", "training", "decoding", "sections", "toml"},
     "sealed_folder": {"models", "data", "plain_files", "toml"},
     "model_folder": {"config", "models", "data", "training", "sealed_folder", "plain_files", "toml"},
-    "graph_model": {"config", "model_folder", "models", "data", "training", "sections", "sealed_folder"},
+    "graph_model": {"config", "model_folder", "models", "data", "training", "sections", "sealed_folder", "plain_files"},
     "translator": {"model_folder", "analysis", "decoding", "data"},
     "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections", "sealed_folder"},
     "captioner": {"caption_model", "translator", "analysis", "decoding", "data"},

@@ -11,12 +11,14 @@ import torch
 from jumok.config import of_contents, read_file, with_variables, write_recipe
 from jumok.data.graph_store import open_graph, prepare_graph
 from jumok.data.graphs import Graph, GraphConfig
+from jumok.data.made_from import MADE
 from jumok.data.neighbours import SamplingConfig
 from jumok.errors import ConfigError, ModelError
 from jumok.model_folder import folders_to_average, how_many, is_graph_model, load_mean, model_path
 from jumok.models.fit import check_model_fits
 from jumok.models.gat import GatConfig, GraphAttentionNetwork
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
+from jumok.plain_files import check_plain
 from jumok.sealed_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, SealedFolder, publish, read_folder, write_file
 from jumok.sections import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
@@ -25,6 +27,8 @@ SECTIONS = {"graph": GraphConfig, "network": GatConfig, "sampling": SamplingConf
 DEFAULTS = {"training": {"metric": "loss", "schedule": "constant", "warmup": 0, "label_smoothing": 0.0}}
 """The usual way to train on a graph: its own metric, and a constant rate."""
 METRICS = ("loss", "accuracy")
+MOST_FACTS, MOST_ARRAY = 2**28, 2**62
+"""Bytes of graph.json, which names the nodes; arrays are mapped, not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +107,9 @@ def _read(folder: SealedFolder, say: Callable[[str], None]) -> tuple[TrainedGrap
         raise ModelError(f"{folder.path} is a model, but not of a graph; jumok inspect {folder.path} says what it is")
     recipe = of_contents(content, folder.path / RECIPE, lambda tables: make_graph_recipe(tables, variables=False))
     header, data = folder.header(), folder.path / "data"
+    for made in (data / name for name in MADE):
+        if made.exists() or made.is_symlink():
+            check_plain(made, most=MOST_FACTS if made.suffix == ".json" else MOST_ARRAY, within=data)
     graph = open_graph(data) or prepare_graph(data, recipe.graph, say=say)
     _check_pooling(recipe, graph)
     check_model_fits(lambda network: network_for(network, graph), recipe.network, header=header, path=path)

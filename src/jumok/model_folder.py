@@ -186,8 +186,8 @@ def how_many(models: Sequence[str | Path]) -> str:
 def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
     """Give the model the mean of the weights of some models, folders or files."""
     files = [Path(one) / WEIGHTS if Path(one).is_dir() else Path(one) for one in models]
-    for file in files:
-        check_shapes(weights_of(model), read_header(file).shapes, file)
+    for path in files:
+        check_shapes(weights_of(model), read_header(path / WEIGHTS if path.is_dir() else path).shapes, path)
     load_weights(model, average_tensors(files), files[0])
 
 

@@ -48,9 +48,19 @@ def open_plain(path: str | Path, *, within: Path | None = None) -> Iterator[Buff
 def read_plain(path: str | Path, *, most: int, within: Path | None = None) -> bytes:
     """All bytes of a plain file of at most `most` bytes."""
     with open_plain(path, within=within) as file:
-        if (size := os.fstat(file.fileno()).st_size) > most:
-            raise DataError(f"{path} holds {size:,} bytes; {most:,} are the most it may hold")
+        _check_size(file, path, most)
         return file.read(most)
+
+
+def check_plain(path: str | Path, *, most: int, within: Path | None = None) -> None:
+    """Raise a DataError for what `read_plain` would refuse; nothing is read."""
+    with open_plain(path, within=within) as file:
+        _check_size(file, path, most)
+
+
+def _check_size(file: BufferedReader, path: str | Path, most: int) -> None:
+    if (size := os.fstat(file.fileno()).st_size) > most:
+        raise DataError(f"{path} holds {size:,} bytes; {most:,} are the most it may hold")
 
 
 def _resolved(path: Path) -> Path:

@@ -111,6 +111,20 @@ def test_captioners_and_graph_networks_too(tmp_path, make, load, request):
         load(folder)
 
 
+@pytest.mark.parametrize("name", ["graph.json", "labels.npy"])
+def test_the_graph_in_a_folder_too(tmp_path, name):
+    network(tmp_path / "model")
+    path = tmp_path / "model/data" / name
+    path.rename(tmp_path / name)
+    path.symlink_to(tmp_path / name)
+    with pytest.raises(DataError, match=r"is a link to .*, outside"):
+        load_graph_model(tmp_path / "model")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="is a pipe, not a plain file"):
+        load_graph_model(tmp_path / "model")
+
+
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_a_pipe_in_place_of_a_file(model, name):
     (model / name).unlink()
