@@ -65,29 +65,32 @@ class Whole:
 
     def __init__(self, kind: str, place: Path) -> None:
         self.kind, folder = kind, place / f"whole-{kind}"
-        started = time.monotonic()
         _ended(kind, folder, None, resume=False)
-        self.seconds = time.monotonic() - started
-        self.events: dict[str, int] = json.loads(events_file(folder).read_text(encoding="ascii"))
+        told = json.loads(events_file(folder).read_text(encoding="ascii"))
+        self.seconds: float = told["seconds"]
+        self.events: dict[str, int] = told["counts"]
         self.files = contents(folder)
 
-    def kill(self, draws: random.Random, *, prepared: bool) -> Kill:
-        """Where to kill a run of this kind next; an early event, so that most kills come before the run ends."""
-        places = [ANY_MOMENT, *PLACES[1:]] if prepared else [ANY_MOMENT, "preparation", "preparation"]
-        place = draws.choice(places)
+    def kill(self, draws: random.Random, *, prepared: bool, published: bool) -> Kill:
+        """Where to kill a run of this kind next; an early event, so that most kills come before the run ends.
+
+        What can go wrong once only, the preparation of data and the first publishing, is chosen more often.
+        """
+        places = [ANY_MOMENT, *PLACES[1:], *([] if published else ["publishing"] * 3)]
+        place = draws.choice(places if prepared else [ANY_MOMENT, "preparation", "preparation"])
         if place == ANY_MOMENT:
-            return Kill(place, seconds=draws.uniform(0, 0.7 * self.seconds))
-        events = self.events[place] if place == "preparation" else max(self.events[place] // 5, 3)
+            return Kill(place, seconds=draws.uniform(0, self.seconds))
+        events = max(int(self.events[place] * (0.8 if place == "preparation" else 0.2)), 3)
         return Kill(place, draws.randint(1, events), left=draws.random())
 
 
 def campaign(kinds: list[str], kills: int, seconds: float, *, workers: int = 1) -> Tally:
     """Kill runs of these kinds in turn, `workers` at a time, until there are enough kills or no time is left."""
-    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="crash-", dir=MEMORY if MEMORY.is_dir() else None) as name:
         place = Path(name)
         write_graph_file(place)
         whole, tally = [Whole(kind, place) for kind in kinds], Tally()
+        end = time.monotonic() + seconds
 
         def work(first: int) -> None:
             for number in count(first, workers):
@@ -113,7 +116,7 @@ def _killed_run(reference: Whole, folder: Path, draws: random.Random, tally: Tal
     """One run, killed so many times at most, then left to end."""
     resume = published = False
     for _ in range(MOST_KILLS):
-        kill = reference.kill(draws, prepared=published or (folder / "checkpoints").exists())
+        kill = reference.kill(draws, prepared=(folder / "checkpoints").exists(), published=published)
         if _ended(reference.kind, folder, kill, resume=resume):
             break
         tally.kills[kill.place] += 1

@@ -140,7 +140,7 @@ def train_in_process(kind: str, folder: Path, kill: Kill | None, *, resume: bool
 
 
 def events_file(folder: Path) -> Path:
-    """Where a run that is not killed writes how many events each place had."""
+    """Where a run that is not killed writes how long it took and how many events each place had."""
     return folder.with_name(f"{folder.name}.events.json")
 
 
@@ -154,7 +154,7 @@ def _train(kind: str, folder: Path, kill: Kill | None, resume: bool) -> None:
         os.dup2(errors.fileno(), 2)
     torch.set_num_threads(1)
     metrics._tensorboard = lambda folder, step: None  # type: ignore[assignment]  # its files tell every start apart
-    events = Events(folder, kill)
+    started, events = time.monotonic(), Events(folder, kill)
     events.watch()
     of = KINDS[kind]
     tables = {
@@ -163,7 +163,8 @@ def _train(kind: str, folder: Path, kill: Kill | None, resume: bool) -> None:
     }
     of.run(of.make(tables), folder, resume=resume, device="cpu")
     events.killing = None
-    events_file(folder).write_text(json.dumps(events.counts), encoding="ascii")
+    seconds = time.monotonic() - started
+    events_file(folder).write_text(json.dumps({"seconds": seconds, "counts": events.counts}), encoding="ascii")
 
 
 class Events:
@@ -176,7 +177,9 @@ class Events:
     def watch(self) -> None:
         """From now on."""
         if self.killing is not None and self.killing.place == ANY_MOMENT:
-            threading.Timer(self.killing.seconds, _die).start()
+            timer = threading.Timer(self.killing.seconds, _die)
+            timer.daemon = True  # a run that has ended does not wait to be killed
+            timer.start()
         sys.addaudithook(self._audited)
         synced, written = os.fsync, metrics.Metrics.write
 
