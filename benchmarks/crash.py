@@ -188,7 +188,7 @@ def rows(tally: Tally, kinds: list[str]) -> list[Row]:
     conditions = f"SIGKILL, then --resume, at most {MOST_KILLS} times a run; {', '.join(kinds)}; shared CPU cores"
     values = {
         "resume-kills": (tally.kills.total(), "kills"),
-        **{f"resume-kills/{place}": (tally.kills[place], "kills") for place in (ANY_MOMENT, *PLACES)},
+        **{f"kills-by-place/{place}": (tally.kills[place], "kills") for place in (ANY_MOMENT, *PLACES)},
         "resume-runs": (tally.runs, "runs"),
         "resume-runs/identical": (tally.identical, "runs"),
         "resume-folders/whole": (tally.whole, "kills"),
