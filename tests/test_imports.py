@@ -15,24 +15,28 @@ EVERYTHING = (
     FOLDERS
     | {"screen", "config", "model_folder", "graph_model", "translator", "taught", "sections"}
     | {"caption_model", "captioner", "other_words", "shipped_recipes", "translation_warnings"}
+    | {"sealed_folder", "plain_files", "toml"}
 )
 
 MAY_IMPORT = {
     "attention": set(),
-    "data": set(),
+    "plain_files": set(),
+    "toml": set(),
+    "data": {"plain_files"},
     "layers": {"attention"},
-    "models": {"layers", "attention"},
-    "training": {"models", "data", "screen"},
+    "models": {"layers", "attention", "plain_files"},
+    "training": {"models", "data", "screen", "plain_files", "sealed_folder"},
     "decoding": {"models", "data", "other_words"},
     "analysis": {"decoding", "models", "layers", "attention", "data"},
     "sections": {"other_words"},
-    "config": {"models", "data", "training", "decoding", "sections", "other_words"},
+    "config": {"models", "data", "training", "decoding", "sections", "other_words", "toml"},
     "shipped_recipes": {"sections"},
-    "model_folder": {"config", "models", "data", "training"},
-    "graph_model": {"config", "model_folder", "models", "data", "training", "sections"},
+    "sealed_folder": {"models", "data", "plain_files", "toml"},
+    "model_folder": {"config", "models", "data", "training", "sealed_folder", "plain_files", "toml"},
+    "graph_model": {"config", "model_folder", "models", "data", "training", "sections", "sealed_folder", "plain_files"},
     "translation_warnings": {"model_folder", "data"},
     "translator": {"model_folder", "translation_warnings", "analysis", "decoding", "data"},
-    "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections"},
+    "caption_model": {"config", "model_folder", "models", "data", "training", "decoding", "sections", "sealed_folder"},
     "captioner": {"caption_model", "translator", "analysis", "decoding", "data"},
     "taught": {"model_folder", "analysis", "training"},
     "cli": EVERYTHING | {"serve"},

@@ -1,18 +1,17 @@
 """A trained model as a folder: what is saved is loaded again the same, and a mean of models is one."""
 
 import json
-import os
 import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jumok import model_folder
 from jumok.config import make_recipe
 from jumok.data import Pair, Tokenizers
-from jumok.model_folder import Trained, average_models, describe_model, load_model, new_model, save_model
+from jumok.model_folder import Trained, average_models, load_model, new_model, save_model
 from jumok.models.weights import weights_of
+from jumok.sealed_folder import SealedFolder
 
 SMALL = {
     "rnn": {"kind": "rnn", "width": 8, "embedding": 6},
@@ -52,43 +51,18 @@ def test_what_is_saved_is_loaded_again_the_same(tmp_path, encoder, decoder, shar
     assert not loaded.model.training
 
 
-@pytest.mark.parametrize("moment", range(7))
-def test_a_model_that_is_replaced_by_a_better_one_can_be_loaded_at_every_moment(tmp_path, monkeypatch, moment):
-    old, new = fresh(seed=1), fresh(seed=2)
-    save_model(tmp_path, old)
-    save_model(tmp_path / "new", new)
-    renamed, left = os.replace, iter(range(moment))
-
-    def cut_short(*paths):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        renamed(*paths)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", cut_short)
-        try:
-            describe_model(tmp_path, new, weights=shutil.copy(tmp_path / "new/model.safetensors", tmp_path / "better"))
-        except KeyboardInterrupt:
-            assert moment < 6
-        else:
-            assert moment == 6
-    loaded = load_model(tmp_path)
-    assert same_weights(loaded.model, new.model if moment >= 3 else old.model)
-    assert loaded.recipe == (new.recipe if moment >= 4 else old.recipe)
-
-
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     old, new = fresh(seed=1), fresh(seed=2)
     save_model(tmp_path, old)
-    verified, replaced = model_folder._verified, []
+    header, replaced = SealedFolder.header, []
 
-    def late(path, digests):
+    def late(folder):
         if not replaced:
             replaced.append(True)
             save_model(tmp_path, new)
-        return verified(path, digests)
+        return header(folder)
 
-    monkeypatch.setattr(model_folder, "_verified", late)
+    monkeypatch.setattr(SealedFolder, "header", late)
     assert same_weights(load_model(tmp_path).model, new.model)
 
 

@@ -1,11 +1,13 @@
 """jumok (주목): one attention mechanism, from kernel regression to the Transformer and graph attention."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from jumok.cpu import prepare_cpu
 
+TYPE_CHECKING = (
+    False  # typing's own takes longer to load than all else here, and a program is deaf to Ctrl-C until then
+)
 if TYPE_CHECKING:
+    from typing import Any
+
     from jumok.analysis.attention_map import AttentionMap
     from jumok.analysis.record import record
     from jumok.attention import attend, explain
@@ -45,7 +47,9 @@ _HOME = {
 _FOLDERS = ("analysis", "attention", "data", "decoding", "layers", "models")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
+
     if name in _FOLDERS:
         return import_module(f"{__name__}.{name}")
     if name in _HOME:

@@ -7,30 +7,27 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import BY_KIND, read_by_kind, read_file, with_variables, write_recipe
+from jumok.config import BY_KIND, of_contents, read_by_kind, read_file, with_variables, write_recipe
 from jumok.data.augment import AugmentConfig
 from jumok.data.batches import BatchConfig
 from jumok.data.image_pairs import ImagesConfig
-from jumok.data.sides import SHARED
+from jumok.data.sides import SHARED, Tokenizers
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, ModelError
 from jumok.model_folder import (
-    RECIPE,
-    WEIGHTS,
     check_same_words,
     folders_to_average,
     how_many,
     is_captioner,
     load_mean,
     model_path,
-    read_sealed,
-    seal,
-    write_file,
 )
 from jumok.models.build import DecoderConfig
 from jumok.models.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
+from jumok.models.fit import check_model_fits
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
+from jumok.sealed_folder import NEW_WEIGHTS, RECIPE, WEIGHTS, SealedFolder, publish, read_folder, write_file
 from jumok.sections import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
@@ -108,33 +105,38 @@ def new_captioner(recipe: CaptionRecipe, tokenizer: Tokenizer) -> ImageCaptioner
         return build_captioner(recipe.encoder, recipe.decoder, side=recipe.images.size, vocabulary=tokenizer.size)
 
 
-def describe_captioner(
-    folder: str | Path,
-    trained: TrainedCaptioner,
-    *,
-    scores: Mapping[str, Any] | None = None,
-    weights: Path | None = None,
+def publish_captioner(
+    folder: str | Path, trained: TrainedCaptioner, weights: Path, *, scores: Mapping[str, Any] | None = None
 ) -> None:
-    """Write everything but the weights, which are there already or in the file `weights`, and the checksums."""
-    folder = Path(folder)
-    trained.tokenizer.save(folder / SHARED)
-    seal(folder, write_recipe(trained.recipe), _readme(trained, scores or {}), weights)
+    """Make the file `weights`, which is in the folder, its captioner's, with all that is needed to use it."""
+    files = {RECIPE: write_recipe(trained.recipe).encode(), SHARED: trained.tokenizer.model}
+    publish(Path(folder), files, _readme(trained, scores or {}), weights)
 
 
 def load_captioner(folder: str | Path, device: torch.device | str = "cpu") -> TrainedCaptioner:
     """The captioner of a folder, checked and ready to use."""
-    folder = model_path(folder)
-    contents = read_sealed(folder)
-    if not is_captioner(folder):
+    trained = read_folder(model_path(folder), _read)
+    return trained._replace(model=trained.model.to(device).eval())
+
+
+def _read(folder: SealedFolder) -> TrainedCaptioner:
+    content, path = folder.recipe(), folder.path / WEIGHTS
+    if not is_captioner(folder.path):
         raise ModelError(
-            f"{folder} is a model, but not a captioner; jumok inspect {folder} says what it is, and "
+            f"{folder.path} is a model, but not a captioner; jumok inspect {folder.path} says what it is, and "
             "jumok train with a section [images] makes captioners"
         )
-    recipe = read_caption_recipe(folder / RECIPE, variables=False)
-    tokenizer = Tokenizer.load(folder / SHARED)
+    recipe = of_contents(content, folder.path / RECIPE, lambda tables: make_caption_recipe(tables, variables=False))
+    tokenizer, header = Tokenizers.of_files(folder.tokenizers(), folder.path).target, folder.header()
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> ImageCaptioner:
+        return build_captioner(encoder, decoder, side=recipe.images.size, vocabulary=tokenizer.size)
+
+    check_model_fits(build, recipe.encoder, recipe.decoder, header=header, path=path)
+    weights = from_bytes(folder.weights(header), path)
     model = new_captioner(recipe, tokenizer)
-    load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
-    return TrainedCaptioner(model.to(device).eval(), recipe, tokenizer)
+    load_weights(model, weights, path)
+    return TrainedCaptioner(model, recipe, tokenizer)
 
 
 def average_captioners(models: Sequence[str | Path], out: str | Path) -> None:
@@ -144,8 +146,9 @@ def average_captioners(models: Sequence[str | Path], out: str | Path) -> None:
     for folder in folders[1:]:
         check_same_words(folder, folders[0], [load_captioner(folder).tokenizer], [trained.tokenizer])
     load_mean(trained.model, models)
-    write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
-    describe_captioner(out, trained, scores={"averaged over": how_many(models)})
+    weights = Path(out) / NEW_WEIGHTS
+    write_file(weights, to_bytes(weights_of(trained.model)))
+    publish_captioner(out, trained, weights, scores={"averaged over": how_many(models)})
 
 
 def _readme(trained: TrainedCaptioner, scores: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from jumok.errors import ConfigError
 from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
 from jumok.other_words import setting_hint, value_hint
 from jumok.sections import check_names, read_section, write_section
+from jumok.toml import MOST_BYTES, loads, parse_toml
 from jumok.training.config import TrainingConfig
 
 PLAIN = {
@@ -39,6 +40,9 @@ GRAPH_SECTIONS = frozenset({"graph", "network"})
 
 CAPTION_SECTIONS = frozenset({"images", "augment"})
 """Sections that only the recipe of a captioner has."""
+
+SHOWN = 80
+"""Letters of a change that a message repeats."""
 
 Made = TypeVar("Made")
 
@@ -84,7 +88,17 @@ def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: boo
 
 def read_file(path: str | Path, changes: Sequence[str], make: Callable[[Mapping[str, Any]], Made]) -> Made:
     """What `make` makes of the tables of a TOML file with changes; its errors name the file, or the change at fault."""
-    tables = _changed(read_tables(path), changes)
+    return _checked(_changed(read_tables(path), changes), path, changes, make)
+
+
+def of_contents(content: bytes, path: Path, make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """What `make` makes of the contents of a TOML file that was read from `path`; its errors name the file."""
+    return _checked(parse_toml(content, path), path, (), make)
+
+
+def _checked(
+    tables: dict[str, Any], path: str | Path, changes: Sequence[str], make: Callable[[Mapping[str, Any]], Made]
+) -> Made:
     try:
         return make(tables)
     except ConfigError as error:
@@ -104,17 +118,14 @@ def is_caption_recipe(path: str | Path) -> bool:
 def read_tables(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        with open(path, "rb") as file:  # a pipe, too, as `<(...)` of a shell is one
+            return parse_toml(file.read(MOST_BYTES + 1), path)
     except FileNotFoundError:
         raise ConfigError(f"there is no recipe {path}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a recipe, a .toml file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start + 1}), as a recipe must be") from None
     except OSError as error:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror or error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
 def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
@@ -150,7 +161,7 @@ def _blamed(message: str, changes: Sequence[str]) -> str:
         place = change.partition("=")[0].strip()
         section = re.escape(place.partition(".")[0])
         if re.search(rf"(?<![\w.]){re.escape(place)}(?![\w.])|no section \[{section}\]", message):
-            return f"--set {change}"
+            return f"--set {_shortened(change)}"
     return ""
 
 
@@ -204,10 +215,11 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
         place, equals, text = change.partition("=")
         section, dot, key = place.strip().partition(".")
         if not equals or not dot or not key:
-            raise ConfigError(f"--set {change!r} must look like training.steps=2000{_section_hint(place.strip())}")
+            hint = _section_hint(place.strip())
+            raise ConfigError(f"--set {_shortened(change)!r} must look like training.steps=2000{hint}")
         table = tables.setdefault(section, {})
         if isinstance(table, dict):  # what is no section is refused with the rest of the recipe
-            table[key] = _parsed(text.strip())
+            table[key] = _parsed(text.strip(), change)
     return tables
 
 
@@ -221,9 +233,13 @@ def _section_hint(key: str) -> str:
     return f"; did you mean {named}?" if named else setting_hint(key)
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, change: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
+        found = loads(f"value = {text}", f"--set {_shortened(change)}")
     except tomllib.TOMLDecodeError:
         return text  # a word without its quotes, as shells leave it
     return found["value"] if len(found) == 1 else text
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

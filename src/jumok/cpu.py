@@ -7,11 +7,8 @@ OpenMP's threads spin for milliseconds after each operation, waiting for the nex
 cores they spin against it: training was measured to become seventy times slower, and a shorter wait to cost nothing.
 """
 
-import ctypes
 import os
-import platform
 import sys
-from pathlib import Path
 
 ASK_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
 TILE_DATA = 18  # XFEATURE_XTILEDATA
@@ -40,16 +37,19 @@ def avoid_broken_amx() -> None:
 
 
 def _advertised() -> bool:
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
         return False
     try:
-        return "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return "amx_tile" in file.read().split()
     except OSError:
         return False
 
 
 def _permitted() -> bool:
     """Ask the kernel for the tile registers, as every program that uses them must."""
+    import ctypes
+
     try:
         return int(ctypes.CDLL(None, use_errno=True).syscall(ARCH_PRCTL, ASK_PERMISSION, TILE_DATA)) == 0
     except (OSError, AttributeError):

@@ -8,25 +8,18 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.config import read_file, with_variables, write_recipe
+from jumok.config import of_contents, read_file, with_variables, write_recipe
 from jumok.data.graph_store import open_graph, prepare_graph
 from jumok.data.graphs import Graph, GraphConfig
+from jumok.data.made_from import MADE
 from jumok.data.neighbours import SamplingConfig
 from jumok.errors import ConfigError, ModelError
-from jumok.model_folder import (
-    RECIPE,
-    WEIGHTS,
-    folders_to_average,
-    how_many,
-    is_graph_model,
-    load_mean,
-    model_path,
-    read_sealed,
-    seal,
-    write_file,
-)
+from jumok.model_folder import folders_to_average, how_many, is_graph_model, load_mean, model_path
+from jumok.models.fit import check_model_fits
 from jumok.models.gat import GatConfig, GraphAttentionNetwork
 from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
+from jumok.plain_files import check_plain
+from jumok.sealed_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, SealedFolder, publish, read_folder, write_file
 from jumok.sections import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
@@ -34,6 +27,8 @@ SECTIONS = {"graph": GraphConfig, "network": GatConfig, "sampling": SamplingConf
 DEFAULTS = {"training": {"metric": "loss", "schedule": "constant", "warmup": 0, "label_smoothing": 0.0}}
 """The usual way to train on a graph: its own metric, and a constant rate."""
 METRICS = ("loss", "accuracy")
+MOST_FACTS, MOST_ARRAY = 2**28, 2**62
+"""Bytes of graph.json, which names the nodes; arrays are mapped, not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,31 +80,43 @@ def network_for(config: GatConfig, graph: Graph) -> GraphAttentionNetwork:
     return GraphAttentionNetwork(config, features=graph.width, classes=graph.classes, edge_width=graph.edge_width)
 
 
-def describe_graph_model(
-    folder: str | Path,
-    trained: TrainedGraph,
-    graph: Graph,
-    *,
-    scores: Mapping[str, Any] | None = None,
-    weights: Path | None = None,
+def publish_graph_model(
+    folder: str | Path, trained: TrainedGraph, graph: Graph, weights: Path, *, scores: Mapping[str, Any] | None = None
 ) -> None:
-    """Write everything but the weights, which are there already or in the file `weights`, and the checksums."""
-    seal(Path(folder), write_recipe(trained.recipe), _readme(trained, graph, scores or {}), weights)
+    """Make the file `weights`, which is in the folder, its network's, with all that is needed to use it."""
+    files = {RECIPE: write_recipe(trained.recipe).encode()}
+    publish(Path(folder), files, _readme(trained, graph, scores or {}), weights)
+
+
+def describe_graph_model(folder: str | Path, trained: TrainedGraph, graph: Graph, scores: Mapping[str, Any]) -> None:
+    """Write the README of a network again, with scores that are known only now."""
+    write_file(Path(folder) / README, _readme(trained, graph, scores).encode())
 
 
 def load_graph_model(
     folder: str | Path, device: torch.device | str = "cpu", *, say: Callable[[str], None] = lambda message: None
 ) -> tuple[TrainedGraph, Graph]:
     """The network of a folder, and its graph: the copy in the folder, or where there is none made from its source."""
-    folder = model_path(folder)
-    contents = read_sealed(folder)
-    if not is_graph_model(folder):
-        raise ModelError(f"{folder} is a model, but not of a graph; jumok inspect {folder} says what it is")
-    recipe = read_graph_recipe(folder / RECIPE, variables=False)
-    graph = open_graph(folder / "data") or prepare_graph(folder / "data", recipe.graph, say=say)
+    trained, graph = read_folder(model_path(folder), lambda sealed: _read(sealed, say))
+    return trained._replace(model=trained.model.to(device).eval()), graph
+
+
+def _read(folder: SealedFolder, say: Callable[[str], None]) -> tuple[TrainedGraph, Graph]:
+    content, path = folder.recipe(), folder.path / WEIGHTS
+    if not is_graph_model(folder.path):
+        raise ModelError(f"{folder.path} is a model, but not of a graph; jumok inspect {folder.path} says what it is")
+    recipe = of_contents(content, folder.path / RECIPE, lambda tables: make_graph_recipe(tables, variables=False))
+    header, data = folder.header(), folder.path / "data"
+    for made in (data / name for name in MADE):
+        if made.exists() or made.is_symlink():
+            check_plain(made, most=MOST_FACTS if made.suffix == ".json" else MOST_ARRAY, within=data)
+    graph = open_graph(data) or prepare_graph(data, recipe.graph, say=say)
+    _check_pooling(recipe, graph)
+    check_model_fits(lambda network: network_for(network, graph), recipe.network, header=header, path=path)
+    weights = from_bytes(folder.weights(header), path)
     model = new_network(recipe, graph)
-    load_weights(model, from_bytes(contents[WEIGHTS], folder / WEIGHTS), folder / WEIGHTS)
-    return TrainedGraph(model.to(device).eval(), recipe), graph
+    load_weights(model, weights, path)
+    return TrainedGraph(model, recipe), graph
 
 
 def average_graph_models(models: Sequence[str | Path], out: str | Path) -> None:
@@ -120,8 +127,9 @@ def average_graph_models(models: Sequence[str | Path], out: str | Path) -> None:
         if load_graph_model(folder)[0].recipe.graph != trained.recipe.graph:
             raise ModelError(f"{folder} was trained on another graph than {folders[0]}, so their weights have no mean")
     load_mean(trained.model, models)
-    write_file(Path(out) / WEIGHTS, to_bytes(weights_of(trained.model)))
-    describe_graph_model(out, trained, graph, scores={"averaged over": how_many(models)})
+    weights = Path(out) / NEW_WEIGHTS
+    write_file(weights, to_bytes(weights_of(trained.model)))
+    publish_graph_model(out, trained, graph, weights, scores={"averaged over": how_many(models)})
 
 
 def _check_pooling(recipe: GraphRecipe, graph: Graph) -> None:

@@ -1,33 +1,41 @@
 """A trained model as a folder: weights, recipe, tokenizers and a README. Loading one runs no code of its own."""
 
-import hashlib
-import json
 import os
-import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from jumok.config import Recipe, is_caption_recipe, is_graph_recipe, read_recipe, write_recipe
+from jumok.config import CAPTION_SECTIONS, GRAPH_SECTIONS, Recipe, make_recipe, of_contents, write_recipe
 from jumok.data import Tokenizer, Tokenizers
-from jumok.data.files import atomic_write, check_place, sync_folder
+from jumok.data.files import check_place
 from jumok.errors import ArgumentError, ModelError
-from jumok.models.build import build_model
+from jumok.models.build import DecoderConfig, EncoderConfig, build_model
+from jumok.models.fit import check_model_fits
 from jumok.models.seq2seq import Seq2Seq
-from jumok.models.weights import from_bytes, load_weights, to_bytes, weights_of
+from jumok.models.weights import check_shapes, from_bytes, load_weights, read_header, to_bytes, weights_of
+from jumok.plain_files import read_plain
+from jumok.sealed_folder import (
+    COMING,
+    NEW_WEIGHTS,
+    RECIPE,
+    WEIGHTS,
+    SealedFolder,
+    check_whole,
+    publish,
+    read_folder,
+    withdraw,
+    write_file,
+)
+from jumok.toml import MOST_BYTES, parse_toml
 from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
-
-WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
-COMING = ".checksums.json"
-"""The checksums of a folder that is being written, until all of it is there."""
 
 
 class Trained(NamedTuple):
@@ -42,48 +50,61 @@ def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
     """The recipe's model with fresh weights, the same ones for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
-        return build_model(
-            recipe.encoder,
-            recipe.decoder,
-            source_vocabulary=tokenizers.source.size,
-            target_vocabulary=tokenizers.target.size,
-            shared_vocabulary=tokenizers.shared,
-        )
+        return _built(recipe.encoder, recipe.decoder, tokenizers)
+
+
+def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: Tokenizers) -> Seq2Seq:
+    return build_model(
+        encoder,
+        decoder,
+        source_vocabulary=tokenizers.source.size,
+        target_vocabulary=tokenizers.target.size,
+        shared_vocabulary=tokenizers.shared,
+    )
 
 
 def save_model(
     folder: str | Path, trained: Trained, *, half: bool = False, scores: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the whole folder, its weights in half precision if asked; every file appears complete or not at all."""
+    """Write the whole folder, its weights in half precision if asked; a model that was there is gone meanwhile."""
     folder, weights = Path(folder), weights_of(trained.model)
     if half:
         weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
-    write_file(folder / WEIGHTS, to_bytes(weights))
-    describe_model(folder, trained, scores=scores)
+    write_file(folder / NEW_WEIGHTS, to_bytes(weights))
+    withdraw(folder)
+    publish_model(folder, trained, folder / NEW_WEIGHTS, scores=scores)
 
 
-def describe_model(
-    folder: str | Path, trained: Trained, *, scores: Mapping[str, Any] | None = None, weights: Path | None = None
+def publish_model(
+    folder: str | Path, trained: Trained, weights: Path, *, scores: Mapping[str, Any] | None = None
 ) -> None:
-    """Write everything but the weights, and the checksums of all that must not change.
-
-    The weights are there already, or are `weights`, a file in the folder that takes their place.
-    """
-    folder = Path(folder)
-    trained.tokenizers.save(folder)
-    seal(folder, write_recipe(trained.recipe), _readme(trained, scores or {}), weights)
+    """Make the file `weights`, which is in the folder, its model's, with all that is needed to use it."""
+    files = {RECIPE: write_recipe(trained.recipe).encode(), **trained.tokenizers.files()}
+    publish(Path(folder), files, _readme(trained, scores or {}), weights)
 
 
 def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
     """The model of a folder, checked and ready to use."""
     folder = model_path(folder)
-    contents = read_translator(folder)
-    recipe = read_recipe(folder / RECIPE, variables=False)
-    tokenizers = Tokenizers.load(folder)
+    _check_translates(folder)
+    trained = read_folder(folder, _read)
+    return trained._replace(model=trained.model.to(device).eval())
+
+
+def _read(folder: SealedFolder) -> Trained:
+    """The recipe, the tokenizers and the weights' header first: a model that does not fit them is never built."""
+    path = folder.path / WEIGHTS
+    recipe = of_contents(folder.recipe(), folder.path / RECIPE, lambda tables: make_recipe(tables, variables=False))
+    tokenizers, header = Tokenizers.of_files(folder.tokenizers(), folder.path), folder.header()
+
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> Seq2Seq:
+        return _built(encoder, decoder, tokenizers)
+
+    check_model_fits(build, recipe.encoder, recipe.decoder, header=header, path=path)
+    weights = from_bytes(folder.weights(header), path)
     model = new_model(recipe, tokenizers)
-    path = folder / WEIGHTS
-    load_weights(model, from_bytes(contents[WEIGHTS], path), path)
-    return Trained(model.to(device).eval(), recipe, tokenizers)
+    load_weights(model, weights, path)
+    return Trained(model, recipe, tokenizers)
 
 
 def model_path(folder: Any) -> Path:
@@ -93,8 +114,13 @@ def model_path(folder: Any) -> Path:
     return Path(folder)
 
 
-def read_translator(folder: Path) -> dict[str, bytes]:
-    """The files of a model that must not change, by name; a ModelError unless it is whole and translates."""
+def check_translator(folder: Path) -> None:
+    """Raise a ModelError unless a folder is a whole model, and one that translates."""
+    _check_translates(folder)
+    check_whole(folder)
+
+
+def _check_translates(folder: Path) -> None:
     if is_graph_model(folder):
         raise ModelError(
             f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
@@ -105,59 +131,25 @@ def read_translator(folder: Path) -> dict[str, bytes]:
             f"{folder} is a captioner, which reads images; use it with jumok caption {folder} image.jpg or "
             f"jumok look {folder} image.jpg"
         )
-    return read_sealed(folder)
 
 
 def is_graph_model(folder: str | Path) -> bool:
     """Whether a folder holds a graph network; jumok.graph_model loads it."""
-    try:
-        return is_graph_recipe(Path(folder) / RECIPE)
-    except ValueError:  # none, damaged, or no path at all: said where the folder is read
-        return False
+    return not GRAPH_SECTIONS.isdisjoint(_sections(Path(folder)))
 
 
 def is_captioner(folder: str | Path) -> bool:
     """Whether a folder holds a captioner; jumok.caption_model loads it."""
+    return not CAPTION_SECTIONS.isdisjoint(_sections(Path(folder)))
+
+
+def _sections(folder: Path) -> set[str]:
+    """The sections of a folder's recipe; none where it has no readable one, which is said where the folder is read."""
+    path = folder / RECIPE
     try:
-        return is_caption_recipe(Path(folder) / RECIPE)
+        return set(parse_toml(read_plain(path, most=MOST_BYTES, within=folder), path))
     except ValueError:
-        return False
-
-
-def seal(folder: Path, recipe: str, readme: str, weights: Path | None = None) -> None:
-    """Put the weights in place if they are new, write recipe and README, and the checksums of what must not change.
-
-    The new checksums are there before anything changes, and the old ones go last: whenever this is cut short, every
-    file has one.
-    """
-    content = recipe.encode()
-    digests = {WEIGHTS: _digest((weights or folder / WEIGHTS).read_bytes()), RECIPE: _digest(content)}
-    digests |= {path.name: _digest(path.read_bytes()) for path in _tokenizers(folder)}
-    write_file(folder / COMING, json.dumps(digests, indent=1).encode())
-    if weights is not None:
-        os.replace(weights, folder / WEIGHTS)
-    write_file(folder / RECIPE, content)
-    write_file(folder / README, readme.encode())
-    os.replace(folder / COMING, folder / CHECKSUMS)
-    sync_folder(folder)
-
-
-def read_sealed(folder: Path) -> dict[str, bytes]:
-    """The files of a model that must not change, by name, each found to be as it was written."""
-    if not folder.is_dir():
-        raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
-    try:
-        return _read_sealed(folder)
-    except ModelError:
-        return _read_sealed(folder)  # training may have written a better one meanwhile
-
-
-def _read_sealed(folder: Path) -> dict[str, bytes]:
-    _existing(folder / RECIPE)
-    coming = [_checksums(folder / COMING)] if (folder / COMING).exists() else []
-    checksums = [_checksums(folder / CHECKSUMS), *coming] if (folder / CHECKSUMS).exists() or not coming else coming
-    names = dict.fromkeys([*(path.name for path in _sealed(folder)), *(name for found in checksums for name in found)])
-    return {name: _verified(folder / name, {found.get(name) for found in checksums}) for name in names}
+        return set()
 
 
 def average_models(models: Sequence[str | Path], out: str | Path) -> None:
@@ -182,7 +174,7 @@ def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Pa
         raise ModelError(f"{out} holds a model already; write the mean into another folder")
     if has_checkpoints(Path(out) / "checkpoints"):
         raise ModelError(f"{out} holds a training run; write the mean into another folder")
-    if why := why_foreign(Path(out), DESCRIBED):
+    if not (Path(out) / COMING).exists() and (why := why_foreign(Path(out), DESCRIBED)):
         raise ModelError(f"{why}; write the mean into another folder")
     return folders
 
@@ -201,6 +193,8 @@ def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
     """Give the model the mean of the weights of some models: folders, checkpoints or files."""
     paths = [Path(model) for model in models]
     files = [path / WEIGHTS if path.is_dir() and not is_checkpoint(path) else path for path in paths]
+    for path in files:
+        check_shapes(weights_of(model), read_header(path / WEIGHTS if path.is_dir() else path).shapes, path)
     load_weights(model, average_tensors(files), files[0])
 
 
@@ -225,65 +219,3 @@ def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _sealed(folder: Path) -> list[Path]:
-    """The files that must not change."""
-    return [folder / WEIGHTS, folder / RECIPE, *_tokenizers(folder)]
-
-
-def _tokenizers(folder: Path) -> list[Path]:
-    return sorted(folder.glob("tokenizer*.model"))
-
-
-def own_files(folder: Path) -> list[Path]:
-    """The files that make a folder a model."""
-    return [*_sealed(folder), folder / README, folder / CHECKSUMS]
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
-    with atomic_write(path) as file:
-        file.write(content)
-
-
-def _existing(path: Path) -> Path:
-    if not path.exists():
-        inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
-        hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
-        if any(path.parent.glob("checkpoints/step-*")):
-            hint = "; it holds a training run: go on with it by --resume, and the model is there once it is validated"
-        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
-    return path
-
-
-def _checksums(path: Path) -> dict[str, str]:
-    try:
-        found = json.loads(_existing(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError:
-        raise ModelError(f"{path} is damaged: it is not JSON; copy the folder again") from None
-    if not isinstance(found, dict) or not found.keys() >= {WEIGHTS, RECIPE}:
-        raise ModelError(f"{path} is damaged: it does not name {WEIGHTS} and {RECIPE}; copy the folder again")
-    for name, digest in found.items():
-        if not re.fullmatch(r"[^/\\]+", name) or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
-            raise ModelError(f"{path} is damaged: what it says of {name!r} is no checksum; copy the folder again")
-    return found
-
-
-def _verified(path: Path, digests: Set[str | None]) -> bytes:
-    try:
-        content = _existing(path).read_bytes()
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
-    if _digest(content) not in digests:
-        raise ModelError(
-            f"{path} is not the file that was saved, or {CHECKSUMS} is not: its checksum there is another; "
-            "one of the two was cut short, damaged or changed; copy the folder again"
-        )
-    return content
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

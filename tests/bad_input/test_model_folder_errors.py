@@ -1,12 +1,11 @@
 """What is said of a model folder that is damaged, incomplete or none."""
 
 import json
-from hashlib import sha256
 
 import pytest
 
 from commands import write
-from refusals import MODEL_FILES, damage, refused, write_recipe
+from refusals import MODEL_FILES, damage, refused, reseal, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -63,13 +62,6 @@ def test_a_model_whose_weights_have_another_shape(model):
     said = refused("translate", model)
     assert f"{model / 'model.safetensors'} " in said
     assert "it belongs to another model; use the recipe that was saved beside it" in said
-
-
-def reseal(folder):
-    """Write the checksums anew, as somebody would who changes a model on purpose."""
-    digests = json.loads((folder / "checksums.json").read_text())
-    digests = {name: sha256((folder / name).read_bytes()).hexdigest() for name in digests}
-    (folder / "checksums.json").write_text(json.dumps(digests))
 
 
 def test_a_sealed_tokenizer_that_is_none(model):

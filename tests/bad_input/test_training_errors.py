@@ -4,7 +4,10 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 import torch
@@ -79,6 +82,81 @@ def test_a_damaged_manifest_is_named(finished, how):
     assert report.said[0].startswith(
         f"{finished}/checkpoints/step-00000006/manifest.json is {what}; copy step-00000006"
     )
+
+
+def test_a_copied_checkpoint_is_none(finished):
+    shutil.copytree(newest(finished), finished / "checkpoints/step-00000006.bak")
+    report = Remarks()
+    assert run(finished, replace(CONFIG, steps=8), report=report, resume=True).state.step == 8
+    assert report.said[0].startswith("going on after step 6, from ")
+    assert (finished / "checkpoints/step-00000006.bak").is_dir()
+
+
+def rewrite(path, content):
+    """Change a file of a checkpoint, and its manifest with it."""
+    path.write_bytes(content)
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest["files"][path.name] = {"bytes": len(content), "sha256": sha256(content).hexdigest()}
+    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+
+
+STATES = {
+    "not JSON": lambda saved: b"{",
+    "nested": lambda saved: 100_000 * b"[",
+    "digits": lambda saved: json.dumps(saved).encode().replace(b'"step": 6', b'"step": ' + 5000 * b"9"),
+    "a list": lambda saved: b"[]",
+    "no state": lambda saved: json.dumps(saved | {"state": None}).encode(),
+    "no config": lambda saved: json.dumps(saved | {"config": None}).encode(),
+    "no data": lambda saved: json.dumps({name: saved[name] for name in saved if name != "data"}).encode(),
+    "made by nobody": lambda saved: json.dumps(saved | {"made_by": 3}).encode(),
+    "a step of text": lambda saved: json.dumps(saved | {"state": saved["state"] | {"step": "6"}}).encode(),
+    "a step before the first": lambda saved: json.dumps(saved | {"state": saved["state"] | {"step": -6}}).encode(),
+    "sums of nothing": lambda saved: json.dumps(saved | {"state": saved["state"] | {"sums": [None] * 7}}).encode(),
+    "too few sums": lambda saved: json.dumps(saved | {"state": saved["state"] | {"sums": [1.0]}}).encode(),
+    "scores of text": lambda saved: json.dumps(saved | {"state": saved["state"] | {"best_scores": ["a"]}}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_none_is_named_and_the_checkpoint_before_is_used(finished, name):
+    path = newest(finished) / "state.json"
+    rewrite(path, STATES[name](json.loads(path.read_text())))
+    report = Remarks()
+    assert will_go_on(finished, CONFIG, {})
+    assert run(finished, report=report, resume=True).state.step == 6
+    assert report.said[0].startswith(f"{path} is damaged: it does not hold the state of a run")
+    assert report.said[2].startswith("going on after step 4")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and sparse files")
+def test_a_checkpoint_made_to_do_harm_is_passed_over(finished):
+    path = newest(finished) / "model.safetensors"
+    path.unlink()
+    os.mkfifo(path)
+    report = Remarks()
+    run(finished, report=report, resume=True)
+    assert report.said[0].startswith(f"{path} is a pipe, not a plain file")
+    path = newest(finished) / "average.safetensors"
+    os.truncate(path, 2**40)
+    manifest = json.loads((path.parent / "manifest.json").read_text())
+    manifest["files"][path.name]["bytes"] = 2**40
+    (path.parent / "manifest.json").write_text(json.dumps(manifest))
+    report = Remarks()
+    run(finished, report=report, resume=True)
+    assert "would take 1,099,511," in report.said[0]
+
+
+def test_what_killed_processes_left_unfinished_is_removed_at_the_next_start(finished):
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    (finished / "data").mkdir()
+    left = [finished / f".recipe.toml.{gone.stdout.strip()}.unfinished"]
+    left += [finished / f"data/.train.store.{gone.stdout.strip()}.unfinished"]
+    mine = finished / f".recipe.toml.{os.getppid()}.unfinished"
+    for path in (*left, mine):
+        path.write_bytes(b"half")
+    run(finished, resume=True)
+    assert not any(path.exists() for path in left)
+    assert mine.exists()  # its writer is alive
 
 
 def test_a_manifest_cannot_lead_out_of_its_folder(finished, tmp_path):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from jumok.cli import app
+from jumok.cli.app import app
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_the_demo_goes_by_steps_and_its_minutes_are_only_a_limit():
 
 
 def test_help_comes_without_importing_torch():
-    program = "import sys; from jumok.cli import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
+    program = "import sys; from jumok.cli.app import app; app(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "demo" in done.stdout
     assert not {"torch", "numpy", "matplotlib", "sklearn"} & set(done.stdout.splitlines()[-1].split())

@@ -65,6 +65,33 @@ def endless(folder):
     return ["train", recipe, "--out", folder / "run", "--device=cpu", *(f"--set={change}" for change in changes)]
 
 
+def test_ctrl_c_while_the_program_is_loaded_is_one_line():
+    """Wherever the import of the program is, from its first line on; Python's own start comes before that."""
+    program = (
+        "import os, signal, sys, jumok.cli\n"
+        "def pressed(event, arguments):\n"
+        "    if event == 'import' and arguments[0] == sys.argv[1]:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.addaudithook(pressed)\n"
+        "jumok.cli.main()\n"
+    )
+    for module in ("jumok.cli.app", "typer", "jumok.cli.usage"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, module],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "jumok: interrupted\n"), module
+
+
+def test_the_program_hears_ctrl_c_before_it_loads_anything_large():
+    program = "import sys; before = set(sys.modules); import jumok.cli; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) == {"jumok", "jumok.cpu", "jumok.cli"}
+
+
 def exit_code(process, seconds):
     """What a process ends with by itself, in this time; one that does not end is killed."""
     for _ in range(10 * seconds):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jumok.caption_model import CaptionRecipe, TrainedCaptioner, describe_captioner, new_captioner
+from jumok.caption_model import CaptionRecipe, TrainedCaptioner, new_captioner, publish_captioner
 from jumok.captioner import Captioner
 from jumok.cli.any_run import begin_run, check_positions, draw_curve, score_of, shown
 from jumok.cli.output import progress
@@ -19,6 +19,7 @@ from jumok.models.captioner import EncoderConfig, build_captioner
 from jumok.models.image_encoder import GridEncoder
 from jumok.models.resnet_weights import begin_with_weights
 from jumok.models.room import check_memory
+from jumok.sealed_folder import is_whole
 from jumok.training.caption_task import CaptionTask, caption_loss
 from jumok.training.loop import train
 from jumok.training.loss import held_out_loss
@@ -59,7 +60,7 @@ def run_caption_recipe(
     trained = TrainedCaptioner(model.to(begun.device), recipe, prepared.tokenizer)
 
     def publish(weights: Path, state: TrainingState) -> None:
-        describe_captioner(begun.folder, trained, scores=shown(state.best_scores or {}), weights=weights)
+        publish_captioner(begun.folder, trained, weights, scores=shown(state.best_scores or {}))
 
     result = train(
         model,
@@ -74,6 +75,7 @@ def run_caption_recipe(
         draw=draw_curve if draw else None,
         task=CaptionTask(),
         publish=publish,
+        is_published=is_whole,
     )
     return CaptionRun(Captioner(trained), result.stopped, dict(result.state.best_scores or {}))
 

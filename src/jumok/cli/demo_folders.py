@@ -8,13 +8,12 @@ from pathlib import Path
 
 from jumok.data.files import check_file
 from jumok.errors import ArgumentError
-from jumok.model_folder import COMING
-from jumok.training.final import NEW
+from jumok.sealed_folder import COMING, NEW_WEIGHTS
 from jumok.training.resume import BESIDE, WRITTEN, only_here
 
 MARK = ".jumok-demo"
 """A file that says that a demo made the folder it is in."""
-OWN = {MARK, *WRITTEN, *BESIDE, "data", "tensorboard", COMING, NEW}
+OWN = {MARK, *WRITTEN, *BESIDE, "data", "tensorboard", COMING, NEW_WEIGHTS}
 FIXED, ATTENTION, PICTURE = "fixed", "attention", "attention.svg"
 
 

@@ -151,7 +151,7 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
     from jumok.cli.graph_run import evaluate_graph
     from jumok.cli.places import check_written
     from jumok.graph_model import read_graph_recipe
-    from jumok.model_folder import RECIPE
+    from jumok.sealed_folder import RECIPE
 
     if save is not None:
         graph = read_graph_recipe(model / RECIPE, variables=False).graph
@@ -169,7 +169,7 @@ def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: 
     from jumok.caption_model import read_caption_recipe
     from jumok.cli.caption_scores import evaluate_captioner
     from jumok.cli.places import check_written
-    from jumok.model_folder import RECIPE
+    from jumok.sealed_folder import RECIPE
 
     if save is not None:
         images = read_caption_recipe(model / RECIPE, variables=False).images

@@ -19,9 +19,11 @@ from jumok.graph_model import (
     load_graph_model,
     network_for,
     new_network,
+    publish_graph_model,
 )
 from jumok.models.gat import GraphAttentionNetwork
 from jumok.models.room import check_memory
+from jumok.sealed_folder import is_whole
 from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, predictions
 from jumok.training.loop import train
 from jumok.training.progress import Report
@@ -61,7 +63,7 @@ def run_graph_recipe(
     held_out = batches_of(recipe, graph, graph.valid, device=begun.device)
 
     def publish(weights: Path, state: TrainingState) -> None:
-        describe_graph_model(begun.folder, trained, graph, scores=_shown(_scores(state)), weights=weights)
+        publish_graph_model(begun.folder, trained, graph, weights, scores=_shown(_scores(state)))
 
     result = train(
         model,
@@ -82,11 +84,12 @@ def run_graph_recipe(
         settings=begun.settings,
         task=GraphTask(),
         publish=publish,
+        is_published=is_whole,
     )
     scores = _scores(result.state)
     if len(graph.test):
         scores["test accuracy"] = accuracy_on_test(trained, graph).value
-        describe_graph_model(begun.folder, trained, graph, scores=_shown(scores))
+        describe_graph_model(begun.folder, trained, graph, _shown(scores))
     return GraphRun(trained, graph, result.stopped, scores)
 
 

@@ -23,7 +23,7 @@ def check_written(option: str, place: Path | None, read: Iterable[str | Path | N
 
 
 def _files(read: Iterable[str | Path | None]) -> Iterator[Path]:
-    from jumok.model_folder import own_files
+    from jumok.sealed_folder import own_files
 
     for path in read:
         if path is not None:

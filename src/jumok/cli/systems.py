@@ -142,9 +142,9 @@ def check_lines(option: str, path: str, lines: int, reference: str, references: 
 
 def check_model(folder: Path) -> None:
     """Refuse a folder that is no whole model, or one that does not translate."""
-    from jumok.model_folder import read_translator
+    from jumok.model_folder import check_translator
 
-    read_translator(folder)
+    check_translator(folder)
 
 
 def system_of(given: Named, sources: Sequence[str], device: str, **settings: Any) -> "System":

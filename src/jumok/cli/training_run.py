@@ -13,9 +13,10 @@ from jumok.config import Recipe
 from jumok.data import Batches, Prepared, prepare
 from jumok.data.prepare import kept_input, why_outdated
 from jumok.errors import ConfigError
-from jumok.model_folder import Trained, describe_model, new_model
+from jumok.model_folder import Trained, new_model, publish_model
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
 from jumok.models.room import check_memory
+from jumok.sealed_folder import is_whole
 from jumok.training.duration import LONG, seconds_on_cpu
 from jumok.training.loop import TrainingResult, train
 from jumok.training.loss import held_out_loss
@@ -77,7 +78,7 @@ def run_recipe(
         say(message)
 
     def publish(weights: Path, state: TrainingState) -> None:
-        describe_model(begun.folder, trained, scores=shown(_scores(recipe, state)), weights=weights)
+        publish_model(begun.folder, trained, weights, scores=shown(_scores(recipe, state)))
 
     result = train(
         model,
@@ -91,6 +92,7 @@ def run_recipe(
         settings=begun.settings,
         draw=draw_curve if draw else None,
         publish=publish,
+        is_published=is_whole,
     )
     return Run(Translator(trained), result, result.stopped, _scores(recipe, result.state))
 

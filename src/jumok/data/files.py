@@ -9,9 +9,9 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from io import BufferedIOBase
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from jumok.errors import DataError
@@ -20,6 +20,8 @@ STDIN = "-"
 LONGEST_LINE = 100_000_000
 """Bytes; a few kilobytes of .gz or .xz can hold a line of any length."""
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+UNFINISHED, TRIAL = ".unfinished", "jumok-trial"
+"""How a file's name ends until all of it is written, after the writer's process number; a file that is only tried."""
 KINDS = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -125,9 +127,10 @@ def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
 def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
     """A file that appears under its name complete and on disk, or not at all."""
     path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    unfinished = _unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(path.parent, path.name)
         with open(unfinished, "w+b") as file:
             yield file
             file.flush()
@@ -141,6 +144,32 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
             unfinished.unlink(missing_ok=True)
 
 
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what processes that were killed left of files of this name; what a living one is writing stays."""
+    for path in folder.glob(f".{name if name == '*' else escape(name)}.*{UNFINISHED}"):
+        writer = path.name.removesuffix(UNFINISHED).rpartition(".")[2]
+        if writer.isascii() and writer.isdecimal() and not _is_running(int(writer)):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _unfinished(path: Path) -> Path:
+    """What a file is called while this process writes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix" or process == os.getpid():  # elsewhere this signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
 def check_place(folder: str | Path) -> None:
     """Raise a DataError if `folder` is not, and cannot become, one that can be written to; nothing is left in it."""
     folder = Path(folder)
@@ -150,8 +179,10 @@ def check_place(folder: str | Path) -> None:
         raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")
     try:
         # Permissions do not tell all: a disk can be read-only or full, and some folders take no files of ours.
-        with TemporaryDirectory(dir=above, prefix=".jumok-") as trial:
-            Path(trial, "file").write_bytes(b"can be written")
+        remove_unfinished(above, TRIAL)
+        trial = _unfinished(above / TRIAL)
+        trial.write_bytes(b"can be written")
+        trial.unlink()
     except OSError as error:
         raise DataError(
             f"the folder {above} cannot be written to ({error.strerror or error}); "

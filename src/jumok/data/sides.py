@@ -1,12 +1,13 @@
 """The two tokenizers of a model, source and target: one shared vocabulary in one file, or one each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from jumok.data.pairs import Pair
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.errors import DataError
 
 SHARED = "tokenizer.model"
 SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
@@ -41,10 +42,25 @@ class Tokenizers(NamedTuple):
         one = Tokenizer.load(Path(folder, SHARED))
         return cls(one, one)
 
+    @classmethod
+    def of_files(cls, contents: Mapping[str, bytes], folder: Path) -> "Tokenizers":
+        """The same from the contents of those files, which were read from `folder`."""
+        names = SEPARATE if SEPARATE[0] in contents else (SHARED,)
+        for name in names:
+            if name not in contents:
+                raise DataError(f"{folder} is not a complete model: {name} is missing")
+        source, *others = (Tokenizer(contents[name], origin=str(folder / name)) for name in names)
+        return cls(source, *(others or [source]))
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of the file or files that `load` reads, by name."""
+        names = (SHARED,) if self.shared else SEPARATE
+        return {name: tokenizer.model for name, tokenizer in zip(names, self, strict=False)}
+
     def save(self, folder: str | Path) -> None:
         """Write the file or files that `load` reads, and remove those of the other kind."""
-        ours, others = ((SHARED,), SEPARATE) if self.shared else (SEPARATE, (SHARED,))
-        for name, tokenizer in zip(ours, self, strict=False):
+        files = self.files()
+        for name, tokenizer in zip(files, self, strict=False):
             tokenizer.save(Path(folder, name))
-        for name in others:
+        for name in {SHARED, *SEPARATE} - files.keys():
             Path(folder, name).unlink(missing_ok=True)

@@ -30,10 +30,12 @@ from jumok.data.subwords import (
     with_settings,
 )
 from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.plain_files import read_plain
 
 Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
 MOST_PIECES = 2**31 - 1  # sentencepiece counts them in 32 bits
+MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 LEAST_COVERAGE = 0.98  # with less, sentencepiece refuses to learn
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
@@ -121,12 +123,13 @@ class Tokenizer:
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            size = self._processor.get_piece_size()
+            self.pieces: list[str] = [self._processor.id_to_piece(id) for id in range(size)]
+            self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
+        except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
             raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({_first_line(error)})") from None
         self.model = model
-        self.pieces: list[str] = [self._processor.id_to_piece(id) for id in range(self._processor.get_piece_size())]
         self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
-        self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(self.size) if self._processor.is_byte(id)}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
         self._spaces = self._spaces_before()
 
@@ -151,11 +154,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         """Read a model file; no code in it can run."""
-        try:
-            model = Path(path).read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read the tokenizer {path}: {error.strerror}") from None
-        return cls(model, origin=str(path))
+        return cls(read_plain(path, most=MOST_BYTES), origin=str(path))
 
     def save(self, path: str | Path) -> None:
         """Write the model file."""

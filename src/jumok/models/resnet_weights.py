@@ -1,6 +1,9 @@
 """Weights of a residual network from a file of the user's, in torchvision's format; reading one runs no code."""
 
+import os
 import pickle
+import zipfile
+from io import BufferedReader
 from pathlib import Path
 
 import torch
@@ -9,7 +12,12 @@ from torch import Tensor
 from jumok.errors import DataError
 from jumok.models.resnet import ResNet
 from jumok.models.weights import read_tensors
+from jumok.plain_files import open_plain
 
+MOST_BYTES = 2**31
+"""Eight times what the largest residual network of torchvision takes."""
+BROKEN = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile)
+"""What reading a damaged file ends with."""
 COUNTER = "num_batches_tracked"  # not in older files, and nothing depends on it
 
 
@@ -33,16 +41,29 @@ def begin_with_weights(network: ResNet, path: str | Path) -> None:
     network.load_state_dict({name: tensors[name] for name in wanted}, strict=False)
 
 
+def _check_size(file: BufferedReader, path: Path) -> None:
+    """Refuse what would not fit: a sparse file of any size, or a .pth, which is a .zip, that unpacks to one."""
+    size = os.fstat(file.fileno()).st_size
+    if size <= MOST_BYTES and zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as parts:
+            size = sum(part.file_size for part in parts.infolist())
+    if size > MOST_BYTES:
+        raise DataError(f"encoder.weights: {path} holds {size:,} bytes; {MOST_BYTES:,} are the most it may hold")
+    file.seek(0)
+
+
 def _read(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return read_tensors(path)
+    if not path.exists():
+        raise DataError(f"encoder.weights: there is no file {path}")
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError(f"encoder.weights: there is no file {path}") from None
-    except OSError as error:
-        raise DataError(f"encoder.weights: cannot read {path}: {error.strerror or error}") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        with open_plain(path) as file:
+            _check_size(file, path)
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except DataError:
+        raise
+    except BROKEN as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise DataError(f"{path} is not a file of weights alone, or is damaged ({reason})") from None
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):

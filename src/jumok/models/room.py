@@ -80,7 +80,9 @@ def _counted(build: Build, configs: list[Any]) -> Size:
     try:
         with torch.device("meta"):  # shapes without contents
             weights = list(build(*configs).parameters())
-    except (RuntimeError, OverflowError):  # a shape that no number of 64 bits can count
+    except (RuntimeError, OverflowError, TypeError) as error:  # a shape that no number of 64 bits can count
+        if isinstance(error, TypeError) and "Overflow" not in str(error):
+            raise
         return Size(math.inf, math.inf)
     return Size(
         sum(weight.numel() for weight in weights),

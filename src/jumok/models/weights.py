@@ -1,6 +1,16 @@
-"""A model's weights as a safetensors file: read without running anything, and checked against the model."""
+"""A model's weights as a safetensors file: read without running anything, and checked against the model.
 
+    8 bytes: n, little-endian | n bytes of JSON: {name: {dtype, shape, data_offsets}} | the numbers
+
+The JSON tells how large every tensor is. It is compared with the file's size, and with the model, before any number is
+read or any model built.
+"""
+
+import json
+import math
+import os
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -8,6 +18,29 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from jumok.errors import DataError
+from jumok.plain_files import open_plain, read_plain
+
+FOREIGN = "it belongs to another model; use the recipe that was saved beside it"
+MOST_HEADER = 16 * 2**20
+"""Bytes of JSON, enough for 100,000 tensors."""
+MOST_AXES = 64
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+    "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
+}  # fmt: skip
+
+
+class Header(NamedTuple):
+    """What a safetensors file says of itself, found to agree with its size."""
+
+    shapes: dict[str, list[int]]
+    bytes: int
+    """The size of the file."""
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers its tensors hold together."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -31,17 +64,44 @@ def from_bytes(content: bytes, path: str | Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load(content)
     except SafetensorError as error:
-        raise DataError(f"{path} is not a whole safetensors file ({error}); copy it again or train anew") from None
+        raise _not_whole(path, error) from None
     return tensors
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
+    return from_bytes(read_plain(path, most=read_header(path).bytes), path)
+
+
+def read_header(path: str | Path, *, within: Path | None = None) -> Header:
+    """The names and shapes in a safetensors file; a DataError unless they add up to the file's size."""
+    with open_plain(path, within=within) as file:
+        size, length = os.fstat(file.fileno()).st_size, int.from_bytes(file.read(8), "little")
+        text = file.read(length) if length <= min(MOST_HEADER, size) else b""
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    return from_bytes(content, path)
+        entries = json.loads(text)
+        entries.pop("__metadata__", None)
+        shapes = {name: _shape(entry) for name, entry in entries.items()}
+        end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        raise _not_whole(path, "its header cannot be read") from None
+    if 8 + length + end != size:
+        raise _not_whole(path, f"its header asks for {8 + length + end:,} bytes, but it has {size:,}")
+    return Header(shapes, size)
+
+
+def _shape(entry: dict[str, Any]) -> list[int]:
+    """The shape of a tensor, if its numbers fill the bytes it is given."""
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    if len(shape) > MOST_AXES or any(type(size) is not int or not 0 <= size < 2**63 for size in [*shape, begin, end]):
+        raise ValueError("a shape that PyTorch has not")
+    if math.prod(shape) * BITS[entry["dtype"]] != 8 * (end - begin):
+        raise ValueError("a tensor larger or smaller than its bytes")
+    return list(shape)
+
+
+def _not_whole(path: str | Path, why: object) -> DataError:
+    return DataError(f"{path} is not a whole safetensors file ({why}); copy it again or train anew")
 
 
 @torch.no_grad()
@@ -55,12 +115,17 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path)
 
 def check_fit(wanted: dict[str, Tensor], tensors: dict[str, Tensor], path: str | Path) -> None:
     """Raise a DataError with the first of `tensors`, read from `path`, that has not the name and shape wanted."""
-    advice = "it belongs to another model; use the recipe that was saved beside it"
+    check_shapes(wanted, {name: list(tensor.shape) for name, tensor in tensors.items()}, path)
+
+
+def check_shapes(wanted: dict[str, Tensor], shapes: dict[str, list[int]], path: str | Path) -> None:
+    """The same for the shapes of tensors that have not been read yet."""
     for name, weight in wanted.items():
-        if name not in tensors:
-            raise DataError(f"{path} has no {name} {list(weight.shape)}, which this model wants; {advice}")
-        if tensors[name].shape != weight.shape:
-            found = list(tensors[name].shape)
-            raise DataError(f"{path} holds {name} as {found}, but this model wants {list(weight.shape)}; {advice}")
-    if extra := sorted(tensors.keys() - wanted.keys()):
-        raise DataError(f"{path} holds {extra[0]}, which this model does not have; {advice}")
+        if name not in shapes:
+            raise DataError(f"{path} has no {name} {list(weight.shape)}, which this model wants; {FOREIGN}")
+        if shapes[name] != list(weight.shape):
+            raise DataError(
+                f"{path} holds {name} as {shapes[name]}, but this model wants {list(weight.shape)}; {FOREIGN}"
+            )
+    if extra := sorted(shapes.keys() - wanted.keys()):
+        raise DataError(f"{path} holds {extra[0]}, which this model does not have; {FOREIGN}")

@@ -9,6 +9,7 @@ whatever moment the power fails at, every folder called step-... is complete.
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,17 +17,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from jumok.data.files import sync_folder
-from jumok.errors import CheckpointError
+from jumok.errors import CheckpointError, DataError
+from jumok.models.room import memory_of
+from jumok.plain_files import MOST_JSON, read_plain
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+NAME = re.compile(r"step-[0-9]{8,18}")
 WRITING, REMOVING, REPLACED, DAMAGED = ".writing-", ".removing-", ".replaced-", "damaged-"
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    return sorted(folder.glob("step-[0-9]*"), key=step_of)
+    """The checkpoints in a folder, oldest first; a copy under another name, such as step-00000048.bak, is none."""
+    return sorted((path for path in folder.glob("step-*") if NAME.fullmatch(path.name)), key=step_of)
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -65,6 +71,9 @@ def write_checkpoint(folder: Path, step: int, parts: dict[str, Callable[[], byte
 def read_checkpoint(path: Path) -> dict[str, bytes]:
     """Every file of a checkpoint, each with the length and checksum it was written with."""
     files = _manifest(path)
+    size, memory = sum(wanted["bytes"] for wanted in files.values()), memory_of(torch.device("cpu"))
+    if memory is not None and size > memory:
+        raise CheckpointError(f"{path} would take {size:,} bytes of memory, but there are {memory:,}; {_advice(path)}")
     return {name: _read(path / name, wanted) for name, wanted in files.items()}
 
 
@@ -116,36 +125,36 @@ def _write(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, dict[str, Any]]:
+    content = _plain(path / MANIFEST, MOST_JSON)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = json.loads(content)
         if manifest["format"] != FORMAT:
             raise CheckpointError(f"{path} is of format {manifest['format']}, which a newer jumok wrote; upgrade jumok")
         files: dict[str, dict[str, Any]] = manifest["files"]
-        if any(Path(name).name != name for name in files):
-            raise ValueError("a file outside the folder")
-    except FileNotFoundError:
-        raise CheckpointError(f"{path / MANIFEST} is missing; {_advice(path)}") from None
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path / MANIFEST}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+        names_fit = all(Path(name).name == name and len(name) <= 255 for name in files)
+        if not names_fit or any(not 0 <= wanted["bytes"] < 2**63 for wanted in files.values()):
+            raise ValueError("a file outside the folder, or larger than any")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(f"{path / MANIFEST} is damaged; {_advice(path)}") from None
     return files
 
 
 def _read(path: Path, wanted: dict[str, Any]) -> bytes:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing; {_advice(path.parent)}") from None
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from None
-    if len(content) != wanted.get("bytes"):
-        raise CheckpointError(
-            f"{path} has {len(content)} bytes but was written with {wanted.get('bytes')}; {_advice(path.parent)}"
-        )
+    if path.is_file() and (size := path.stat().st_size) != wanted["bytes"]:
+        raise CheckpointError(f"{path} has {size} bytes but was written with {wanted['bytes']}; {_advice(path.parent)}")
+    content = _plain(path, wanted["bytes"])
     if sha256(content).hexdigest() != wanted.get("sha256"):
         raise CheckpointError(f"{path} was changed after it was written: its checksum differs; {_advice(path.parent)}")
     return content
+
+
+def _plain(path: Path, most: int) -> bytes:
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing; {_advice(path.parent)}")
+    try:
+        return read_plain(path, most=most, within=path.parent)
+    except DataError as error:
+        raise CheckpointError(f"{error}; {_advice(path.parent)}") from None
 
 
 def _advice(path: Path) -> str:

@@ -7,12 +7,11 @@ from torch import Tensor, nn
 
 from jumok.data.files import atomic_write, sync_folder
 from jumok.models.weights import load_weights, read_tensors, to_bytes, weights_of
+from jumok.sealed_folder import NEW_WEIGHTS
 from jumok.training.checkpoint import checkpoint_path
 from jumok.training.ema import MovingAverage
 from jumok.training.snapshot import AVERAGE, MODEL, read_snapshot
 from jumok.training.state import TrainingState
-
-NEW = f".new-{MODEL}"
 
 
 def best_weights(
@@ -37,7 +36,7 @@ def judged_file(folder: Path, checkpoint: Path) -> Path:
     """
     if (checkpoint / AVERAGE).exists():
         return _write(folder, to_bytes(read_tensors(checkpoint / MODEL) | read_tensors(checkpoint / AVERAGE)))
-    path = folder / NEW
+    path = folder / NEW_WEIGHTS
     path.unlink(missing_ok=True)
     try:
         os.link(checkpoint / MODEL, path)
@@ -52,7 +51,12 @@ def put(weights: Path, state: TrainingState) -> None:
     sync_folder(weights.parent)
 
 
+def is_put(folder: Path) -> bool:
+    """Whether there are weights in a folder."""
+    return (folder / MODEL).exists()
+
+
 def _write(folder: Path, content: bytes) -> Path:
-    with atomic_write(folder / NEW) as file:
+    with atomic_write(folder / NEW_WEIGHTS) as file:
         file.write(content)
-    return folder / NEW
+    return folder / NEW_WEIGHTS

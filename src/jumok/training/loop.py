@@ -15,7 +15,7 @@ from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
-from jumok.training.final import best_weights, judged_file, put, write_final
+from jumok.training.final import best_weights, is_put, judged_file, put, write_final
 from jumok.training.loss import BatchSource
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.progress import Report
@@ -57,6 +57,7 @@ def train(
     draw: Callable[[Path], object] | None = None,
     task: Task[Any] = SEQUENCES,
     publish: Publisher = put,
+    is_published: Callable[[Path], bool] = is_put,
 ) -> TrainingResult:
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and from the first validation model.safetensors.
 
@@ -64,7 +65,8 @@ def train(
     `resume` goes on from the newest checkpoint, on a CPU bit for bit as if there had been no break. `data` names what
     the batches are made of, `settings` are sections of the recipe; a resume with others is refused. `draw` is called
     with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish` is handed a file with the
-    weights of every best validation so far, and with the final ones, and makes it the model's.
+    weights of every best validation so far, and with the final ones, and makes it the model's; a resumed run does so
+    at once where `is_published` says that the folder holds no whole model.
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
@@ -74,6 +76,8 @@ def train(
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
+        if trainer.best is not None and trainer.best.exists() and not is_published(Path(folder)):
+            trainer.publish(trainer.best)  # the process before was killed meanwhile, or the model was damaged since
         state = trainer.state
         position = Position(state.epoch, state.index)
         reader = ReadAhead(batches, position, config.accumulate, pinned=device.type == "cuda")
@@ -114,8 +118,6 @@ class Trainer:
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
-        if self.best is not None and self.best.exists() and not (folder / MODEL).exists():
-            self.publish(self.best)  # the process before was killed just before it did, or was of an earlier jumok
 
     @property
     def checkpoints(self) -> Path:

@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW
 
-from jumok.data.files import check_place
+from jumok.data.files import check_place, remove_unfinished
 from jumok.data.made_from import VOCABULARIES, foreign_files
-from jumok.errors import CheckpointError
-from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, set_aside, tidy
+from jumok.errors import CheckpointError, DataError
+from jumok.plain_files import MOST_JSON, read_plain
+from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, prune, set_aside, tidy
 from jumok.training.config import TrainingConfig
 from jumok.training.ema import MovingAverage
 from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
@@ -39,6 +40,8 @@ def begin(
 ) -> TrainingState:
     """The state to go on from, with everything put in place as it was then."""
     tidy(folder / "checkpoints")
+    for place in (folder, folder / "data"):
+        remove_unfinished(place)
     snapshot = newest_whole(folder / "checkpoints", say) if resume else None
     if snapshot is None:
         if resume and (folder / "model.safetensors").exists():
@@ -55,6 +58,7 @@ def begin(
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
+    prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)  # a kill may have come before it
     return snapshot.state
 
 
@@ -75,8 +79,10 @@ def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping
 def will_go_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether there is a checkpoint to go on from; a ConfigError where it is one of a run with other settings."""
     found, rest = checkpoints(folder / "checkpoints"), None
-    with suppress(OSError, ValueError, KeyError, TypeError):  # damage is dealt with where checkpoints are read
-        _, rest = from_json((found[-1] / STATE).read_bytes() if found else b"")
+    with suppress(DataError, CheckpointError):  # damage is dealt with where checkpoints are read
+        if found:
+            path = found[-1] / STATE
+            _, rest = from_json(read_plain(path, most=MOST_JSON, within=found[-1]), path)
     if rest is not None:
         check_same_settings(rest, config, Origin(settings=settings), folder)
     return bool(found)
@@ -152,7 +158,7 @@ def newest_whole(folder: Path, say: Callable[[str], None]) -> Snapshot | None:
     for path in reversed(found):
         try:
             snapshot = read_snapshot(path)
-        except CheckpointError as error:
+        except (CheckpointError, DataError) as error:
             damage = damage or error
             say(f"{error}")
             continue

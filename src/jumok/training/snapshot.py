@@ -63,7 +63,7 @@ def read_snapshot(path: Path) -> Snapshot:
         if name not in files:
             raise CheckpointError(f"{path} has no {name}; it is not a checkpoint of a training run")
     tensors = {name: from_bytes(files[name], path / name) for name in (MODEL, MOMENTS, AVERAGE) if name in files}
-    state, rest = from_json(files[STATE])
+    state, rest = from_json(files[STATE], path / STATE)
     return Snapshot(
         path=path,
         weights=tensors[MODEL],

@@ -3,7 +3,7 @@
 import json
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jumok import __version__
 from jumok.data.plan import ORDER
-from jumok.errors import ConfigError
+from jumok.errors import CheckpointError, ConfigError
 from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
 
@@ -64,12 +64,15 @@ class TrainingState:
         return better or surer
 
 
+SUMS = 7
+
+
 class Sums:
     """Sums over the steps since the last line, kept on the model's device so that no step waits for them."""
 
     def __init__(self, device: torch.device, values: list[float] | None = None) -> None:
         dtype = torch.float32 if device.type == "mps" else torch.float64
-        self.values: Float[Tensor, " 7"] = torch.tensor(values or [0.0] * 7, dtype=dtype, device=device)
+        self.values: Float[Tensor, " 7"] = torch.tensor(values or [0.0] * SUMS, dtype=dtype, device=device)
         """Of steps not skipped: surprise, tokens, norms, steps. Skipped ones: since the last line, in all, in a row."""
 
     def add(self, outcome: StepOutcome) -> None:
@@ -135,11 +138,49 @@ def made_by() -> dict[str, str]:
     }
 
 
-def from_json(content: bytes) -> tuple[TrainingState, dict[str, Any]]:
-    """The state, and the rest of what `to_json` wrote."""
-    rest = json.loads(content)
+def from_json(content: bytes, path: object) -> tuple[TrainingState, dict[str, Any]]:
+    """The state, and the rest of what `to_json` wrote; a CheckpointError where `path` holds something else."""
     known = {item.name for item in fields(TrainingState)}
-    return TrainingState(**{name: value for name, value in rest.pop("state").items() if name in known}), rest
+    try:
+        rest = json.loads(content)
+        values = {name: value for name, value in rest.pop("state").items() if name in known}
+        right = all(IS_VALID[name](value) for name, value in values.items()) and all(
+            isinstance(rest.get(name), kind) for name, kind in REST.items()
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        right = False
+    if not right:
+        raise CheckpointError(
+            f"{path} is damaged: it does not hold the state of a run; copy the checkpoint again, or delete it to go on "
+            "from the one before"
+        )
+    return TrainingState(**values), rest
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
+
+
+def _are_scores(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(map(_is_number, value.values())))
+
+
+COUNTS = ("step", "epoch", "index", "tokens", "waited", "validated", "splits")
+IS_VALID: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(COUNTS, _is_count),
+    "seconds": _is_number,
+    "best": lambda value: value is None or _is_number(value),
+    "best_step": lambda value: value is None or _is_count(value),
+    "best_scores": _are_scores,
+    "sums": lambda value: isinstance(value, list) and len(value) in (0, SUMS) and all(map(_is_number, value)),
+}
+"""What a field of the state may be."""
+REST = {"config": dict, "data": str, "made_by": dict}
+"""What stands beside the state."""
 
 
 def check_same_data(saved: dict[str, Any], origin: Origin, folder: object) -> None:

@@ -1,0 +1,180 @@
+"""A folder whose files carry checksums, and that is whole at every moment while it is published.
+
+    model.safetensors  recipe.toml  tokenizer*.model      sealed: checksums.json holds the SHA-256 of each
+    README.md                                             for people, not sealed
+
+Publishing writes the checksums to come beside the old ones, then everything else, and the weights last; a reader takes
+a file that has either checksum. So whenever publishing is cut short there is no model yet, or a whole one.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from jumok.data.files import atomic_write, sync_folder
+from jumok.data.sides import SEPARATE, SHARED
+from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
+from jumok.errors import DataError, ModelError
+from jumok.models.weights import Header, read_header
+from jumok.plain_files import MOST_JSON, read_plain
+from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
+
+WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
+COMING, NEW_WEIGHTS = ".checksums.json", ".new-model.safetensors"
+"""The checksums and the weights of a folder that is being published, until all of it is there."""
+TOKENIZERS = (SHARED, *SEPARATE)
+
+Read = TypeVar("Read")
+
+
+class SealedFolder(NamedTuple):
+    """A model's folder that is being read; every file of it is compared with its checksum."""
+
+    path: Path
+    checksums: list[dict[str, str]]
+    """Those of the folder, and those of the one that is being published in its place."""
+
+    def recipe(self) -> bytes:
+        """The contents of recipe.toml."""
+        return self._verified(RECIPE, MOST_RECIPE_BYTES)
+
+    def tokenizers(self) -> dict[str, bytes]:
+        """The contents of the tokenizers, by name."""
+        names = [name for name in TOKENIZERS if (self.path / name).exists() or any(name in of for of in self.checksums)]
+        return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in names}
+
+    def header(self) -> Header:
+        """The names and shapes of the weights; nothing else of them is read."""
+        return read_header(_existing(self.path / WEIGHTS), within=self.path)
+
+    def weights(self, header: Header) -> bytes:
+        """The contents of model.safetensors, no more than its header declares."""
+        return self._verified(WEIGHTS, header.bytes)
+
+    def _verified(self, name: str, most: int) -> bytes:
+        content = read_plain(_existing(self.path / name), most=most, within=self.path)
+        if _digest(content) not in {digests.get(name) for digests in self.checksums}:
+            raise ModelError(
+                f"{self.path / name} is not the file that was saved, or {CHECKSUMS} is not: its checksum there is "
+                "another; one of the two was cut short, damaged or changed; copy the folder again"
+            )
+        return content
+
+
+def read_folder(folder: Path, read: Callable[[SealedFolder], Read]) -> Read:
+    """What `read` makes of a model's folder; again if it fails, as training may have published a better one."""
+    if not folder.is_dir():
+        raise ModelError(f"there is no model folder {folder}; `jumok train` writes one")
+    try:
+        return read(_opened(folder))
+    except (ModelError, DataError):
+        return read(_opened(folder))
+
+
+def check_whole(folder: Path) -> None:
+    """Raise a ModelError or a DataError unless every file of a model is there and as it was saved."""
+    read_folder(folder, _read_all)
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file of a model is there and as it was saved."""
+    try:
+        check_whole(folder)
+    except (ModelError, DataError):
+        return False
+    return True
+
+
+def publish(folder: Path, files: Mapping[str, bytes], readme: str, weights: Path) -> None:
+    """Make `files` and the file `weights`, which is in the folder, the model that is there.
+
+    Where a model is published already, readers meet its files and the new ones mixed: the two must fit each other. They
+    do in a training run, whose weights change and whose vocabulary does not; otherwise `withdraw` the old one first.
+    """
+    if any((folder / name).exists() for name in TOKENIZERS if name not in files):
+        withdraw(folder)  # it was a model of another kind
+    _settle(folder)
+    with open(weights, "rb") as file:
+        digests = {WEIGHTS: hashlib.file_digest(file, "sha256").hexdigest()}
+    digests |= {name: _digest(content) for name, content in files.items()}
+    write_file(folder / COMING, json.dumps(digests, indent=1).encode())
+    for name, content in files.items():
+        write_file(folder / name, content)
+    write_file(folder / README, readme.encode())
+    os.replace(weights, folder / WEIGHTS)
+    weights.unlink(missing_ok=True)  # a rename does nothing where both names are one file's
+    sync_folder(folder)
+    os.replace(folder / COMING, folder / CHECKSUMS)
+    sync_folder(folder)
+
+
+def withdraw(folder: Path) -> None:
+    """Take the model out of a folder, its weights first, so that one of another kind can be published there."""
+    for name in (WEIGHTS, *TOKENIZERS, COMING, CHECKSUMS):
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def own_files(folder: Path) -> list[Path]:
+    """The files that make a folder a model."""
+    tokenizers = [folder / name for name in TOKENIZERS if (folder / name).exists()]
+    return [folder / WEIGHTS, folder / RECIPE, *tokenizers, folder / README, folder / CHECKSUMS]
+
+
+def _settle(folder: Path) -> None:
+    """Give one set of checksums to files that a publishing which was cut short left with two."""
+    if not (folder / COMING).exists():
+        return
+    try:
+        digests = {name: _digest(content) for name, content in _read_all(_opened(folder)).items()}
+    except (ModelError, DataError):
+        return  # no whole model, so that no reader depends on it
+    write_file(folder / CHECKSUMS, json.dumps(digests, indent=1).encode())
+
+
+def _read_all(folder: SealedFolder) -> dict[str, bytes]:
+    return {RECIPE: folder.recipe(), **folder.tokenizers(), WEIGHTS: folder.weights(folder.header())}
+
+
+def _opened(folder: Path) -> SealedFolder:
+    _existing(folder / RECIPE)
+    coming = [_checksums(folder / COMING)] if (folder / COMING).exists() else []
+    checksums = [_checksums(folder / CHECKSUMS), *coming] if (folder / CHECKSUMS).exists() or not coming else coming
+    return SealedFolder(folder, checksums)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists() and not path.is_symlink():
+        inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
+        hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
+        if any(path.parent.glob("checkpoints/step-*")):
+            hint = "; it holds a training run: go on with it by --resume, and the model is there once it is validated"
+        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
+    return path
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    content = read_plain(_existing(path), most=MOST_JSON, within=path.parent)
+    try:
+        digests = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path} is damaged: it is not JSON; copy the folder again") from None
+    if not isinstance(digests, dict) or not digests.keys() >= {WEIGHTS, RECIPE}:
+        raise ModelError(f"{path} is damaged: it does not name {WEIGHTS} and {RECIPE}; copy the folder again")
+    for name, digest in digests.items():
+        if not re.fullmatch(r"[^/\\]+", name) or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
+            raise ModelError(f"{path} is damaged: what it says of {name!r} is no checksum; copy the folder again")
+    return digests
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
