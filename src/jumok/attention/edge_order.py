@@ -42,7 +42,7 @@ class SortedEdges(NamedTuple):
 
     def to(self, device: torch.device | str) -> "SortedEdges":
         """The same on another device."""
-        into, out_of = (Adjacency(*(part.to(device) for part in order)) for order in self[1:])
+        into, out_of = (Adjacency(*(part.to(device) for part in order)) for order in (self.into, self.out_of))
         return SortedEdges(self.edge_index.to(device), into, out_of)
 
 

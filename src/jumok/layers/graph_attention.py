@@ -90,7 +90,11 @@ class GraphAttention(nn.Module):
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
         values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
-        source, target = (torch.einsum("nhd,hd->nh", values, v) for v in (self.source_vector, self.target_vector))
+        # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
+        source, target = (
+            linear(x, torch.einsum("hd,hdi->hi", vector, self.to_values.weight.view(self.heads, self.head_dim, -1)))
+            for vector in (self.source_vector, self.target_vector)
+        )
         scores = partial(self._scores, source, target)
         if not _runs_fused(values):
             return _attend(self, scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))

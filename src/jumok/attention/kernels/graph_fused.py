@@ -14,9 +14,6 @@ from jumok.attention.edge_order import Adjacency, SortedEdges
 from jumok.attention.kernels import graph_kernels
 from jumok.errors import BackendError
 
-NUMBERS_PER_THREAD = 32
-"""Of a tile of neighbours × dim."""
-
 
 @torch.library.custom_op("jumok::graph_attention", mutates_args=())
 def graph_attention(
@@ -31,36 +28,31 @@ def graph_attention(
     loops: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The values mixed; the log-sum-exp of every row; for GAT the part of edges with a positive score in both.
+    """The values mixed; of every node and head its log-sum-exp and score; for GAT the part of positive scores in both.
 
     Shapes: values [node, head, dim]; for GAT source and target [head, node] and perhaps edge_scores [edge (and node),
     head]; for GATv2 target [node, head, dim] and vector [head, dim].
     """
     nodes, heads, dim = values.shape
-    out, dynamic = torch.empty_like(values), vector is not None
-    lse = values.new_empty(heads, nodes, dtype=torch.float32)
-    positive = values.new_empty(0 if dynamic else (nodes, heads, dim), dtype=torch.float32)
-    share = values.new_empty(0 if dynamic else (heads, nodes), dtype=torch.float32)
+    output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values, source, target, vector)
     into = Adjacency(*orders[:3])
     graph_kernels.forward_kernel(
         (nodes, heads), values, _or(source, target), target, _or(vector, target), _or(edge_scores, target),
-        *into, _or(seed, target), out, lse, positive, share, nodes, len(into.others),
-        HEADS=heads, DIM=dim, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, DYNAMIC=dynamic,
-        SCORED=edge_scores is not None, KEEP=True, **tiling(dim),
+        *into, _or(seed, target), *output, nodes, len(into.others),
+        HEADS=heads, DIM=dim, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, DYNAMIC=vector is not None,
+        SCORED=edge_scores is not None, **tiling(dim, 32 if vector is None else 16),
     )  # fmt: skip
-    return out, lse, positive, share
+    return output
 
 
 @graph_attention.register_fake
-def _shapes(values: Tensor, source: Any, target: Tensor, vector: Any, *_: Any) -> tuple[Tensor, ...]:
+def _shapes(values: Tensor, source: Any, target: Tensor, vector: Any, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     nodes, heads, dim = values.shape
-    dynamic = vector is not None
-    return (
-        torch.empty_like(values),
-        values.new_empty(heads, nodes, dtype=torch.float32),
-        values.new_empty(0 if dynamic else (nodes, heads, dim), dtype=torch.float32),
-        values.new_empty(0 if dynamic else (heads, nodes), dtype=torch.float32),
-    )
+    static = vector is None
+    rows = values.new_empty(heads, nodes, 4, dtype=torch.float32)
+    positive = values.new_empty((nodes, heads, dim) if static else 0, dtype=torch.float32)
+    share = values.new_empty((heads, nodes) if static else 0, dtype=torch.float32)
+    return torch.empty_like(values), rows, positive, share
 
 
 @torch.library.custom_op("jumok::graph_attention_backward", mutates_args=())
@@ -80,33 +72,37 @@ def graph_attention_backward(
 ) -> list[Tensor]:
     """The gradients of values, source or vector, target and, if there are any, edge scores."""
     nodes, heads, dim = values.shape
-    out, lse, positive, share = kept
+    out, rows, positive, share = kept
     into, out_of = Adjacency(*orders[:3]), Adjacency(*orders[3:])
-    dynamic = vector is not None
-    common: dict[str, Any] = {"HEADS": heads, "DIM": dim, "SLOPE": slope}
-    drop: dict[str, Any] = {"DROPOUT": dropout, "LOOPS": loops}
-    delta, d_target = torch.empty_like(lse), torch.empty_like(target)
-    rows = max(1, 1024 // triton.next_power_of_2(dim))
+    constants: dict[str, Any] = {"HEADS": heads, "DIM": dim, "SLOPE": slope}
+    rows, d_target, d_values = rows.clone(), torch.empty_like(target), torch.empty_like(values)
+    block = max(1, 1024 // triton.next_power_of_2(dim))
     graph_kernels.delta_kernel(
-        (triton.cdiv(nodes, rows), heads), d_out, out, positive, share, delta, d_target, nodes,
-        **common, DYNAMIC=dynamic, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=rows,
+        (triton.cdiv(nodes, block), heads), d_out, out, positive, share, rows, d_target, nodes,
+        **constants, DYNAMIC=vector is not None, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
     )  # fmt: skip
-    d_values, d_source = torch.empty_like(values), values.new_empty(0) if source is None else torch.empty_like(source)
-    # A hidden edge is not written.
-    d_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
-    graph_kernels.source_gradients_kernel(
-        (nodes, heads), d_out, values, _or(source, target), target, _or(vector, target), _or(edge_scores, target),
-        *out_of, _or(seed, target), lse, delta, d_values, d_source, d_scores, nodes, len(out_of.others),
-        **common, **drop, DYNAMIC=dynamic, SCORED=edge_scores is not None, **tiling(dim),
-    )  # fmt: skip
+    constants |= {"LOOPS": loops, "DROPOUT": dropout}
+    sizes = nodes, len(into.others)
     if vector is None:
+        assert source is not None
+        d_source = torch.empty_like(source)
+        # A hidden edge is not written.
+        d_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
+        graph_kernels.source_gradients_kernel(
+            (nodes, heads), d_out, values, source, _or(edge_scores, target), *out_of, _or(seed, target), rows,
+            d_values, d_source, d_scores, *sizes, **constants, SCORED=edge_scores is not None, **tiling(dim, 16),
+        )  # fmt: skip
         return [d_values, d_source, d_target, d_scores]
-    d_vector = values.new_empty(nodes, heads, dim, dtype=torch.float32)
-    graph_kernels.target_gradients_kernel(
-        (nodes, heads), d_out, values, target, vector, *into, _or(seed, target), lse, delta, d_target, d_vector,
-        nodes, len(into.others), **common, **drop, **tiling(dim),
+    d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
+    inputs = d_out, values, target, vector
+    graph_kernels.dynamic_source_kernel(
+        (nodes, heads), *inputs, *out_of, _or(seed, target), rows, d_values, *sizes, **constants, **tiling(dim, 8)
+    )
+    graph_kernels.dynamic_target_kernel(
+        (nodes, heads), *inputs, *into, _or(seed, target), rows, d_target, d_vector, *sizes, **constants,
+        **tiling(dim, 8),
     )  # fmt: skip
-    return [d_values, d_vector.sum(0).to(vector.dtype), d_target, d_scores]
+    return [d_values, d_vector.sum(0).to(vector.dtype), d_target, values.new_empty(0)]
 
 
 @graph_attention_backward.register_fake
@@ -176,12 +172,11 @@ def _run(
     return out
 
 
-def tiling(dim: int) -> dict[str, Any]:
-    """How many neighbours a program takes at a time, and its warps."""
+def tiling(dim: int, numbers: int) -> dict[str, Any]:
+    """How many neighbours a program takes at a time, and its warps: a thread has so many numbers of a tile."""
     width = triton.next_power_of_2(dim)
-    block = min(32, max(1, 32 * NUMBERS_PER_THREAD // width))
-    warps = max(1, min(4, width * block // (32 * NUMBERS_PER_THREAD)))
-    return {"BLOCK_DIM": width, "BLOCK": block, "warps": warps}
+    block = min(numbers, max(1, 32 * numbers // width))
+    return {"BLOCK_DIM": width, "BLOCK": block, "warps": max(1, min(4, width * block // (32 * numbers)))}
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
