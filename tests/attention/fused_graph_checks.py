@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from jumok.layers import GraphAttention, GraphAttentionV2
+from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.layers import graph_attention as layers
-from jumok.layers.graph_attention import SortedEdges
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 KINDS = [GraphAttention, GraphAttentionV2]
