@@ -20,7 +20,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers.graph_attention import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.layers.sparse_rows import SparseRows, linear
 
-__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SparseRows", "node_features"]
+__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
 LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from jumok.data.graphs import Graph
 from jumok.data.neighbours import ALL, SamplingConfig, sample
 from jumok.errors import ConfigError, TrainingError
-from jumok.layers.graph_attention import SortedEdges
-from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows, node_features
+from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SortedEdges, SparseRows, node_features
 from jumok.training.config import TrainingConfig
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 
