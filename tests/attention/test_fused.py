@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.parametrize(
     ("checks", "some"),
-    [("number", "size or tiles"), ("number", "not (size or tiles)"), ("mask", ""), ("launch", "")],
+    [("number", "size or tiles"), ("number", "not (size or tiles)"), ("mask", ""), ("launch", ""), ("graph", "")],
 )
 def test_the_kernels_do_what_they_must(checks, some):
     interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}

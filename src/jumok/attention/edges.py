@@ -6,8 +6,9 @@
 A score of -inf hides its edge; a node without a visible edge gets zeros in values, weights and gradients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,18 +23,24 @@ from jumok.errors import ArgumentError
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeWeights:
-    """Which edge has which α: call it for the given edges, ask `loops` for the self-loops that were added to them."""
+    """Which edge has which α: call it for the given edges, ask `loops` for the self-loops that were added to them.
 
-    on_edges: Float[Tensor, "edge head"]
-    on_loops: Float[Tensor, "node head"]
+    A fused kernel never builds the weights; `build` makes them again when they are asked for.
+    """
+
+    build: Callable[[], Float[Tensor, "edge_and_loop head"]]
+    edges: int
+    """How many edges were given; the rows after them are added self-loops, one a node."""
+    nodes: int
 
     def __call__(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
         """Return α of every edge, in the order of the edge_index that was passed in."""
-        return _choose(self.on_edges, heads)
+        return _choose(self.build()[: self.edges], heads)
 
     def loops(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "node chosen"]:
         """Return α of every node's added self-loop; zero where none was added."""
-        return _choose(self.on_loops, heads)
+        on_loops = self.build()[self.edges :]
+        return _choose(on_loops if len(on_loops) else on_loops.new_zeros(self.nodes, on_loops.shape[1]), heads)
 
 
 class GraphAttended(NamedTuple):
@@ -57,7 +64,7 @@ def attend_edges(
     """
     weights = edge_softmax(scores, edge_index[1], nodes)
     mixed = mix_edges(F.dropout(weights, dropout), values, edge_index, nodes)
-    return GraphAttended(mixed, EdgeWeights(on_edges=weights, on_loops=weights.new_zeros(nodes, weights.shape[1])))
+    return GraphAttended(mixed, EdgeWeights(build=partial(_given, weights), edges=len(weights), nodes=nodes))
 
 
 def edge_softmax(
@@ -222,6 +229,10 @@ def _apply(function: type[Function], *inputs: Tensor | int) -> Tensor:
 
 def _at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _given(weights: Tensor) -> Tensor:
+    return weights
 
 
 def _choose(weights: Tensor, heads: Sequence[int] | None) -> Tensor:

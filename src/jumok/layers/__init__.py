@@ -4,7 +4,7 @@ from jumok.layers.additive_attention import AdditiveAttention
 from jumok.layers.coverage_attention import CoverageAttention, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
 from jumok.layers.feed_forward import FeedForward
-from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2
+from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.layers.luong_attention import LuongAttention
 from jumok.layers.memory import KeyValueCache, KeyValues, Memory
 from jumok.layers.multi_head import MultiHeadAttention
@@ -36,6 +36,7 @@ __all__ = [
     "MultiHeadAttention",
     "Recurrence",
     "RotaryPositions",
+    "SortedEdges",
     "TokenEmbedding",
     "coverage_loss",
     "sinusoids",

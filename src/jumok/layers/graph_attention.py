@@ -11,8 +11,14 @@ While training, `dropout` drops weights α and `value_dropout` parts of the valu
 With `self_loops` every node also sees itself. A node whose loop is already among the edges keeps that one, with its own
 features; elsewhere a loop is added, its features the mean of the node's incoming edges (zeros when there are none).
 PyTorch Geometric instead throws given loops away and adds its own; the two agree on edges without loops.
+
+On a GPU one fused kernel scores, normalises and mixes (attention/kernels/graph_fused.py). It reads the edges sorted:
+`SortedEdges.of(edge_index, nodes)` in the place of `edge_index` sorts them once for all layers and steps.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,18 +27,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
+from jumok.attention.edge_order import SortedEdges, check_range, sort_edges
 from jumok.attention.edges import (
     EdgeWeights,
     GraphAttended,
     attend_edges,
     dynamic_edge_scores,
+    edge_softmax,
     static_edge_scores,
 )
+from jumok.attention.fused import why_no_kernels
+from jumok.attention.transforms import at_work
 from jumok.errors import ArgumentError
 from jumok.layers.checks import check_kind
 from jumok.layers.sparse_rows import SparseRows, linear
 
-__all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2"]
+__all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2", "SortedEdges"]
 
 
 class GraphAttention(nn.Module):
@@ -74,18 +84,33 @@ class GraphAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "node in_width"] | SparseRows,
-        edge_index: Int[Tensor, "2 edge"],
+        edge_index: Int[Tensor, "2 edge"] | SortedEdges,
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
-        graph = _graph(edge_index, edge_features, x.shape[0], self.self_loops)
         values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
-        source, target = (torch.einsum("nhd,hd->nh", values, v) for v in (self.source_vector, self.target_vector))
-        scores = static_edge_scores(
-            source, target, graph.edge_index, self._edge_scores(graph.features), slope=self.negative_slope
+        # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
+        source, target = (
+            linear(x, torch.einsum("hd,hdi->hi", vector, self.to_values.weight.view(self.heads, self.head_dim, -1)))
+            for vector in (self.source_vector, self.target_vector)
         )
-        return _mix(self, scores, values, graph)
+        scores = partial(self._scores, source, target)
+        if not _runs_fused(values):
+            return _attend(self, scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
+        from jumok.attention.kernels import graph_fused
+
+        edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
+        features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
+        mixed = graph_fused.static(
+            _dropped(self, values), source, target, self._edge_scores(features), edges,
+            slope=self.negative_slope, loops=self.self_loops, dropout=_dropout(self),
+        )  # fmt: skip
+        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+
+    def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
+        slope = self.negative_slope
+        return static_edge_scores(source, target, graph.edge_index, self._edge_scores(graph.features), slope=slope)
 
     def _edge_scores(self, features: Tensor | None) -> Tensor | None:
         if features is None or self.to_edges is None or self.edge_vector is None:
@@ -136,20 +161,35 @@ class GraphAttentionV2(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "node in_width"] | SparseRows,
-        edge_index: Int[Tensor, "2 edge"],
+        edge_index: Int[Tensor, "2 edge"] | SortedEdges,
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_source.weight)
-        graph = _graph(edge_index, edge_features, x.shape[0], self.self_loops)
         source = linear(x, self.to_source.weight, self.to_source.bias).view(-1, self.heads, self.head_dim)
         shared = self.to_target is self.to_source
         target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
+        scores = partial(self._scores, source, target)
+        # The kernel makes scores of the very values it mixes, and reads nothing of an edge but its ends.
+        plain = edge_features is None and not (self.value_dropout and self.training)
+        if not (plain and _runs_fused(source)):
+            return _attend(self, scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
+        from jumok.attention.kernels import graph_fused
+
+        edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
+        settings = {"slope": self.negative_slope, "loops": self.self_loops, "dropout": _dropout(self)}
+        mixed = graph_fused.dynamic(source, target, self.vector, edges, **settings)
+        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+
+    def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         projection = None if self.to_edges is None else self.to_edges.weight.view(self.heads, self.head_dim, -1)
-        scores = dynamic_edge_scores(
+        return dynamic_edge_scores(
             source, target, self.vector, graph.edge_index, graph.features, projection, slope=self.negative_slope
         )
-        return _mix(self, scores, source, graph)
+
+
+_Layer = GraphAttention | GraphAttentionV2
+_Scores = Callable[["_Graph"], Tensor]
 
 
 class _Graph(NamedTuple):
@@ -161,7 +201,8 @@ class _Graph(NamedTuple):
     given: int
 
 
-def _graph(edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:
+def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:
+    edge_index = edge_index.edge_index if isinstance(edge_index, SortedEdges) else edge_index
     given = edge_index.shape[1]
     if not self_loops:
         return _Graph(edge_index, features, None, given)
@@ -172,31 +213,61 @@ def _graph(edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: 
     has_loop = is_loop.new_zeros(nodes, dtype=torch.int32).index_add(0, target, is_loop.int()) > 0
     hidden = torch.cat([torch.zeros_like(is_loop), has_loop])
     loops = torch.arange(nodes, device=edge_index.device, dtype=edge_index.dtype)
-    if features is not None:
-        features = torch.cat([features, _mean_incoming(features, target, nodes)])
+    features = _with_loops(features, target, nodes)
     return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, given)
 
 
-def _mean_incoming(features: Tensor, target: Tensor, nodes: int) -> Tensor:
+def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor | None:
+    """The features of the edges, then those of the loops: the mean of a node's incoming edges."""
+    if features is None:
+        return None
     total = features.new_zeros(nodes, features.shape[1]).index_add(0, target, features)
     degree = features.new_zeros(nodes).index_add(0, target, features.new_ones(len(target)))
-    return total / degree.clamp(min=1)[:, None]
+    return torch.cat([features, total / degree.clamp(min=1)[:, None]])
 
 
-def _mix(layer: GraphAttention | GraphAttentionV2, scores: Tensor, values: Tensor, graph: _Graph) -> GraphAttended:
-    if graph.hidden is not None:
-        scores = scores.masked_fill(graph.hidden[:, None], -torch.inf)
-    dropout = layer.dropout if layer.training else 0.0
-    if layer.value_dropout and layer.training:
-        values = F.dropout(values, layer.value_dropout)
-    mixed, weights = attend_edges(scores, values, graph.edge_index, len(values), dropout=dropout)
-    out = mixed.flatten(1) if layer.concat else mixed.mean(1)
-    if layer.bias is not None:
-        out = out + layer.bias
-    on_edges, on_loops = weights()[: graph.given], weights()[graph.given :]
-    return GraphAttended(
-        out, EdgeWeights(on_edges=on_edges, on_loops=weights.loops() if graph.hidden is None else on_loops)
+def _runs_fused(values: Float[Tensor, "node head dim"]) -> bool:
+    """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
+    return values.numel() > 0 and not at_work() and why_no_kernels(values) is None
+
+
+def _attend(layer: "_Layer", scores: "_Scores", values: Tensor, graph: _Graph) -> GraphAttended:
+    """The definition: score every edge, softmax, mix."""
+    visible = _hidden(scores(graph), graph)
+    mixed, weights = attend_edges(
+        visible, _dropped(layer, values), graph.edge_index, len(values), dropout=_dropout(layer)
     )
+    return GraphAttended(_joined(layer, mixed), replace(weights, edges=graph.given))
+
+
+def _weighed(
+    layer: "_Layer", mixed: Tensor, scores: "_Scores", edge_index: Tensor, features: Tensor | None
+) -> GraphAttended:
+    """What a kernel mixed, with the weights on demand."""
+    build = partial(_weights, scores, edge_index, features, len(mixed), layer.self_loops)
+    return GraphAttended(_joined(layer, mixed), EdgeWeights(build=build, edges=edge_index.shape[1], nodes=len(mixed)))
+
+
+def _weights(scores: "_Scores", edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> Tensor:
+    graph = _graph(edge_index, features, nodes, self_loops)
+    return edge_softmax(_hidden(scores(graph), graph), graph.edge_index[1], nodes)
+
+
+def _hidden(scores: Tensor, graph: _Graph) -> Tensor:
+    return scores if graph.hidden is None else scores.masked_fill(graph.hidden[:, None], -torch.inf)
+
+
+def _joined(layer: "_Layer", mixed: Float[Tensor, "node head dim"]) -> Float[Tensor, "node out_width"]:
+    out = mixed.flatten(1) if layer.concat else mixed.mean(1)
+    return out if layer.bias is None else out + layer.bias
+
+
+def _dropped(layer: "_Layer", values: Tensor) -> Tensor:
+    return F.dropout(values, layer.value_dropout) if layer.value_dropout and layer.training else values
+
+
+def _dropout(layer: "_Layer") -> float:
+    return layer.dropout if layer.training else 0.0
 
 
 def _head_dim(out_width: int, heads: int, concat: bool) -> int:
@@ -224,12 +295,18 @@ def _glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
 
 def _check_graph(
     x: Tensor | SparseRows,
-    edge_index: Tensor,
+    edge_index: Tensor | SortedEdges,
     edge_features: Tensor | None,
     in_width: int,
     edge_width: int | None,
     weight: Tensor,
 ) -> None:
+    if isinstance(edge_index, SortedEdges):  # its numbers were looked at when it was sorted
+        if edge_index.nodes != x.shape[0]:
+            raise ArgumentError(f"edge_index was sorted for {edge_index.nodes} nodes, but x has {x.shape[0]}")
+        sorted_already, edge_index = True, edge_index.edge_index
+    else:
+        sorted_already = False
     for name, given in (("x", x), ("edge_index", edge_index), ("edge_features", edge_features)):
         fits = given is None if name == "edge_features" else name == "x" and isinstance(given, SparseRows)
         if not isinstance(given, Tensor) and not fits:
@@ -247,7 +324,8 @@ def _check_graph(
     _check_features(edge_features, edge_index, edge_width)
     if edge_features is not None:
         check_kind("edge_features", edge_features, weight)
-    _check_range(edge_index, x.shape[0])
+    if not sorted_already:
+        check_range(edge_index, x.shape[0])
 
 
 def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width: int | None) -> None:
@@ -265,16 +343,3 @@ def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width
         raise ArgumentError(f"edge_features is {list(edge_features.shape)}; wanted [edge, edge_width] = {wanted}")
     if edge_features.device != edge_index.device:
         raise ArgumentError(f"edge_features is on {edge_features.device} but edge_index is on {edge_index.device}")
-
-
-def _check_range(edge_index: Tensor, nodes: int) -> None:
-    # Looking costs a wait for the GPU, which neither a compiler nor a graph capture allows; elsewhere it is far
-    # cheaper than the device-side assertion that would end the process.
-    capturing = edge_index.is_cuda and torch.cuda.is_current_stream_capturing()
-    if edge_index.numel() == 0 or torch.compiler.is_compiling() or capturing or edge_index.is_meta:
-        return
-    lowest, highest = (bound.item() for bound in edge_index.aminmax())
-    if lowest < 0 or highest >= nodes:
-        row, column = ((edge_index < 0) | (edge_index >= nodes)).nonzero()[0].tolist()
-        there_are = f"x has {nodes} nodes, 0 to {nodes - 1}" if nodes else "x has no nodes"
-        raise ArgumentError(f"edge_index[{row}, {column}] = {edge_index[row, column]}, but {there_are}")

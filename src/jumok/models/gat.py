@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ArgumentError, ConfigError
-from jumok.layers.graph_attention import EdgeWeights, GraphAttention, GraphAttentionV2
+from jumok.layers.graph_attention import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.layers.sparse_rows import SparseRows, linear
 
-__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SparseRows", "node_features"]
+__all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
 LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAttentionV2}
 
@@ -110,7 +110,7 @@ class GraphAttentionNetwork(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "node feature"] | SparseRows,
-        edge_index: Int[Tensor, "2 edge"],
+        edge_index: Int[Tensor, "2 edge"] | SortedEdges,
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
         *,
         hops: Sequence[Hop] = (),
@@ -126,6 +126,7 @@ class GraphAttentionNetwork(nn.Module):
         attention = []
         for number, layer in enumerate(self.layers):
             if hops:
+                assert isinstance(edge_index, Tensor)
                 edge_index = edge_index[:, : hops[number].edges]
                 edge_features = None if edge_features is None else edge_features[: hops[number].edges]
                 x = x[: hops[number].nodes] if isinstance(x, Tensor) else x

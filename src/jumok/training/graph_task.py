@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jumok.data.graphs import Graph
 from jumok.data.neighbours import ALL, SamplingConfig, sample
 from jumok.errors import ConfigError, TrainingError
-from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SparseRows, node_features
+from jumok.models.gat import GraphAttentionNetwork, GraphPrediction, Hop, SortedEdges, SparseRows, node_features
 from jumok.training.config import TrainingConfig
 from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 
@@ -21,7 +21,7 @@ class GraphBatch(NamedTuple):
     """A graph or a neighbourhood in it, and which of its items to say the class of."""
 
     x: Float[Tensor, "node feature"] | SparseRows
-    edge_index: Int[Tensor, "2 edge"]
+    edge_index: Int[Tensor, "2 edge"] | SortedEdges
     items: Int[Tensor, " item"]
     """Rows of the network's output."""
     labels: Int[Tensor, " item"]
@@ -33,7 +33,9 @@ class GraphBatch(NamedTuple):
     def to(self, device: torch.device | str) -> "GraphBatch":
         """The same on another device."""
         moved: dict[str, Any] = {
-            name: part.to(device) for name, part in self._asdict().items() if isinstance(part, Tensor | SparseRows)
+            name: part.to(device)
+            for name, part in self._asdict().items()
+            if isinstance(part, Tensor | SparseRows | SortedEdges)
         }
         return self._replace(**moved)
 
@@ -60,7 +62,7 @@ class GraphBatches:
         self.fanout = _fanout(sampling, layers, training=training)
         if self.fanout and graph.graph is not None:
             raise ConfigError("sampling.fanout is for nodes; where graphs are classified, leave it []")
-        self._whole = None if self.fanout else whole_graph(graph, items).to(device)
+        self._whole = None if self.fanout else _sorted(whole_graph(graph, items).to(device))
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -99,7 +101,8 @@ class GraphTask:
 
     def size(self, batch: GraphBatch) -> str:
         """In nodes and edges."""
-        return f"{batch.x.shape[0]} nodes, {batch.edge_index.shape[1]} edges"
+        edges = batch.edge_index if isinstance(batch.edge_index, Tensor) else batch.edge_index.edge_index
+        return f"{batch.x.shape[0]} nodes, {edges.shape[1]} edges"
 
     def halves(self, batch: GraphBatch) -> list[GraphBatch]:
         """A graph has no halves."""
@@ -153,6 +156,13 @@ def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:
         None if graph.graph is None else _tensor(graph.graph),
         None if graph.graph is None else len(graph.labels),
     )
+
+
+def _sorted(whole: GraphBatch) -> GraphBatch:
+    """On a GPU with its edges sorted, once for all steps and layers."""
+    if not isinstance(whole.edge_index, Tensor) or not whole.edge_index.is_cuda:
+        return whole
+    return whole._replace(edge_index=SortedEdges.of(whole.edge_index, whole.x.shape[0]))
 
 
 def neighbourhood_batch(
