@@ -85,16 +85,17 @@ def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str
 
 
 def table(name: str, prefix: str = "", goal: str = "") -> str:
-    """A line for each id, a column for each system."""
+    """A line for each id, a column for each system; the unit stands above the lines, or in them where it is not one."""
     rows = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     rows = [row for row in rows if row["id"].startswith(prefix) or row["id"] == goal]
     systems = list(dict.fromkeys(row["system"] for row in rows))
     units = {row["unit"] for row in rows}
     found = {(row["id"], row["system"]): row for row in rows}
-    lines = [f"| {' / '.join(sorted(units))} | {' | '.join(systems)} |", "|---" * (1 + len(systems)) + "|"]
+    above = units.pop() if len(units) == 1 else ""
+    lines = [f"| {above} | {' | '.join(systems)} |", "|---" * (1 + len(systems)) + "|"]
     for one in dict.fromkeys(row["id"] for row in rows):
-        cells = [_cell(found.get((one, system))) for system in systems]
-        lines.append(f"| {GOALS[one] if one == goal else one.removeprefix(prefix)} | {' | '.join(cells)} |")
+        cells = [_cell(found.get((one, system)), with_unit=not above) for system in systems]
+        lines.append(f"| {GOALS[one] if one == goal else one.removeprefix(prefix) or one} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -112,11 +113,15 @@ def cpu() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _cell(row: dict[str, Any] | None) -> str:
+def _cell(row: dict[str, Any] | None, *, with_unit: bool) -> str:
     if row is None:
         return ""
     if row["value"] is None:
         return row["conditions"].partition(";")[0]
+    return f"{_number(row)} {row['unit']}" if with_unit else _number(row)
+
+
+def _number(row: dict[str, Any]) -> str:
     value = row["value"]
     if row["unit"] == "BLEU":
         return f"{value:.2f}"
