@@ -80,11 +80,12 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         return _first_that_fits(value, options, where)
     if origin is tuple:
         return _tuple(value, options, where)
-    if hint in (int, float) and isinstance(value, Integral) and not isinstance(value, bool) and abs(value) > LARGEST:
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if hint in (int, float) and is_whole and abs(int(value)) > LARGEST:
         raise ConfigError(f"{where} = {value} is too large; the largest whole number is {LARGEST}")
     if hint is float and isinstance(value, Real) and not isinstance(value, bool):
         return float(value)
-    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
+    if hint is int and is_whole:
         value = int(value)  # numpy's are none of Python's
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where} = {value!r} must be {_name(hint)}")
