@@ -6,6 +6,7 @@ import types
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from jumok.errors import ConfigError
@@ -79,10 +80,12 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         return _first_that_fits(value, options, where)
     if origin is tuple:
         return _tuple(value, options, where)
-    if hint in (int, float) and type(value) is int and abs(value) > LARGEST:
+    if hint in (int, float) and isinstance(value, Integral) and abs(int(value)) > LARGEST:
         raise ConfigError(f"{where} = {value} is too large; the largest whole number is {LARGEST}")
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, Real) and not isinstance(value, bool):
         return float(value)
+    if hint is int and isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)  # numpy's are none of Python's
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise ConfigError(f"{where} = {value!r} must be {_name(hint)}")
     return value
@@ -128,4 +131,4 @@ def _toml(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple | list):
         return f"[{', '.join(_toml(item) for item in value)}]"
-    return repr(value)
+    return repr(int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value)

@@ -1,48 +1,95 @@
-"""The compiler takes attend as it is; in a process of its own, for it cannot see through the checks of signatures."""
+"""torch.compile(fullgraph=True) and torch.export take every score, mask, layer and model (see compiled.py)."""
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-COMPILE = """
+# The whole table of scores and masks is exported; compiling it takes twice as long, so the compiler gets every mask
+# with a score of each kernel. `python tests/compiled.py scores eager` compiles all of it.
+TABLES = [
+    "scores export",
+    "scores eager scaled_dot,",
+    "scores eager additive,",
+    "scores open-batch scaled_dot,",
+    "layers open-batch multi-head",
+    "layers export",
+    "layers eager",
+    "models export",
+    "models eager",
+    "layers inductor additive, lengths",
+]
+
+
+OPEN_LENGTHS = """
 import torch
-from helpers import SCORES, random_inputs
-from jumok.attention import attend, causal
+from jumok.attention import additive, attend, causal, from_lengths
 
-for name, backend in (("scaled_dot", "sdpa"), ("additive", "blocked"), ("gaussian", "direct")):
-    leaves, score = random_inputs(), SCORES[name].build(*SCORES[name].parameters(3))
+v = torch.randn(8)
 
-    def values(query, key, value):
-        return attend(query, key, value, score=score, visible=causal(), backend=backend).values
+class Attention(torch.nn.Module):
+    def __init__(self, score):
+        super().__init__()
+        self.score = score
 
-    torch._dynamo.reset()
-    leaves = [tensor.requires_grad_() for tensor in leaves]
-    found, wanted = torch.compile(values, backend="eager")(*leaves), values(*leaves)
-    torch.testing.assert_close(found, wanted)
-    for one, other in zip(*(torch.autograd.grad(v.sum(), leaves) for v in (found, wanted))):
-        torch.testing.assert_close(one, other)
-"""
+    def forward(self, query, key, lengths):
+        visible = from_lengths(lengths) & causal(key.shape[-2] - query.shape[-2])
+        attended = attend(query, key, key, score=self.score, visible=visible)
+        return attended.values, attended.weights()
 
+def given(batch, queries, keys):
+    return torch.randn(batch, 2, queries, 8), torch.randn(batch, 2, keys, 8), torch.arange(batch)
 
-NAN = """
-import torch
-from helpers import random_inputs
-from jumok.attention import attend
-
-query, key, value = random_inputs(value_dim=3)
-query[1, 2, 0] = torch.nan
-found = torch.compile(lambda *given: attend(*given).values, backend="eager", fullgraph=True)(query, key, value)
-assert found[1, 2, 0].isnan().all(), found
-assert found.isnan().sum() == 3, found
+batch, queries, keys = (torch.export.Dim(name) for name in ("batch", "queries", "keys"))
+for score in ("scaled_dot", additive(v), "gaussian"):
+    sizes = {0: batch, 2: queries}, {0: batch, 2: keys}, {0: batch}
+    traced = torch.export.export(Attention(score), given(3, 20, 22), dynamic_shapes=sizes).module()
+    for shape in ((2, 5, 7), (5, 40, 41)):
+        call = given(*shape)
+        torch.testing.assert_close(traced(*call), Attention(score)(*call))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [COMPILE, NAN], ids=["the same values and gradients", "the same NaN"])
-def test_what_is_compiled_gives(program):
-    here = [path for path in sys.path if path]
+def test_an_exported_program_can_leave_lengths_open():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", OPEN_LENGTHS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_traced_gives_the_same_values_weights_and_gradients(table):
+    if "inductor" in table and not shutil.which("c++"):
+        pytest.skip("no C++ compiler, which torch.compile's own backend needs on a CPU")
+    tests = Path(__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {here!r}\n{program}"], capture_output=True, text=True
+        [sys.executable, "-W", "ignore", tests / "compiled.py", *_words(table)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert done.returncode == 0, done.stderr
+
+
+def _words(table: str) -> list[str]:
+    name, how, *part = table.split(" ", 2)
+    return [name, how, *part]
+
+
+def test_a_bias_is_refused_by_compiled_code_as_well():
+    program = """
+import torch
+from jumok.attention import from_torch_mask, whole
+
+def mask(bias):
+    return whole(from_torch_mask(bias, true_means="hidden"), queries=2, keys=2)
+
+compiled = torch.compile(mask, backend="eager", fullgraph=True)
+assert compiled(torch.zeros(2, 2)).all()
+compiled(torch.ones(2, 2))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "a bias belongs to the score" in done.stderr

@@ -11,18 +11,28 @@ from torch import Tensor
 from jumok.errors import ArgumentError
 
 
-def check_sizes(*, least: int = 1, **sizes: Any) -> None:
-    """Each must be a whole number, `least` or more."""
+def check_sizes(*, least: int = 1, **sizes: Any) -> tuple[int, ...]:
+    """Each must be a whole number, `least` or more; they come back as int, which PyTorch and its compiler want."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise ArgumentError(f"{name} = {size!r}; wanted a whole number, at least {least}")
         if size < least:
             raise ArgumentError(f"{name} = {size}; wanted at least {least}")
+    return tuple(int(size) for size in sizes.values())
 
 
-def check_optional_sizes(*, least: int = 1, **sizes: Any) -> None:
+def check_optional_sizes(*, least: int = 1, **sizes: Any) -> tuple[int | None, ...]:
     """The same for sizes that are None where they are left out."""
-    check_sizes(least=least, **{name: size for name, size in sizes.items() if size is not None})
+    return tuple(None if size is None else check_sizes(least=least, **{name: size})[0] for name, size in sizes.items())
+
+
+def whole_number(name: str, given: Any) -> int:
+    """A position or an offset as int; a size that a compiler leaves open stays itself."""
+    if isinstance(given, torch.SymInt):
+        return given  # type: ignore[return-value]
+    if not isinstance(given, Integral):
+        raise ArgumentError(f"{name} must be a whole number, but it is {given!r}")
+    return int(given)
 
 
 def check_probabilities(**probabilities: Any) -> None:

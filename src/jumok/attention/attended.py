@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jumok.attention.arguments import whole_number
 from jumok.attention.blocks import in_blocks
+from jumok.attention.copies import copied
 from jumok.attention.custom_scores import Custom
 from jumok.attention.lookup import Lookup
 from jumok.attention.versions import Version, check_unchanged
@@ -62,7 +64,8 @@ class Weights:
 
     def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
         """The k largest weights of each row and their keys, largest first."""
-        if not isinstance(k, int) or not 0 < k <= self.lookup.key.shape[-2]:
+        k = whole_number("k", k)
+        if not 0 < k <= self.lookup.key.shape[-2]:
             raise ArgumentError(f"the {k} largest weights of {self.lookup.key.shape[-2]} keys were asked for")
         weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
         return torch.cat(weights, -2), torch.cat(keys, -2)
@@ -75,6 +78,9 @@ class Weights:
     def column_sums(self) -> Float[Tensor, "*lead key"]:
         """How much each key was looked at by all queries together."""
         return reduce(torch.add, self._in_blocks(lambda block: block.sum(-2)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Weights":
+        return Weights(*copied((self.lookup, self.built, self.known), memo))
 
     def _in_blocks(self, reduction: Callable[[Tensor], Result]) -> Iterator[Result]:
         if self.built is not None:
@@ -91,6 +97,10 @@ class Attended(NamedTuple):
 
     values: Float[Tensor, "*lead query value_dim"]
     weights: Weights
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Attended":
+        values, weights = copied((self.values, self.weights), memo)
+        return Attended(values, weights)
 
 
 def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:

@@ -96,9 +96,13 @@ def _why_not_blocked(lookup: Lookup) -> str | None:
     if lookup.normalise not in NORMALISERS.values():
         name = getattr(lookup.normalise, "__name__", "of the caller")
         return f"normalise {name} is a function that may need to see every row at once"
+    if transforms.is_open(*lookup.query.shape, *lookup.key.shape):
+        return "it is for large calls, and how large this call will be is not known yet"
     if additive_cpu.why_not(lookup.score, lookup.query) is None or bytes_at_once(lookup) > blocks.BLOCK_BYTES:
         return None
-    return f"its largest tensor, {_size(bytes_at_once(lookup))}, is small enough to build at once"
+    # A compiler that leaves sizes open has no number to print.
+    size = "" if torch.compiler.is_compiling() else f", {_size(bytes_at_once(lookup))},"
+    return f"its largest tensor{size} is small enough to build at once"
 
 
 REFUSALS: dict[str, Callable[[Lookup], str | None]] = {

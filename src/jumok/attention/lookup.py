@@ -1,6 +1,7 @@
 """One call of attention as a value: who asks, of which keys and values, and how."""
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +83,7 @@ class Lookup:
     @property
     def pairs(self) -> int:
         """How many query-key pairs there are."""
-        return self.query.shape[:-1].numel() * self.key.shape[-2]
+        return prod(self.query.shape[:-1]) * self.key.shape[-2]
 
 
 def mix(

@@ -1,5 +1,6 @@
 """The ways to say what is visible: by lengths, causal, in a window, and from or to PyTorch's two conventions."""
 
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import transforms
-from jumok.attention.arguments import check_sizes
+from jumok.attention.arguments import check_sizes, whole_number
 from jumok.attention.visible import Causal, GaussianWindow, Keys, Lengths, Mask, Visible, Window, whole
 from jumok.errors import ArgumentError
 
@@ -24,9 +25,7 @@ def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
 
 def causal(offset: int = 0) -> Visible:
     """Query i sees keys 0 … i + offset; in step-by-step decoding `offset` is how many keys came before this call."""
-    if not isinstance(offset, int):
-        raise ArgumentError(f"offset must be a whole number, but it is {offset!r}")
-    return Causal(offset)
+    return Causal(whole_number("offset", offset))
 
 
 def window(
@@ -38,13 +37,13 @@ def window(
     a centre that is NaN or infinite is nowhere, and its query sees nothing.
     """
     after = before if after is None else after
-    if not all(isinstance(places, float | int) and places >= 0 for places in (before, after)):
+    if not all(isinstance(places, Real) and places >= 0 for places in (before, after)):
         raise ArgumentError(
             f"a window reaches before = {before!r} and after = {after!r} places; both must be numbers, none negative"
         )
     if centre is not None:
         _check_tensor("centre", centre)
-    return Window(before, after, centre, offset)
+    return Window(_plain_number(before), _plain_number(after), centre, whole_number("offset", offset))
 
 
 def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visible:
@@ -53,12 +52,12 @@ def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visi
     The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
     A query whose centre is NaN or infinite sees nothing.
     """
-    if not (isinstance(reach, float | int) and reach > 0):
+    if not (isinstance(reach, Real) and reach > 0):
         raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")
     _check_tensor("centre", centre)
     if not centre.is_floating_point():
         raise ArgumentError(f"centre must be a floating-point position, but it is {centre.dtype}")
-    return GaussianWindow(centre, reach)
+    return GaussianWindow(centre, _plain_number(reach))
 
 
 def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
@@ -82,11 +81,13 @@ def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
     _check_tensor("attn_mask", attn_mask)
     if attn_mask.dtype == torch.bool:
         return Mask(~attn_mask if true_means == "hidden" else attn_mask)
+    wrong = f"attn_mask ({attn_mask.dtype}) must be boolean or hold only 0 and -inf; a bias belongs to the score"
     hidden = attn_mask == -torch.inf
-    if not attn_mask.is_floating_point() or bool((~hidden & (attn_mask != 0)).any()):
-        raise ArgumentError(
-            f"attn_mask ({attn_mask.dtype}) must be boolean or hold only 0 and -inf; a bias belongs to the score"
-        )
+    no_bias = (hidden | (attn_mask == 0)).all()
+    if torch.compiler.is_compiling():
+        torch._assert_async(no_bias, wrong)  # what is traced has no numbers yet: the compiled code looks at them
+    elif not attn_mask.is_floating_point() or not no_bias:
+        raise ArgumentError(wrong)
     return Mask(~hidden)
 
 
@@ -104,6 +105,11 @@ def to_torch_mask(
         raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
     matrix = whole(visible, lead=lead, queries=queries, keys=keys, device=device)
     return ~matrix if true_means == "hidden" else matrix
+
+
+def _plain_number(given: Any) -> Any:
+    """Python's own number for one of numpy's."""
+    return int(given) if isinstance(given, Integral) else float(given)
 
 
 def _whole_numbers(lengths: Any) -> Tensor:

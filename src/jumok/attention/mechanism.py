@@ -1,6 +1,7 @@
 """Attention(q, D) = Σ αᵢ(q, kᵢ) vᵢ: the one function, and its first stage."""
 
 from collections.abc import Callable
+from numbers import Real
 
 from jaxtyping import Float
 from torch import Tensor
@@ -57,10 +58,21 @@ def attend(
     Shapes: query [*lead, query, query_dim], key [*lead, key, key_dim], value [*lead, key, value_dim]; leading axes
     (batch, heads, ...) broadcast. Gives values [*lead, query, value_dim] and weights [*lead, query, key] on demand.
 
-    `score` is a name, a score with parameters such as additive(v=...), or any function of query and key. `normalise`
-    turns scores to weights: softmax, sum (the same, as Nadaraya and Watson call it), sparsemax, entmax15, mean.
-    `visible` is True where a query may look; None means everywhere. A query that sees nothing gets zeros, and what
-    stands behind the mask, NaN included, reaches neither values nor gradients. `dropout` drops weights.
+    A query that sees nothing gets zeros; what is hidden from it, NaN included, reaches neither values nor gradients.
+
+    score: how well a query matches a key, by name, from a function of jumok.attention, or any function of both.
+        By name: "dot", "scaled_dot", "cosine", and the regression kernels "gaussian", "boxcar", "epanechnikov",
+        "triangular". With parameters: general(weight), location(weight), additive(v), concat(v, weight),
+        scaled_dot(scale), cosine(scale), and gaussian(bandwidth) as the other kernels.
+    normalise: how scores become weights: "softmax", "sum" (the same, as Nadaraya and Watson call it), "sparsemax",
+        "entmax15", "mean", or any function of the scores.
+    visible: True where a query may look; None means everywhere. A boolean tensor that broadcasts to [*lead, query,
+        key], or what these make: from_lengths, causal, window, gaussian_window, from_torch_padding, from_torch_mask.
+        Masks combine with & | ~.
+    dropout: the share of the weights to drop; a layer passes 0 unless it is in training.
+    backend: "auto" takes the fastest of "sdpa" (PyTorch's fused kernel), "fused" (Triton, additive scores on a GPU),
+        "blocked" (a few rows at a time) and "direct" (the equation as written) that can run the call; a name asks for
+        that one. `explain` says which runs and why.
     """
     lookup = _lookup(query, key, value, score, normalise, visible, dropout, backend)
     return backends.run(lookup, backends.plan(lookup, backend).backend)
@@ -77,7 +89,10 @@ def explain(
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> backends.Plan:
-    """Which backend `attend` would run with these arguments, and why not a faster one. Print it."""
+    """Which backend `attend` would run with these arguments, and why not a faster one. Print it.
+
+    The arguments are those of `attend`; see help(attend).
+    """
     return backends.plan(_lookup(query, key, value, score, normalise, visible, dropout, backend), backend)
 
 
@@ -125,7 +140,7 @@ def _lookup(
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
-    if not (isinstance(dropout, float | int) and 0 <= dropout < 1):
+    if not (isinstance(dropout, Real) and 0 <= dropout < 1):
         raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout!r}")
     given = find_score(score)
     check_parameters(given, query)
@@ -145,4 +160,4 @@ def _lookup(
         tensor if tensor.shape[:-2] == lead else tensor.expand(*lead, *tensor.shape[-2:])
         for tensor in (query, key, value)
     )
-    return Lookup(query, key, value, ready, normaliser, visible, dropout, tile, spoilt, given=given)
+    return Lookup(query, key, value, ready, normaliser, visible, float(dropout), tile, spoilt, given=given)

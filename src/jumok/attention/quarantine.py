@@ -9,6 +9,7 @@ query is touched.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -71,7 +72,8 @@ def _largest(tensor: Tensor) -> float:
 
 def _parts(tile: Tile) -> Iterator[Tile]:
     """The tile, a few rows at a time: the whole plane may be far larger than all else."""
-    rows = max(1, PLANE // max(1, torch.Size(tile.lead).numel() * tile.keys))
+    sizes = (*tile.lead, tile.keys)
+    rows = tile.height if transforms.is_open(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
     if tile.height <= rows:
         yield tile
         return

@@ -42,7 +42,7 @@ def remember(
     `backend` is that of `attend`; only "auto" may choose the kernel made for this.
     """
     plain = AttendedAnew(key, value, find_score(score), visible, backend)
-    if backend == "auto" and additive_steps.why_not(plain.score, key, value) is None:
+    if backend == "auto" and transforms.readable(key) and additive_steps.why_not(plain.score, key, value) is None:
         return WithExponentials(plain, additive_steps.opened(key, value, plain.score, visible))
     return plain
 

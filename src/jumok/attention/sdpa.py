@@ -1,6 +1,8 @@
 """PyTorch's fused scaled_dot_product_attention, for every score that is a dot product."""
 
 from dataclasses import replace
+from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from jumok.attention.dot_scores import Dot
 from jumok.attention.lookup import Lookup
 from jumok.attention.normalise import softmax
 from jumok.attention.visible import Causal
+from jumok.errors import BackendError
 
 FEW = 16
 """With fewer keys than a CPU's vector holds numbers, 16 at most, its kernel without a mask gives 0 for NaN scores."""
@@ -35,7 +38,8 @@ def run(lookup: Lookup) -> Tensor:
     is_causal = isinstance(lookup.visible, Causal) and lookup.visible.offset == 0
     if lookup.visible is not None and not is_causal:
         return _masked(lookup)
-    may_lose_nan = lookup.query.is_cpu and lookup.key.shape[-2] < FEW and not lookup.dropout
+    keys = lookup.key.shape[-2]
+    may_lose_nan = lookup.query.is_cpu and (transforms.is_open(keys) or keys < FEW) and not lookup.dropout
     if may_lose_nan and (torch.compiler.is_compiling() or transforms.at_work()):
         return _masked(lookup)  # slower, but no answer needs to be looked at
     values = _fused(lookup, is_causal=is_causal)
@@ -70,14 +74,13 @@ def _masked(lookup: Lookup) -> Tensor:
 
 def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
     assert isinstance(lookup.score, Dot)
-    # Its fast kernels want exactly [batch, head, time, dim].
-    lead = lookup.query.shape[:-2]
-    batch, heads = (lead[:-1].numel(), lead[-1]) if lead else (1, 1)
-    query, key, value = (
-        tensor.reshape(batch, heads, *tensor.shape[-2:]) for tensor in (lookup.query, lookup.key, lookup.value)
-    )
+    lead, query, key, value = lookup.query.shape[:-2], lookup.query, lookup.key, lookup.value
     if attn_mask is not None:
-        attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:]).reshape(batch, heads, *attn_mask.shape[-2:])
+        attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:])
+    if len(lead) != 2:  # its fast kernels want exactly [batch, head, time, dim]
+        four = (prod(lead[:-1]), lead[-1]) if lead else (1, 1)
+        query, key, value = (tensor.reshape(*four, *tensor.shape[-2:]) for tensor in (query, key, value))
+        attn_mask = None if attn_mask is None else attn_mask.reshape(*four, *attn_mask.shape[-2:])
     values = F.scaled_dot_product_attention(
         query,
         key,
@@ -87,4 +90,30 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
         is_causal=is_causal,
         scale=lookup.score.scale,
     )
-    return values.reshape(*lead, *values.shape[-2:])
+    _refuse_second_gradient(values)
+    return values if len(lead) == 2 else values.reshape(*lead, *values.shape[-2:])
+
+
+def _refuse_second_gradient(values: Tensor) -> None:
+    """Its kernels have none, and PyTorch's error names an operator that no caller knows."""
+    if values.requires_grad and not torch.compiler.is_compiling() and not transforms.at_work():
+        node = values.grad_fn
+        assert node is not None
+        if node.name().startswith("ScaledDotProduct"):
+            node.register_hook(_once)
+
+
+def _once(d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor, ...]) -> tuple[Tensor | None, ...] | None:
+    if not torch.is_grad_enabled():
+        return None
+    return tuple(None if d_input is None else _Once.apply(d_input) for d_input in d_inputs)  # type: ignore[no-untyped-call]
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> None:
+        raise BackendError('backend "sdpa" has no second gradient; ask for backend="direct"')

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from jumok.attention import transforms
+from jumok.attention.euclidean import euclidean
 from jumok.attention.score import Score
 from jumok.errors import ArgumentError
 
@@ -33,10 +35,10 @@ class Smoothing(Score):
     def __post_init__(self) -> None:
         if not isinstance(self.bandwidth, Tensor):
             found = [self.bandwidth]
-        elif self.bandwidth.is_cpu and self.bandwidth.numel():
+        elif transforms.readable(self.bandwidth) and self.bandwidth.numel():
             found = [float(end) for end in self.bandwidth.detach().aminmax()]
         else:
-            found = []  # reading a CUDA tensor would wait for the device at every call
+            found = []
         for bandwidth in found:
             if not isinstance(bandwidth, Real):
                 raise ArgumentError(f"bandwidth must be a number or a tensor, but it is {type(bandwidth).__name__}")
@@ -111,7 +113,7 @@ def distances(
     """Euclidean distances from the differences themselves: ‖q‖² + ‖k‖² − 2 q·k would round the small ones away."""
     if query.shape[-1] == 1:  # on a line it is |q − k|, a tenth of the general form's work
         return (query - key.mT).abs()
-    return torch.cdist(query, key, compute_mode="donot_use_mm_for_euclid_dist")
+    return euclidean(query, key)
 
 
 def rounded_squares(

@@ -1,7 +1,8 @@
-"""Whether torch.func (vmap, grad, jvp and what is made of them) or forward-mode differentiation is at work.
+"""Whether torch.func (vmap, grad, jvp and what is made of them), forward-mode differentiation or a compiler is at work.
 
-Their tensors hold no numbers to look at. Operators of our own have no rules for them, and PyTorch's fused attention on
-a CPU none for vmap, so that it would run for one entry after another: the direct form is all plain operations.
+Their tensors hold no numbers to look at. Operators of our own have no rules for torch.func, and PyTorch's fused
+attention on a CPU none for vmap, so that it would run for one entry after another: the direct form is all plain
+operations.
 """
 
 import torch
@@ -20,4 +21,9 @@ def at_work() -> bool:
 
 def readable(tensor: Tensor) -> bool:
     """Whether its numbers can be looked at without cost: on an accelerator the host would have to wait for them."""
-    return tensor.is_cpu and not at_work()
+    return tensor.is_cpu and not torch.compiler.is_compiling() and not at_work()
+
+
+def is_open(*sizes: int) -> bool:
+    """Whether a size is left open in a program being exported: a choice made by it would hold for some sizes only."""
+    return any(isinstance(size, torch.SymInt) for size in sizes)

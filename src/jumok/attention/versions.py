@@ -1,7 +1,7 @@
 """Whether the tensors of a call still hold what they held: weights on demand must be those that mixed the values."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,14 @@ class Version(NamedTuple):
     name: str
     tensor: Tensor
     changes: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy counts its changes anew; one of a tensor that was changed already must go on saying so.
+        return _counted_anew, (self.name, self.tensor, self.tensor._version == self.changes)
+
+
+def _counted_anew(name: str, tensor: Tensor, unchanged: bool) -> Version:
+    return Version(name, tensor, tensor._version if unchanged else -1)
 
 
 def versions(lookup: Lookup) -> tuple[Version, ...]:

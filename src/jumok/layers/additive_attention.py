@@ -20,7 +20,7 @@ class AdditiveAttention(nn.Module):
         self, *, query_width: int, key_width: int, hidden: int, bias: bool = False, backend: str = "auto"
     ) -> None:
         super().__init__()
-        check_sizes(query_width=query_width, key_width=key_width, hidden=hidden)
+        query_width, key_width, hidden = check_sizes(query_width=query_width, key_width=key_width, hidden=hidden)
         self.to_query = nn.Linear(query_width, hidden, bias=bias)
         self.to_key = nn.Linear(key_width, hidden, bias=False)
         self.v = small_vector(hidden)

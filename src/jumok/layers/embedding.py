@@ -29,8 +29,8 @@ class TokenEmbedding(nn.Module):
         scale: bool = False,
     ) -> None:
         super().__init__()
-        check_sizes(vocabulary=vocabulary, width=width)
-        check_optional_sizes(padding=padding, least=0)
+        vocabulary, width = check_sizes(vocabulary=vocabulary, width=width)
+        (padding,) = check_optional_sizes(padding=padding, least=0)
         if padding is not None and padding >= vocabulary:
             raise ArgumentError(f"padding = {padding} is not an id of a vocabulary of {vocabulary}")
         if freeze and vectors is None:

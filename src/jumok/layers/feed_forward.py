@@ -26,7 +26,7 @@ class FeedForward(nn.Module):
         super().__init__()
         if activation not in _CURVES:
             raise ArgumentError(f'activation = "{activation}"; wanted one of {", ".join(get_args(Activation))}')
-        check_sizes(width=width, hidden=hidden)
+        width, hidden = check_sizes(width=width, hidden=hidden)
         check_probabilities(dropout=dropout)
         self.width, self.activation = width, activation
         self.to_hidden = nn.Linear(width, hidden)

@@ -56,8 +56,8 @@ class GraphAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        check_sizes(in_width=in_width, out_width=out_width, heads=heads)
-        check_optional_sizes(edge_width=edge_width)
+        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        (edge_width,) = check_optional_sizes(edge_width=edge_width)
         check_probabilities(dropout=dropout, value_dropout=value_dropout)
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
@@ -118,8 +118,8 @@ class GraphAttentionV2(nn.Module):
         share_weights: bool = False,
     ) -> None:
         super().__init__()
-        check_sizes(in_width=in_width, out_width=out_width, heads=heads)
-        check_optional_sizes(edge_width=edge_width)
+        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        (edge_width,) = check_optional_sizes(edge_width=edge_width)
         check_probabilities(dropout=dropout, value_dropout=value_dropout)
         self.in_width, self.edge_width = in_width, edge_width
         self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat

@@ -48,9 +48,9 @@ class LuongAttention(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_sizes(query_width=query_width, key_width=key_width, longest=longest)
+        query_width, key_width, longest = check_sizes(query_width=query_width, key_width=key_width, longest=longest)
         _check_choices(score, reach, query_width, key_width)
-        check_sizes(half_window=half_window, least=1 if reach == "local-p" else 0)
+        (half_window,) = check_sizes(half_window=half_window, least=1 if reach == "local-p" else 0)
         self.key_width = key_width
         self.score, self.reach, self.half_window, self.backend = score, reach, half_window, backend
         if score in ("general", "concat"):

@@ -51,8 +51,7 @@ class KeyValueCache:
     """
 
     def __init__(self, *, capacity: int) -> None:
-        check_sizes(capacity=capacity, least=0)
-        self.capacity = capacity
+        (self.capacity,) = check_sizes(capacity=capacity, least=0)
         self.length = 0
         self._rows = 0
         self._room: KeyValues | None = None

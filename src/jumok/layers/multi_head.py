@@ -35,8 +35,10 @@ class MultiHeadAttention(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        check_sizes(width=width, heads=heads)
-        check_optional_sizes(key_width=key_width, value_width=value_width, key_heads=key_heads)
+        width, heads = check_sizes(width=width, heads=heads)
+        key_width, value_width, key_heads = check_optional_sizes(
+            key_width=key_width, value_width=value_width, key_heads=key_heads
+        )
         check_probabilities(dropout=dropout)
         key_width = width if key_width is None else key_width
         key_heads = heads if key_heads is None else key_heads

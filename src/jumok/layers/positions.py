@@ -4,11 +4,13 @@ Every module takes `start`, the position of the first token given: one number, o
 the position of every single token [batch, time]. A decoder that adds one token at a time passes how many came before.
 """
 
+from numbers import Real
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention.arguments import check_sizes
+from jumok.attention.arguments import check_sizes, whole_number
 from jumok.errors import ArgumentError
 
 Start = int | Int[Tensor, " batch"] | Int[Tensor, "batch time"]
@@ -21,7 +23,7 @@ def sinusoids(
 
     An odd width ends in a sine without its cosine.
     """
-    check_sizes(width=width, least=0)
+    (width,) = check_sizes(width=width, least=0)
     angle = _angles(positions, width, base)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width].to(dtype)
 
@@ -31,8 +33,7 @@ class AddedPositions(nn.Module):
 
     def __init__(self, *, width: int) -> None:
         super().__init__()
-        check_sizes(width=width)
-        self.width = width
+        (self.width,) = check_sizes(width=width)
 
     def forward(self, x: Float[Tensor, "*lead time width"], start: Start = 0) -> Float[Tensor, "*lead time width"]:
         """Add to each token the sinusoids of its position."""
@@ -45,7 +46,7 @@ class ConcatenatedPositions(nn.Module):
 
     def __init__(self, *, width: int, position_width: int) -> None:
         super().__init__()
-        check_sizes(width=width, position_width=position_width)
+        width, position_width = check_sizes(width=width, position_width=position_width)
         if position_width >= width:
             raise ArgumentError(
                 f"position_width = {position_width} must leave room for the token: wanted 1 to width - 1 = {width - 1}"
@@ -66,7 +67,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, *, width: int, longest: int) -> None:
         super().__init__()
-        check_sizes(longest=longest, width=width)
+        longest, width = check_sizes(longest=longest, width=width)
         self.table = nn.Parameter(nn.init.normal_(torch.empty(longest, width), std=0.02))
 
     def forward(self, x: Float[Tensor, "*lead time width"], start: Start = 0) -> Float[Tensor, "*lead time width"]:
@@ -87,10 +88,10 @@ class RotaryPositions(nn.Module):
 
     def __init__(self, *, head_dim: int, base: float = 10000.0) -> None:
         super().__init__()
-        check_sizes(head_dim=head_dim)
-        if not isinstance(base, float | int) or not 0 < base < float("inf"):
+        (self.head_dim,) = check_sizes(head_dim=head_dim)
+        if not isinstance(base, Real) or not 0 < base < float("inf"):
             raise ArgumentError(f"base = {base!r}; wanted a finite number greater than 0")
-        self.head_dim, self.base = head_dim, base
+        self.base: float = float(base)
 
     def forward(
         self, x: Float[Tensor, "*lead time head_dim"], start: Start = 0
@@ -118,8 +119,8 @@ def _positions(x: Tensor, start: Start) -> Tensor:
     """Return the positions of x's tokens, in a shape that broadcasts to x without its last axis."""
     time = x.shape[-2]
     steps = torch.arange(time, device=x.device)
-    if isinstance(start, int):
-        return start + steps
+    if not isinstance(start, Tensor):
+        return whole_number("start", start) + steps
     batch = len(x) if x.ndim > 2 else None
     if start.is_floating_point() or list(start.shape) not in ([batch], [batch, time]):
         wanted = "an int" if batch is None else f"an int, [{batch}] (batch) or [{batch}, {time}] (batch, time)"
@@ -131,7 +132,7 @@ def _positions(x: Tensor, start: Start) -> Tensor:
 def _check_longest(positions: Tensor, start: Start, longest: int) -> None:
     if positions.numel() == 0:
         return
-    if isinstance(start, int):
+    if not isinstance(start, Tensor):
         first, last = start, start + len(positions) - 1
     elif positions.device.type == "cpu" and not torch.compiler.is_compiling():
         first, last = (int(bound) for bound in positions.aminmax())

@@ -33,10 +33,9 @@ class Recurrence(nn.Module):
     ) -> None:
         super().__init__()
         check_cell(cell)
-        check_sizes(inputs=inputs, width=width, layers=layers)
-        check_sizes(fed=fed, least=0)
+        inputs, width, layers = check_sizes(inputs=inputs, width=width, layers=layers)
+        (fed,) = check_sizes(fed=fed, least=0)
         check_probabilities(dropout=dropout)
-        inputs, fed, width, layers = int(inputs), int(fed), int(width), int(layers)  # torch takes no int of numpy
         between = dropout if layers > 1 else 0.0  # torch warns of a dropout that has nowhere to go
         self.rnn = TORCH[cell](inputs + fed, width, layers, batch_first=True, dropout=between)
         self.cell, self.inputs, self.width, self.layers, self.dropout = cell, inputs, width, layers, dropout

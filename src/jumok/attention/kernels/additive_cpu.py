@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.score import Score
+
+Three = tuple[Tensor, Tensor, Tensor]
 
 TILE = 2**20
 """Numbers in a tile: 4 MiB of float32 stay in the cache from the first operation on them to the last."""
@@ -34,6 +35,8 @@ def why_not(score: Score, query: Tensor) -> str | None:
         return f"{score} is not additive"
     if transforms.at_work():
         return transforms.REASON
+    if torch.compiler.is_exporting():
+        return "an exported program should need no operators of jumok"
     if not query.is_cpu:
         return f"query is on {query.device}"
     if query.dtype not in (torch.float32, torch.float64):
@@ -57,7 +60,8 @@ class AdditiveInTiles(Additive):
         query, key = (
             tensor.expand(*lead, *tensor.shape[-2:]).flatten(0, -3) if lead else tensor[None] for tensor in (query, key)
         )
-        scores: Tensor = _Scores.apply(query, key, self.v)  # type: ignore[no-untyped-call]
+        compute: Any = additive_scores_cpu if torch.compiler.is_compiling() else _Scores.apply
+        scores: Tensor = compute(query, key, self.v)
         return scores.reshape(*lead, *scores.shape[-2:])
 
     def planes(self, query: Tensor) -> int:
@@ -69,25 +73,74 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, v)
-        scores = query.new_empty(*query.shape[:-1], key.shape[1])
-        for at, tile in _tiles(query, key):
-            scores[at] = tile @ (-2 * v)
-        return scores
+        return _scores(query, key, v)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, v = ctx.saved_tensors
-        d_query, d_key, d_v = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v)
-        quarter = torch.full_like(v, 0.25)
-        for (some, rows, keys), tile in _tiles(query, key):
-            upstream = d_scores[some, rows, keys].contiguous()
-            d_v += upstream.flatten() @ tile.flatten(0, 2)
-            # tanh' = 1 − tanh² = 4 (¼ − tile²)
-            slope = torch.addcmul(quarter, tile, tile, value=-1, out=tile).mul_(upstream[..., None])
-            d_query[some, rows] += slope.sum(2)
-            d_key[some, keys] += slope.sum(1)
-        return d_query * (4 * v), d_key * (4 * v), -2 * d_v
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, ...]:
+        # The gradient of the gradient, where somebody wants it, is left to autograd.
+        gradients = _gradients_by_definition if torch.is_grad_enabled() else _gradients
+        return gradients(d_scores, *ctx.saved_tensors)
+
+
+@torch.library.custom_op("jumok::additive_scores_cpu", mutates_args=())
+def additive_scores_cpu(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """`_Scores` for torch.compile, which cannot trace a choice made by looking at numbers."""
+    return _scores(query, key, v)
+
+
+@additive_scores_cpu.register_fake
+def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    return query.new_empty(*query.shape[:-1], key.shape[1])
+
+
+@torch.library.custom_op("jumok::additive_scores_cpu_backward", mutates_args=())
+def additive_scores_cpu_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    """The gradients of query, key and v."""
+    return _gradients(d_scores, query, key, v)
+
+
+@additive_scores_cpu_backward.register_fake
+def _gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(v)
+
+
+def _keep(ctx: Any, inputs: Three, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, d_scores: Tensor) -> Three:
+    gradients: Three = additive_scores_cpu_backward(d_scores, *ctx.saved_tensors)
+    return gradients
+
+
+additive_scores_cpu.register_autograd(_backward, setup_context=_keep)
+
+
+def _scores(query: Tensor, key: Tensor, v: Tensor) -> Float[Tensor, "batch query key"]:
+    scores = query.new_empty(*query.shape[:-1], key.shape[1])
+    for at, tile in _tiles(query, key):
+        scores[at] = tile @ (-2 * v)
+    return scores
+
+
+def _gradients(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    d_query, d_key, d_v = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v)
+    quarter = torch.full_like(v, 0.25)
+    for (some, rows, keys), tile in _tiles(query, key):
+        upstream = d_scores[some, rows, keys].contiguous()
+        d_v += upstream.flatten() @ tile.flatten(0, 2)
+        # tanh' = 1 − tanh² = 4 (¼ − tile²)
+        slope = torch.addcmul(quarter, tile, tile, value=-1, out=tile).mul_(upstream[..., None])
+        d_query[some, rows] += slope.sum(2)
+        d_key[some, keys] += slope.sum(1)
+    return d_query * (4 * v), d_key * (4 * v), -2 * d_v
+
+
+def _gradients_by_definition(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    """The same from the equation, tanh(q + k) for all pairs at once, so that autograd can follow."""
+    tanh = (query[:, :, None] + key[:, None]).tanh()
+    slope = (1 - tanh**2) * v * d_scores[..., None]
+    return slope.sum(2), slope.sum(1), (tanh * d_scores[..., None]).sum((0, 1, 2))
 
 
 def _tiles(

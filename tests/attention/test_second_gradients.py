@@ -1,0 +1,67 @@
+"""The gradient of a gradient: right, or an error that names the backend that has it."""
+
+import pytest
+import torch
+
+from helpers import SCORES, every_score, raises, random_inputs
+from jumok.attention import attend, causal, explain, remember
+from jumok.errors import BackendError
+
+
+def leaves(name):
+    return [
+        tensor.requires_grad_() for tensor in (*random_inputs((2,), queries=3, keys=4), *SCORES[name].parameters(3))
+    ]
+
+
+@every_score
+@pytest.mark.parametrize("backend", ["direct", "blocked"])
+def test_second_gradients_agree_with_finite_differences(name, backend, request):
+    if backend == "blocked":
+        request.getfixturevalue("small_blocks")
+
+    def values(query, key, value, *parameters):
+        score = SCORES[name].build(*parameters)
+        return attend(query, key, value, score=score, visible=causal(), backend=backend).values
+
+    assert torch.autograd.gradgradcheck(values, leaves(name))
+
+
+def test_the_additive_kernel_has_second_gradients():
+    given = leaves("additive")
+
+    def values(query, key, value, v):
+        score = SCORES["additive"].build(v)
+        assert explain(query, key, value, score=score).backend == "blocked"
+        return attend(query, key, value, score=score, visible=causal()).values
+
+    assert torch.autograd.gradgradcheck(values, given)
+
+
+def twice(compute, query):
+    """The second gradient of the squares of what is computed."""
+    (first,) = torch.autograd.grad(compute(query).square().sum(), query, create_graph=True)
+    return torch.autograd.grad(first.sum(), query)[0]
+
+
+@pytest.mark.parametrize("visible", [None, causal(), causal(1)], ids=["no mask", "causal", "a mask"])
+def test_pytorch_s_kernel_says_which_backend_has_second_gradients(visible):
+    query, key, value = (tensor.requires_grad_() for tensor in random_inputs(queries=20, keys=20, value_dim=3))
+    with raises('backend="direct"', error=BackendError):
+        twice(lambda query: attend(query, key, value, visible=visible, backend="sdpa").values, query)
+    assert twice(lambda query: attend(query, key, value, visible=visible, backend="direct").values, query).abs().sum()
+
+
+def test_a_first_gradient_that_is_kept_for_a_second_is_right():
+    query, key, value = (tensor.requires_grad_() for tensor in random_inputs(queries=20, keys=20, value_dim=3))
+    values = attend(query, key, value, backend="sdpa").values
+    wanted = torch.autograd.grad(values.sum(), query, retain_graph=True)[0]
+    torch.testing.assert_close(torch.autograd.grad(values.sum(), query, create_graph=True)[0].detach(), wanted)
+
+
+def test_a_remembered_source_has_second_gradients():
+    query, key, value, v = leaves("additive")
+    score = SCORES["additive"].build(v)
+    wanted = twice(lambda query: attend(query, key, value, score=score, backend="direct").values, query)
+    found = twice(lambda query: remember(key, value, score=score).look(query).values, query)
+    torch.testing.assert_close(found, wanted)
