@@ -258,7 +258,7 @@ def main(table: str, how: str, part: str = "") -> None:
             check(cell, how)
         except Exception as error:
             failures.append(f"{cell.name}: {type(error).__name__}: {error}")
-    sys.exit("\n".join(failures))
+    sys.exit("\n".join(failures) or None)
 
 
 if __name__ == "__main__":
