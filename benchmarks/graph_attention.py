@@ -32,7 +32,7 @@ def power_law(nodes: int, edges: int) -> Tensor:
     return torch.stack([torch.randperm(nodes, device="cuda")[end] for end in ranks])
 
 
-GRAPHS: dict[str, Callable[[int, int], Tensor]] = {"": uniform, "-power-law": power_law}
+GRAPHS: dict[str, Callable[[int, int], Tensor]] = {"": uniform, "power-law-": power_law}
 
 
 def checks() -> Iterator[str]:
@@ -134,7 +134,7 @@ def timed(step: Callable[[], None]) -> tuple[float, float]:
 
 def measurements() -> Iterator[Row]:
     conditions = f"forward and backward, {NODES:,} nodes, {EDGES:,} edges, {HEADS} heads of {DIM}, float32"
-    for suffix, make in GRAPHS.items():
+    for prefix, make in GRAPHS.items():
         torch.manual_seed(0)
         index = make(NODES, EDGES)
         x = torch.randn(NODES, 256, device="cuda", requires_grad=True)
@@ -148,10 +148,10 @@ def measurements() -> Iterator[Row]:
                 except torch.cuda.OutOfMemoryError:
                     milliseconds = memory = None
                 said = f"{conditions}; at most {degree} edges into a node"
-                yield Row(f"{kind}-train{suffix}", system, milliseconds, "ms", said)
-                yield Row(f"{kind}-memory{suffix}", system, memory, "GiB", said)
-                print(kind, suffix, system, milliseconds, memory, flush=True)
-        if not suffix:
+                yield Row(f"{prefix}{kind}-train", system, milliseconds, "ms", said)
+                yield Row(f"{prefix}{kind}-memory", system, memory, "GiB", said)
+                print(prefix, kind, system, milliseconds, memory, flush=True)
+        if not prefix:
             milliseconds, _ = timed(lambda index=index: SortedEdges.of(index, NODES))
             yield Row("graph-sort", "jumok", milliseconds, "ms", f"SortedEdges.of, once a graph, {EDGES:,} edges")
             print("sort", milliseconds)
