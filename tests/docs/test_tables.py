@@ -107,3 +107,15 @@ def test_the_bundled_model_is_as_good_as_it_says():
     assert rows["bundled-exact-match"] >= 99
     assert rows["bundled-short"] >= 98
     assert rows["bundled-size"] <= 1.5
+
+
+def test_the_readme_compares_graph_layers_as_they_were_measured():
+    rows = json.loads((FOLDER / "graph_attention.json").read_text(encoding="utf-8"))["rows"]
+    measured = {(row["id"], row["system"]): row["value"] for row in rows}
+    faster, smaller = (
+        measured[name, "PyTorch Geometric"] / measured[name, "jumok"] for name in ("gat-train", "gat-memory")
+    )
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"trains {int(faster)} times as fast as PyTorch Geometric's" in text
+    assert f"in a {int(smaller / 10) * 10}th of the memory" in text
+    assert measured["graph-checks-failed", "jumok"] == 0

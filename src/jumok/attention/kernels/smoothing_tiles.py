@@ -54,7 +54,8 @@ def squared_distances(q, at, STEP, DIM: tl.constexpr):
 def weigh(squared, nearest, scale, KERNEL: tl.constexpr, ASSEMBLY: tl.constexpr):
     """K of a tile; `scale` is log₂e / 2h² for the Gaussian, relative to the nearest point's, h² for boxcar, else h."""
     if KERNEL == GAUSSIAN:
-        return power_of_two(squared * -scale + (nearest * scale)[:, None], ASSEMBLY)
+        # The difference first, and never above 0: of two large products a multiply-add leaves what was rounded away.
+        return power_of_two(tl.minimum(nearest[:, None] - squared, 0.0) * scale, ASSEMBLY)
     if KERNEL == BOXCAR:
         return tl.where(squared <= scale, 1.0, 0.0).to(squared.dtype)
     u = tl.div_rn(tl.sqrt_rn(squared), scale) if squared.dtype == tl.float32 else tl.sqrt(squared) / scale
