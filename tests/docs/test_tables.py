@@ -65,7 +65,7 @@ def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: P
         "| far | 20 | not run: too far |",
     ]
     write("goal", [Row("cora", "jumok", 83.0, "%", ""), *rows[:1]], device="a track")
-    assert table("goal", "walk/", "cora").splitlines()[2:] == ["| cora | 83.0 |", "| near | 1.23 |"]
+    assert table("goal", "walk/", "cora").splitlines()[2:] == ["| cora | 83.0 % |", "| near | 1.23 ms |"]
     assert table("race").splitlines()[0] == "|  | jumok | peer |"
     assert table("race").splitlines()[-1] == "| swim/far | 3 s |  |"
     page = "before\n<!-- table: race swim/ -->\nold\n<!-- end -->\nafter\n"
