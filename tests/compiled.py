@@ -19,7 +19,8 @@ from jumok.attention import attend, causal, from_lengths, from_torch_mask, from_
 BATCH, QUERIES, KEYS, WIDTH = 2, 4, 9, 4
 HIDDEN = torch.arange(KEYS) >= torch.tensor([[KEYS - 2], [0]])
 CENTRE = torch.tensor([0.0, 2.0, torch.nan, 3.0])
-HIDDEN_BEYOND = ~causal(2)  # made here: a compiler knows no ~ for objects
+# A compiler knows no ~ for objects, so it is done here, and no & of an object with a tensor, so both are masks below.
+HIDDEN_BEYOND = ~causal(2)
 
 
 class Cell(NamedTuple):
@@ -62,7 +63,7 @@ MASKS: dict[str, Callable[[Tensor, Tensor], object]] = {
     ),
     "lengths & causal": lambda hidden, plane: from_lengths(seen(hidden)) & causal(),
     "causal | window": lambda hidden, plane: causal() | window(1),
-    "~causal & tensor": lambda hidden, plane: HIDDEN_BEYOND & ~plane,
+    "~causal & tensor": lambda hidden, plane: HIDDEN_BEYOND & from_torch_mask(plane, true_means="hidden"),
     "gaussian window": lambda hidden, plane: gaussian_window(CENTRE, 2.0),
     "gaussian window & lengths": lambda hidden, plane: gaussian_window(CENTRE, 2.0) & from_lengths(seen(hidden)),
 }
