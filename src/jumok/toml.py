@@ -15,8 +15,18 @@ MOST_PARTS = 20
 MOST_BITS = 4096
 """Of a whole number; Python refuses to write longer ones out."""
 
-_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
-_LONG_KEY = re.compile(rf"(?:(?<![\w-])|^){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}}", re.MULTILINE)
+_TOKEN = re.compile(
+    r"""
+    \"\"\" (?: [^"\\] | \\. | "(?!"") )*+ (?:\"\"\")?  # strings, also those that never end: each is read once
+    | ''' (?: [^'] | '(?!'') )*+ (?:''')?
+    | " (?: [^"\\\n] | \\. )*+ "?
+    | ' [^'\n]*+ '?
+    | \# [^\n]*+
+    | [.=,\[\]{}\n]
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""Strings and comments, whose dots join nothing; dots; and what ends a key."""
 
 
 def parse_toml(content: bytes, path: str | Path) -> dict[str, Any]:
@@ -33,7 +43,7 @@ def parse_toml(content: bytes, path: str | Path) -> dict[str, Any]:
 
 def loads(text: str, origin: str | Path) -> dict[str, Any]:
     """The tables of a text; a TOMLDecodeError where it is not TOML, a ConfigError where it exceeds a bound."""
-    if _LONG_KEY.search(text):
+    if _most_dots(text) >= MOST_PARTS:
         raise ConfigError(f"{origin}: a key has more than {MOST_PARTS} parts joined by dots; a setting has two")
     try:
         tables = tomllib.loads(text)
@@ -54,3 +64,12 @@ def _whole_numbers(value: Any) -> Iterator[int]:
     elif isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _whole_numbers(part)
+
+
+def _most_dots(text: str) -> int:
+    """The most dots between two signs that end a key, outside of strings: no key has more than these."""
+    most = dots = 0
+    for token in _TOKEN.finditer(text):
+        dots = dots + 1 if token[0] == "." else 0 if token[0] in "=,[]{}\n" else dots
+        most = max(most, dots)
+    return most

@@ -78,6 +78,11 @@ def test_paired_tests_are_those_of_sacrebleu():
         assert one.first_value == by_score[one.score][0].score
 
 
+def test_a_system_beside_itself_shows_no_difference():
+    counted = count_outputs(OUTPUTS, REFERENCES, ["bleu", "chrf", "ter"])
+    assert [paired.p for paired in paired_bootstrap([("one", counted), ("same", counted)])] == [1.0, 1.0, 1.0]
+
+
 def test_sentence_scores_are_sacrebleus():
     assert sentence_scores(count_outputs(OUTPUTS, REFERENCES, ["chrf"])["chrf"]) == [
         sacrebleu.sentence_chrf(output, [reference]).score

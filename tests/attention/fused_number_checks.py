@@ -159,3 +159,13 @@ def test_luongs_concat_is_the_same_sum_after_a_projection():
     score = concat(v, torch.randn(6, 12, device=DEVICE))
     fused, direct = (attend(query, key, value, score=score, backend=backend).values for backend in ("fused", "direct"))
     torch.testing.assert_close(fused, direct)
+
+
+def test_a_gradient_kept_for_a_second_is_right_where_query_key_and_value_are_one_tensor():
+    x, v = torch.randn(2, 5, 4, device=DEVICE).requires_grad_(), torch.randn(4, device=DEVICE)
+
+    def gradient(backend, **options):
+        out = attend(x, x, x, score=additive(v), backend=backend).values
+        return torch.autograd.grad(out.square().sum(), x, **options)[0]
+
+    torch.testing.assert_close(gradient("fused", create_graph=True), gradient("direct"), atol=2e-5, rtol=1e-4)

@@ -65,3 +65,31 @@ def test_a_remembered_source_has_second_gradients():
     wanted = twice(lambda query: attend(query, key, value, score=score, backend="direct").values, query)
     found = twice(lambda query: remember(key, value, score=score).look(query).values, query)
     torch.testing.assert_close(found, wanted)
+
+
+def chained(attention):
+    """Some looks, each query made of what came before and of the source itself, as in a recurrent decoder."""
+
+    def loss(source, v):
+        query, total = source[:, :1], 0
+        for _ in range(3):
+            mixed = attention(query, source, v)
+            query, total = torch.tanh(mixed + query), total + mixed.square().sum()
+        return total
+
+    return loss
+
+
+def test_gradients_kept_for_a_second_are_right_where_queries_depend_on_keys():
+    source, v = torch.randn(2, 4, 3, dtype=torch.double), torch.randn(3, dtype=torch.double)
+    inputs = [source.requires_grad_(), v.requires_grad_()]
+    additive = SCORES["additive"].build
+    wanted = chained(lambda q, x, v: attend(q, x, x, score=additive(v), backend="direct").values)
+    for found in (
+        chained(lambda q, x, v: remember(x, x, score=additive(v)).look(q).values),
+        chained(lambda q, x, v: attend(q, x, x, score=additive(v)).values),
+    ):
+        ours, theirs = (torch.autograd.grad(loss(*inputs), inputs, create_graph=True) for loss in (found, wanted))
+        torch.testing.assert_close(ours, theirs)
+        second, exact = (torch.autograd.grad(sum(g.square().sum() for g in first), inputs) for first in (ours, theirs))
+        torch.testing.assert_close(second, exact)

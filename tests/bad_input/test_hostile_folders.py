@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,13 @@ from graphs import stored
 from jumok import caption_model, graph_model, model_folder
 from jumok.caption_model import TrainedCaptioner, load_captioner, make_caption_recipe, new_captioner, publish_captioner
 from jumok.data import Tokenizer
-from jumok.errors import DataError, JumokError
+from jumok.errors import ConfigError, DataError, JumokError
 from jumok.graph_model import TrainedGraph, load_graph_model, make_graph_recipe, new_network, publish_graph_model
 from jumok.model_folder import load_model
 from jumok.models.resnet import ResNet
 from jumok.models.resnet_weights import begin_with_weights
 from jumok.models.weights import read_header, read_tensors, to_bytes, weights_of
+from jumok.toml import parse_toml
 from refusals import MODEL_FILES, refused, reseal
 
 pytestmark = [
@@ -301,3 +303,17 @@ def test_loading_leaves_the_random_numbers_alone(reverser):
     torch.manual_seed(3)
     load_model(reverser)
     assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("text", ["a = {}", "# {}", 'a = "{}', '"""{}'], ids=["string", "comment", "no end", "long"])
+def test_a_recipe_of_quotation_marks_is_read_in_no_time(text):
+    began = time.process_time()
+    with suppress(ConfigError):
+        parse_toml(text.format('"' + 120_000 * r"\"" + '"').encode(), "recipe.toml")
+    assert time.process_time() - began < 5  # it took a quarter of an hour
+
+
+def test_dots_in_strings_comments_and_numbers_join_no_key():
+    dots = ".".join(30 * ["a"])
+    text = f'# {dots}\na = "{dots}"\nb = [{", ".join(30 * ["0.5"])}]'
+    assert parse_toml(text.encode(), "recipe.toml") == {"a": dots, "b": 30 * [0.5]}

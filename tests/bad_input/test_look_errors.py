@@ -203,3 +203,9 @@ def test_a_forgotten_text_is_not_a_text_to_look_at(tmp_path, monkeypatch):
     done = jumok("look", "runs/typo")
     assert done.code == 1
     assert 'there is no model folder runs/typo; to look at a text: jumok look MODEL "text"' in done.err
+
+
+def test_a_model_that_is_not_there_is_said_before_what_it_should_look_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "picture.png").write_bytes(b"whatever it is")
+    assert "there is no model folder runs/typo" in jumok("look", "runs/typo", "picture.png").err

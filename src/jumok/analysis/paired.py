@@ -47,7 +47,12 @@ def _scored(counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: 
 
 
 def _p_value(differences: np.ndarray, seen: float) -> float:
-    """The share of test sets whose difference is farther above the mean difference than the one seen is above 0."""
+    """The share of test sets whose difference is farther above the mean difference than the one seen is above 0.
+
+    As sacrebleu counts, but for two systems without any difference: it gives them the smallest p, here it is 1.
+    """
+    if seen == 0:
+        return 1.0
     larger = int(np.sum(differences - differences.mean() > seen))
     return (larger + 1) / (len(differences) + 1)
 

@@ -68,7 +68,7 @@ def attend(
         "entmax15", "mean", or any function of the scores.
     visible: True where a query may look; None means everywhere. A boolean tensor that broadcasts to [*lead, query,
         key], or what these make: from_lengths, causal, window, gaussian_window, from_torch_padding, from_torch_mask.
-        Masks combine with & | ~.
+        Masks combine with & | ~ (inside code given to torch.compile, ~ and tensors have limits: docs/attention.md).
     dropout: the share of the weights to drop; a layer passes 0 unless it is in training.
     backend: "auto" takes the fastest of "sdpa" (PyTorch's fused kernel), "fused" (Triton, additive scores on a GPU),
         "blocked" (a few rows at a time) and "direct" (the equation as written) that can run the call; a name asks for

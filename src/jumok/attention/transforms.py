@@ -27,3 +27,12 @@ def readable(tensor: Tensor) -> bool:
 def is_open(*sizes: int) -> bool:
     """Whether a size is left open in a program being exported: a choice made by it would hold for some sizes only."""
     return any(isinstance(size, torch.SymInt) for size in sizes)
+
+
+def graph_inputs(*tensors: Tensor) -> list[Tensor]:
+    """The same tensors as inputs of a graph of its own, for the gradient of a gradient.
+
+    A gradient with respect to one of them stops there, even where another depends on it or is the same tensor; their
+    own history goes on behind.
+    """
+    return [tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in tensors]

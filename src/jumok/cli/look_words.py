@@ -97,7 +97,7 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:
         model, text = None, model
     if model is not None and text is not None and isdir(text) and not isdir(model):
         raise ArgumentError(f"{model!r} is no model folder, but {text!r} is; the model comes first")
-    if text not in (None, "-") and isfile(str(text)):
+    if text not in (None, "-") and isfile(str(text)) and (model is None or isdir(model)):
         named = model or "[MODEL]"
         if kind := _kind(str(text)):
             raise ArgumentError(

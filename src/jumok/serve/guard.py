@@ -119,6 +119,7 @@ class Guarded:
         if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
             if given:  # without a key nothing is tried: the page asks so whether there is one
                 self.wrong_keys.add(client)
+                raise UnauthorisedError(f"the key in the header {KEY} is wrong")
             raise UnauthorisedError(f"this server asks for a key in the header {KEY}")
 
     async def _body(self, receive: Receive) -> bytes | None:

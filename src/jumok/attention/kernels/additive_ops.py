@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.kernels import additive_backward, additive_fused
 from jumok.attention.kernels.additive_fused import Reach, in_type
@@ -137,7 +138,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
     query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
     if dropout:
         raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
-    inputs = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in (query, key, value, v)]
+    inputs = transforms.graph_inputs(query, key, value, v)
     visible = _seen(query, key, first, beyond, mask)
     with torch.autocast(query.device.type, enabled=False):
         query, key, value, v = (tensor.float() for tensor in inputs)
@@ -193,7 +194,7 @@ def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
 
 def _score_gradients_by_definition(d_scores: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     """The same as `additive_scores_backward` from the direct form, so that it has a gradient itself."""
-    leaves = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in inputs]
+    leaves = transforms.graph_inputs(*inputs)
     with torch.autocast(d_scores.device.type, enabled=False):
         # What is NaN and seen has a gradient of NaN anyway; behind a mask it must not meet one of 0.
         query, key, v = (tensor.float().masked_fill(tensor.isnan(), 0) for tensor in leaves)

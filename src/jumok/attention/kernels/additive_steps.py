@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from jumok.attention import transforms
 from jumok.attention.additive_scores import Additive
 from jumok.attention.attended import Attended, Weights
 from jumok.attention.kernels.additive_cpu import LARGEST
@@ -162,7 +163,7 @@ def _gradients_by_definition(
     d_values: Tensor, d_weights: Tensor, visible: Tensor | None, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     """The same from the direct form, so that they have gradients themselves."""
-    leaves = [tensor if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in inputs]
+    leaves = transforms.graph_inputs(*inputs)
     query, key, value, v = leaves
     lookup = _lookup(query, key, value, v, visible)
     weights = lookup.weights()
