@@ -103,42 +103,40 @@ def rgb(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("scheme", "ramp"), [("light", LIGHT), ("dark", DARK)])
-def test_maps_have_the_colours_of_the_page_light_or_dark(nasty_report, scheme, ramp):
-    with chromium() as browser:
-        page = Opened(browser, nasty_report, scheme=scheme).page
-        fill = "all => all.map(one => getComputedStyle(one).fill)"
-        paper = page.locator("article").first.evaluate("one => getComputedStyle(one).backgroundColor")
-        ink = page.evaluate("getComputedStyle(document.body).color")
-        assert set(page.locator(".map svg > rect:not(:has(title))").evaluate_all(fill)) == {paper}
-        assert set(page.locator(".map svg > text").evaluate_all(fill)) == {ink}
-        cells = page.locator(".map").first.locator("svg > rect:has(title)")
-        weights = [float(text.rsplit(": ", 1)[1]) for text in cells.locator("title").all_text_contents()]
-        largest, smallest = (rgb(cells.evaluate_all(fill)[weights.index(one)]) for one in (max(weights), min(weights)))
-        assert largest == rgb_of(ramp[-1])
-        assert sum(abs(one - other) for one, other in zip(smallest, rgb_of(ramp[0]), strict=True)) < 60
+def test_maps_have_the_colours_of_the_page_light_or_dark(nasty_report, browser, scheme, ramp):
+    page = Opened(browser, nasty_report, scheme=scheme).page
+    fill = "all => all.map(one => getComputedStyle(one).fill)"
+    paper = page.locator("article").first.evaluate("one => getComputedStyle(one).backgroundColor")
+    ink = page.evaluate("getComputedStyle(document.body).color")
+    assert set(page.locator(".map svg > rect:not(:has(title))").evaluate_all(fill)) == {paper}
+    assert set(page.locator(".map svg > text").evaluate_all(fill)) == {ink}
+    cells = page.locator(".map").first.locator("svg > rect:has(title)")
+    weights = [float(text.rsplit(": ", 1)[1]) for text in cells.locator("title").all_text_contents()]
+    largest, smallest = (rgb(cells.evaluate_all(fill)[weights.index(one)]) for one in (max(weights), min(weights)))
+    assert largest == rgb_of(ramp[-1])
+    assert sum(abs(one - other) for one, other in zip(smallest, rgb_of(ramp[0]), strict=True)) < 60
 
 
 def rgb_of(colour: str) -> list[int]:
     return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
 
 
-def test_charts_and_tables_are_readable_on_a_telephone(nasty_report):
-    with chromium() as browser:
-        page = Opened(browser, nasty_report, width=390).page
-        page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
-        sideways = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"
-        assert page.locator("figure, .scroll:not(.map)").evaluate_all(sideways) == []
-        letters = """all => all.filter(one => one.getBoundingClientRect().width).map(text => {
-            const box = text.getBoundingClientRect(), chart = text.closest("svg").getBoundingClientRect();
-            const size = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;
-            return [Math.abs(size) || 13, box.left >= chart.left - 1 && box.right <= chart.right + 1];
-        })"""
-        found = page.locator("figure svg text").evaluate_all(letters)
-        assert len(found) > 20
-        assert min(size for size, _ in found) > 10
-        assert all(inside for _, inside in found)
-        column = "one => getComputedStyle(one, '::before').content"
-        assert page.locator("#scores .stacked td").first.evaluate(column) == '"BLEU"'
+def test_charts_and_tables_are_readable_on_a_telephone(nasty_report, browser):
+    page = Opened(browser, nasty_report, width=390).page
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    sideways = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.ariaLabel)"
+    assert page.locator("figure, .scroll:not(.map)").evaluate_all(sideways) == []
+    letters = """all => all.filter(one => one.getBoundingClientRect().width).map(text => {
+        const box = text.getBoundingClientRect(), chart = text.closest("svg").getBoundingClientRect();
+        const size = parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a;
+        return [Math.abs(size) || 13, box.left >= chart.left - 1 && box.right <= chart.right + 1];
+    })"""
+    found = page.locator("figure svg text").evaluate_all(letters)
+    assert len(found) > 20
+    assert min(size for size, _ in found) > 10
+    assert all(inside for _, inside in found)
+    column = "one => getComputedStyle(one, '::before').content"
+    assert page.locator("#scores .stacked td").first.evaluate(column) == '"BLEU"'
 
 
 @pytest.mark.parametrize(

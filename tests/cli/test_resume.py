@@ -39,7 +39,7 @@ def resumed(command, *options):
 
 
 def test_the_same_file_by_another_name_is_resumed_from_without_being_read(command, monkeypatch):
-    monkeypatch.setattr(made_from.hashlib, "file_digest", None)
+    monkeypatch.setattr(made_from, "_digest", None)
     resumed(command, "--set=data.source=./train.a")
     resumed(command, f"--set=data.source={Path.cwd()}/train.a", "--set=training.steps=5")
 
@@ -48,7 +48,7 @@ def test_a_touched_or_copied_file_is_read_once_and_known_again(command, monkeypa
     os.utime("train.a", (1, 1))
     shutil.copy("train.b", "copy.b")
     resumed(command, "--set=data.target=copy.b")
-    monkeypatch.setattr(made_from.hashlib, "file_digest", None)
+    monkeypatch.setattr(made_from, "_digest", None)
     resumed(command, "--set=data.target=copy.b", "--set=training.steps=5")
 
 

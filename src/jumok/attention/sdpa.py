@@ -103,7 +103,7 @@ def _refuse_second_gradient(values: Tensor) -> None:
             node.register_hook(_once)
 
 
-def _once(d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor, ...]) -> tuple[Tensor | None, ...] | None:
+def _once(d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
     if not torch.is_grad_enabled():
         return None
     return tuple(None if d_input is None else _Once.apply(d_input) for d_input in d_inputs)  # type: ignore[no-untyped-call]
