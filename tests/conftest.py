@@ -19,6 +19,7 @@ hypothesis.settings.load_profile("jumok")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every program that a test starts
 
 
 # Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
