@@ -47,7 +47,7 @@ class Custom(Score):
 
 @dataclass(frozen=True, eq=False)
 class Positional(Custom):
-    """A function that is told which rows its queries are, so that it can be given some of them at a time."""
+    """A function that also gets the positions of its queries, so that it can run on a block of rows at a time."""
 
     rows: Int[Tensor, " rows"] | None = None
     """None for all of them, in order."""
