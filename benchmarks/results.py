@@ -1,6 +1,6 @@
 """What benchmarks measured: written as JSON, shown in the documentation as tables made from it.
 
-    python -m benchmarks.results        brings every table of README.md and docs/ up to date
+    python -m benchmarks.results        brings every table of the READMEs and docs/ up to date
 
 A page says where a table goes, with all rows of results/NAME.json or those whose id begins with PREFIX, and the row of
 a goal among them:
@@ -131,7 +131,7 @@ def _number(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [*sorted(ROOT.glob("README*.md")), *sorted((ROOT / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
         if with_tables(text) != text:
             page.write_text(with_tables(text), encoding="utf-8")

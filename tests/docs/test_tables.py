@@ -74,12 +74,13 @@ def test_a_table_has_a_line_for_each_id_and_a_column_for_each_system(tmp_path: P
     )
 
 
-def test_the_readme_shows_a_demo_that_was_run():
+@pytest.mark.parametrize("name", ["README.md", "README.ko.md"])
+def test_both_readmes_show_a_demo_that_was_run(name):
     """Its table by length is that of results/built_in.json, line by line."""
     rows = json.loads((FOLDER / "built_in.json").read_text(encoding="utf-8"))["rows"]
     measured = {(row["id"], row["system"]): row["value"] for row in rows}
     line = re.compile(r"^ +(\d+-\d+|over \d+|all) +\d+ +([\d.]+)% +([\d.]+)%$", re.MULTILINE)
-    shown = line.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    shown = line.findall((ROOT / name).read_text(encoding="utf-8"))
     assert len(shown) > 3
     for band, fixed, attention in shown:
         assert float(fixed) == measured[f"demo/{band}", "jumok, fixed context"]
@@ -109,13 +110,17 @@ def test_the_bundled_model_is_as_good_as_it_says():
     assert rows["bundled-size"] <= 1.5
 
 
-def test_the_readme_compares_graph_layers_as_they_were_measured():
+def test_both_readmes_compare_graph_layers_as_they_were_measured():
     rows = json.loads((FOLDER / "graph_attention.json").read_text(encoding="utf-8"))["rows"]
     measured = {(row["id"], row["system"]): row["value"] for row in rows}
     faster, smaller = (
         measured[name, "PyTorch Geometric"] / measured[name, "jumok"] for name in ("gat-train", "gat-memory")
     )
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    text, korean = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "README.ko.md")
+    )
+    assert f"PyTorch Geometric보다 {int(faster)}배 빠르게" in korean
+    assert f"메모리는 1/{int(smaller / 10) * 10}만" in korean
     assert f"trains {int(faster)} times as fast as PyTorch Geometric's" in text
     assert f"in a {int(smaller / 10) * 10}th of the memory" in text
     assert measured["graph-checks-failed", "jumok"] == 0
