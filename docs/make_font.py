@@ -1,11 +1,11 @@
-"""Cut the Hangul font that jumok ships out of Noto Sans CJK: python -m docs.make_font NotoSansCJK-Regular.ttc.
+"""Create the Hangul font that jumok ships from Noto Sans CJK: python -m docs.make_font NotoSansCJK-Regular.ttc.
 
-The source is Debian's package fonts-noto-cjk, version 1:20220127+repack1-1 for the stored file:
+The source is Debian's package fonts-noto-cjk (version 1:20220127+repack1-1 for the stored file):
 apt-get download fonts-noto-cjk; dpkg -x fonts-noto-cjk_*.deb noto.
 
-Every syllable and every jamo stay, with the rules that join jamo into syllables, and the Latin letters and signs that
-stand beside Korean; Chinese characters and kana do not. Cubic outlines become TrueType's, the only ones that matplotlib
-embeds in a PDF, and hints go.
+The subset keeps all Hangul syllables and jamo, the rules that combine jamo into syllables, Latin letters and symbols.
+It drops Chinese characters, kana and hinting, and converts cubic outlines to TrueType outlines, the only ones that
+matplotlib can embed in a PDF.
 """
 
 import sys
@@ -27,26 +27,26 @@ RANGES = (
     (0x2100, 0x214F),  # letterlike symbols
     (0x2190, 0x2193),  # arrows
     (0x2200, 0x22FF),  # mathematics
-    (0x2581, 0x2581),  # the sign for a space in pieces of words
+    (0x2581, 0x2581),  # the space marker of subword tokens
     (0x25A0, 0x25FF),  # shapes
-    (0x3000, 0x301F),  # punctuation of East Asia
-    (0x3131, 0x318E),  # jamo that stand alone
-    (0x3200, 0x321E),  # Hangul in brackets
-    (0x3260, 0x327F),  # Hangul in circles
+    (0x3000, 0x301F),  # CJK punctuation
+    (0x3131, 0x318E),  # compatibility jamo
+    (0x3200, 0x321E),  # parenthesised Hangul
+    (0x3260, 0x327F),  # circled Hangul
     (0xA960, 0xA97C),  # old jamo
     (0xAC00, 0xD7A3),  # syllables
     (0xD7B0, 0xD7FB),  # old jamo
-    (0xFF01, 0xFFE6),  # wide Latin, narrow jamo
+    (0xFF01, 0xFFE6),  # full-width Latin, half-width jamo
 )
 JOIN = ["ccmp", "ljmo", "vjmo", "tjmo"]
-"""The features that join jamo into a syllable."""
+"""OpenType features that combine jamo into a syllable."""
 KANA = range(0xFF65, 0xFFA0)
 EXACT = 1.0
-"""How far an outline may move, in thousandths of the font's size."""
+"""Largest error of a converted outline, in thousandths of the font size."""
 
 
 def cut(font: TTFont) -> None:
-    """Leave out the letters of other scripts, and all that only they need."""
+    """Remove the glyphs of other scripts and everything that only they use."""
     options = subset.Options()
     options.layout_features, options.hinting, options.glyph_names = JOIN, False, False
     options.name_IDs, options.drop_tables = [0, 1, 2, 3, 4, 5, 6, 13, 14], ["BASE", "VORG", "vhea", "vmtx"]
@@ -57,7 +57,7 @@ def cut(font: TTFont) -> None:
 
 
 def to_truetype(font: TTFont) -> None:
-    """Quadratic outlines in place of cubic ones."""
+    """Replace cubic outlines with quadratic ones."""
     drawn, order, outlines = font.getGlyphSet(), font.getGlyphOrder(), {}
     for name in order:
         pen = TTGlyphPen(drawn)
@@ -74,7 +74,7 @@ def to_truetype(font: TTFont) -> None:
 
 
 def rename(font: TTFont) -> None:
-    """A name of its own, so that it never stands in for the whole font where that is installed."""
+    """Give the font its own name, so that it never replaces an installed copy of the full font."""
     version = font["name"].getDebugName(5)
     font["name"].names = [record for record in font["name"].names if record.nameID in (0, 13, 14)]
     plain = SHIPPED.replace(" ", "")

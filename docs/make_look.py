@@ -1,7 +1,7 @@
-"""Draw the pictures of maps in docs from the stored maps of trained models: python -m docs.make_look.
+"""Draw the attention maps in docs from stored maps of trained models: python -m docs.make_look.
 
-The maps come from `jumok look MODEL TEXT --out docs/demo/NAME.json`, an image or a node instead of a text; pages are
-photographed in Chromium.
+`jumok look MODEL TEXT --out docs/demo/NAME.json` writes a map of a text, an image or a node. Chromium renders the
+screenshots of pages.
 """
 
 import shutil
@@ -14,12 +14,12 @@ DEMO = Path(__file__).with_name("demo")
 
 
 def read_map(name: str) -> AttentionMap:
-    """A stored map."""
+    """Read a stored map."""
     return AttentionMap.from_json((DEMO / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, height: int = 760) -> None:
-    """The page of a map, at least so high, while the pointer is on something."""
+    """Save a screenshot of a map's page with the pointer over an element; `height` is the minimum height."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

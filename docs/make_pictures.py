@@ -21,6 +21,6 @@ def make_pictures(folder: Path, ending: str = "svg") -> None:
 
 
 if __name__ == "__main__":
-    if any(argument.startswith("-") for argument in sys.argv[1:]):  # a folder of that name helps nobody
+    if any(argument.startswith("-") for argument in sys.argv[1:]):  # an option, not a folder
         sys.exit(__doc__)
     make_pictures(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("pictures"), *sys.argv[2:])

@@ -1,9 +1,9 @@
-"""Photograph the page of `jumok serve`: python -m docs.make_screenshot [MODEL].
+"""Take a screenshot of the page of `jumok serve`: python -m docs.make_screenshot [MODEL].
 
-    python -m docs.make_screenshot                  docs/pictures/serve.png, with the model that comes with jumok
-    python -m docs.make_screenshot --views FOLDER   as many views of it, to look at: dark, on a phone, in Korean, empty
+    python -m docs.make_screenshot                  docs/pictures/serve.png with the bundled model
+    python -m docs.make_screenshot --views FOLDER   several views: dark, on a phone, in Korean, empty
 
-Needs Chromium, playwright and a font with Hangul.
+Requires Chromium, playwright and a font with Hangul.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DATE, LIST = "Friday, December 23, 1988", "Turkish, Korean and Japanese"
 
 
 class View(NamedTuple):
-    """What is typed, and how the browser is set up."""
+    """Input text and browser settings of a screenshot."""
 
     text: str = DATE
     size: tuple[int, int] = (1180, 900)
@@ -40,7 +40,7 @@ VIEWS = {
 
 
 def photograph(url: str, view: View, out: Path) -> None:
-    """The page with a translation, the pointer on the first of its words."""
+    """Save a screenshot of the page with a translation, the pointer over its last word."""
     from playwright.sync_api import sync_playwright
 
     width, height = view.size
@@ -65,10 +65,10 @@ def photograph(url: str, view: View, out: Path) -> None:
 
 
 def main() -> None:
-    """Serve, photograph, end."""
+    """Start a server, take the screenshots and stop it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="*")
-    parser.add_argument("--views", type=Path, help="write every view into this folder instead")
+    parser.add_argument("--views", type=Path, help="write all views into this folder instead")
     given = parser.parse_args()
     wanted = {PICTURE: VIEWS["light"]}
     if given.views is not None:

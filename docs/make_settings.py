@@ -1,4 +1,4 @@
-"""Writes the tables of settings into pages of docs/ from the dataclasses themselves: `python -m docs.make_settings`."""
+"""Write the tables of settings in docs/ from the dataclasses: `python -m docs.make_settings`."""
 
 import ast
 import inspect
@@ -22,20 +22,20 @@ MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def sections() -> dict[str, type]:
-    """Every section, and every kind of those that have kinds, by the name it has on the page."""
+    """Every section of a recipe, with one entry per kind where a section has kinds, by its name on the page."""
     kinds = {f"{name}, kind = {kind}": cls for name, of_kind in BY_KIND.items() for kind, cls in of_kind.items()}
     images = {f"image encoder, kind = {kind}": cls for kind, cls in IMAGE_ENCODERS.items()}
     return {**PLAIN, **SECTIONS, **kinds, "images": ImagesConfig, "augment": AugmentConfig, **images}
 
 
 def with_settings(page: str) -> str:
-    """The page with every marked table made anew."""
+    """The page with all marked tables regenerated."""
     tables = sections()
     return MARKED.sub(lambda found: f"<!-- settings: {found[1]} -->\n{table(tables[found[1]])}<!-- end -->", page)
 
 
 def table(cls: Any) -> str:
-    """A row for every setting: its name, its default, and the docstring below it."""
+    """One row per setting: name, default and docstring."""
     said = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
     rows = ["| setting | default | |", "|---|---|---|"]
     for field in fields(cls):
@@ -45,7 +45,7 @@ def table(cls: Any) -> str:
 
 
 def docstrings(cls: type) -> Iterator[tuple[str, str]]:
-    """The fields of a class, each with the string that stands below it."""
+    """The fields of a class with the docstrings below them."""
     if cls is object:
         return
     (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))

@@ -1,1 +1,1 @@
-"""The small pictures of the documentation, a module per section; make_pictures.py writes them."""
+"""The pictures of the documentation, one module per section; make_pictures.py writes them."""

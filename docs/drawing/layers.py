@@ -1,4 +1,4 @@
-"""Layers: heads that look at different places, windows that move, positions, graphs."""
+"""Pictures of layers: heads, local windows, positions and graphs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +25,7 @@ from jumok.layers import (
 
 
 def multi_head() -> Figure:
-    """Four heads with weights set by hand: one step back, here, one step on, and everywhere."""
+    """Four heads with weights set by hand: one step back, the same position, one step ahead, and everywhere."""
     width, heads = 64, 4
     layer = MultiHeadAttention(width=width, heads=heads, bias=False)
     places = sinusoids(torch.arange(9), 16, base=30.0).repeat(1, heads)
@@ -59,7 +59,7 @@ def grouped() -> Figure:
 
 
 def incremental() -> Figure:
-    """Step by step: the newest row is computed, the keys before it are kept."""
+    """Incremental decoding: computes the newest row and keeps the earlier keys."""
     figure, axes = sheet(width=2.0)
     rows, keys = torch.arange(8)[:, None], torch.arange(8)
     amount = torch.where(rows == 5, 0.85, 0.2)
@@ -70,7 +70,7 @@ def incremental() -> Figure:
 
 @torch.enable_grad()
 def additive_layer() -> Figure:
-    """Trained to say a sequence backwards, the layer looks from the far end."""
+    """The weights of a layer trained to reverse a sequence."""
     length, layer = 10, AdditiveAttention(query_width=16, key_width=24, hidden=32)
     places = sinusoids(torch.arange(length), 16, base=40.0)
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)
@@ -87,7 +87,7 @@ def additive_layer() -> Figure:
 
 
 def luong_local(reach: str) -> Figure:
-    """The weights of a layer that sees a window only."""
+    """The weights of a layer that sees only a window."""
     layer = LuongAttention(query_width=8, key_width=8, reach=reach, half_window=2)
     states, queries = torch.randn(1, 10, 8), torch.randn(1, 10, 8)
     if reach == "local-p":  # queries that drift, so that the predicted centre does
@@ -103,7 +103,7 @@ def luong_local(reach: str) -> Figure:
 
 
 def added() -> Figure:
-    """Sinusoids, a row for each position."""
+    """Sinusoids, one row per position."""
     figure, axes = sheet()
     axes.imshow(sinusoids(torch.arange(32), 48).numpy(), cmap=SCORES, interpolation="nearest")
     axes.set(xlabel="feature", ylabel="position")
@@ -112,7 +112,7 @@ def added() -> Figure:
 
 
 def concatenated() -> Figure:
-    """The token's own numbers, then its position's."""
+    """The token's vector followed by the position's vector."""
     layer = ConcatenatedPositions(width=48, position_width=16)
     figure, axes = sheet()
     axes.imshow(layer(0.6 * torch.randn(32, 32)).numpy(), cmap=SCORES, interpolation="nearest")
@@ -125,7 +125,7 @@ def concatenated() -> Figure:
 
 
 def learned() -> Figure:
-    """One vector of a table for each position; position 5 picked out."""
+    """A table with one vector per position; position 5 is highlighted."""
     figure, axes = sheet(width=2.0)
     cells(axes, torch.randn(10, 14), colours=SCORES, low=None, columns="feature", rows="position")
     axes.plot([0, 14, 14, 0, 0], [5, 5, 6, 6, 5], color=ORANGE, lw=1.4, clip_on=False)
@@ -149,7 +149,7 @@ def rotary() -> Figure:
 
 
 def feed_forward() -> Figure:
-    """The curves a hidden unit can have."""
+    """The activation functions."""
     x = torch.linspace(-3, 2, 200)
     figure, axes = sheet()
     for name, curve, colour, line in (
@@ -164,7 +164,7 @@ def feed_forward() -> Figure:
 
 
 def embedding() -> Figure:
-    """Ids choose rows of a table; the row of the padding is zero."""
+    """Ids select rows of a table; the padding row is zero."""
     layer = TokenEmbedding(vocabulary=7, width=8, padding=0)
     ids = torch.tensor([3, 5, 1, 0])
     figure, (left, right) = sheet(2, width=2.6, ratios=[1, 1])
@@ -181,7 +181,7 @@ EDGES = torch.tensor([[1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0]])
 
 
 def gat() -> Figure:
-    """A node looks at its neighbours; the wider the edge, the greater α."""
+    """A node and its neighbours; the width of an edge shows α."""
     layer = GraphAttention(in_width=4, out_width=8)
     weights = layer(0.9 * torch.randn(7, 4), EDGES).weights()[:, 0]
     figure, axes = sheet(width=1.7, height=1.55)
@@ -206,7 +206,7 @@ def gat() -> Figure:
 
 
 def gat_v2() -> Figure:
-    """In GAT all nodes rank their neighbours alike; in GATv2 each can have its own favourite."""
+    """In GAT all nodes rank their neighbours alike; in GATv2 each node can have its own ranking."""
     nodes = 7
     everyone = torch.cartesian_prod(torch.arange(nodes), torch.arange(nodes)).T
     x = 2.5 * torch.randn(nodes, 6, generator=torch.Generator().manual_seed(8))
@@ -225,7 +225,7 @@ def _dots(axes: Axes, weights: Tensor) -> None:
 
 
 def _shift(step: int, width: int, base: float) -> Tensor:
-    """The matrix that turns the sinusoids of p into those of p + step."""
+    """The matrix that maps the sinusoids of p to those of p + step."""
     angle = step * base ** -(torch.arange(0, width, 2) / width)
     turns = [torch.tensor([[a.cos(), a.sin()], [-a.sin(), a.cos()]]) for a in angle]
     return torch.block_diag(*turns)

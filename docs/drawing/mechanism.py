@@ -1,4 +1,4 @@
-"""The equation as a picture: its stages, the weights and their summaries, and the blocks of a long sequence."""
+"""Pictures of the equation, its stages, the weights with their summaries, and blocks of a long sequence."""
 
 import torch
 from matplotlib import colormaps
@@ -44,7 +44,7 @@ def equation() -> Figure:
 
 
 def stages() -> Figure:
-    """Scores, what is visible, weights, values: one after another."""
+    """Scores, mask, weights and values, in this order."""
     query, key, value = _sequences()
     scores, visible = score_pairs(query, key), whole(causal(), queries=7, keys=7)
     weights = distribution(scores.masked_fill(~visible, -torch.inf))
@@ -92,7 +92,7 @@ def nothing() -> Figure:
 
 
 def blocks() -> Figure:
-    """One block of rows at a time, recomputed for the gradient."""
+    """One block of rows in memory at a time, recomputed for the gradient."""
     figure, axes = sheet(width=2.3)
     axes.add_patch(Rectangle((0, 0), 8, 8, facecolor=PALE))
     axes.add_patch(Rectangle((0, 3), 8, 1, facecolor=BLUE, alpha=0.85))
@@ -105,7 +105,7 @@ def blocks() -> Figure:
 
 
 def _sequences() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Seven positions whose neighbours resemble each other."""
+    """Seven vectors in which neighbours are similar."""
     turn = torch.arange(7) * 0.7
     noise = torch.randn(7, 3, generator=torch.Generator().manual_seed(3))
     query = torch.stack([turn.cos(), turn.sin(), 0.4 * noise[:, 0]], -1) * 1.6

@@ -1,4 +1,4 @@
-"""What each score measures, each kernel smooths and each normaliser keeps."""
+"""Pictures of scores, kernels and normalisers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ QUARTER_TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
 
 
 def field(score: object, *, arrow: torch.Tensor | None = None) -> Figure:
-    """The score of one key, the dot, with a query anywhere in the plane."""
+    """The score of one key (the dot) for a query at every point of the plane."""
     side = torch.linspace(-2, 2, 81)
     queries = torch.cartesian_prod(side, side)
     scores = score_pairs(queries, KEY, score).reshape(81, 81).T
@@ -42,7 +42,7 @@ def field(score: object, *, arrow: torch.Tensor | None = None) -> Figure:
 
 
 def scaled_dot() -> Figure:
-    """Without the scale, wide vectors leave one key with all the weight."""
+    """Without the scale, one key gets nearly all the weight when vectors are wide."""
     draw = torch.Generator().manual_seed(0)
     widths = [2**power for power in range(1, 11)]
     figure, axes = sheet(width=2.1)
@@ -61,7 +61,7 @@ def scaled_dot() -> Figure:
 
 
 def location_weights() -> Figure:
-    """A query says where to look without looking at the keys."""
+    """The query alone determines the position; the keys have no influence."""
     angle = torch.linspace(0, torch.pi, 9)
     compass = torch.stack([angle.cos(), angle.sin()], -1)
     figure, axes = sheet(width=1.6)
@@ -70,7 +70,7 @@ def location_weights() -> Figure:
 
 
 def kernel(name: str, bandwidth: float) -> Figure:
-    """A kernel, and the regression it makes of some points."""
+    """A kernel and the regression it fits to a few points."""
     x = torch.linspace(0, 6, 28)[:, None]
     y = (1.3 * x).sin() + 0.3 * x + 0.25 * torch.randn(28, 1, generator=torch.Generator().manual_seed(4))
     at = torch.linspace(0, 6, 200)[:, None]
@@ -85,7 +85,7 @@ def kernel(name: str, bandwidth: float) -> Figure:
 
 
 def normaliser(name: str) -> Figure:
-    """The same scores as bars of weight, and the weight of the first of two keys as its score grows."""
+    """The weights of five scores as bars, and the weight of the first of two keys as its score grows."""
     scores = torch.tensor([1.6, 1.3, 0.5, 0.1, -0.9])
     gap = torch.linspace(-3, 3, 241)
     figure, (bars, curve) = sheet(2, width=2.7, ratios=[1, 1])

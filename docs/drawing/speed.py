@@ -1,4 +1,4 @@
-"""Speed: what the benchmarks measured, drawn."""
+"""Plots of benchmark results."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ COLOURS = {"jumok": BLUE, "torch.compile": ORANGE, "PyTorch": GREY}
 
 
 def additive_gpu() -> Figure:
-    """Time and memory of additive attention, forward and backward, against the length."""
+    """Time and memory of additive attention (forward and backward) by sequence length."""
     rows = json.loads((FOLDER / "additive_gpu.json").read_text(encoding="utf-8"))["rows"]
     figure, (left, right) = sheet(2, width=5.6, height=2.1)
     _lines(left, rows, "long-train-time/", lambda value: value, "ms")

@@ -1,4 +1,4 @@
-"""One restrained style for every small picture of the documentation: white ground, dark ink, blue for weight."""
+"""The style of all pictures: white background, dark lines, blue for weights."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -35,14 +35,14 @@ STYLE = {
 
 
 def styled() -> AbstractContextManager[None]:
-    """Draw and save within this, and matplotlib's own settings stay as they were."""
+    """Context with our matplotlib settings; restores the previous settings on exit."""
     return rc_context(STYLE)
 
 
 def sheet(
     columns: int = 1, *, width: float = 1.9, height: float = 1.45, ratios: Iterable[float] | None = None
 ) -> tuple[Figure, Any]:
-    """A figure and its axes, side by side; sizes in inches as they appear on the page."""
+    """A figure with its axes side by side; sizes are in inches on the page."""
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.06)
     axes = figure.subplots(1, columns, width_ratios=None if ratios is None else list(ratios), squeeze=False)[0]
@@ -60,7 +60,7 @@ def cells(
     columns: str = "key",
     rows: str = "query",
 ) -> None:
-    """A matrix as squares, row 0 on top; hidden ones are pale grey, so that 0 and unseen differ."""
+    """Draw a matrix as squares, row 0 on top; hidden entries are pale grey to tell them from 0."""
     shown = np.ma.array(matrix.detach().numpy(), mask=None if hidden is None else hidden.numpy())
     axes.set_facecolor(PALE)
     axes.pcolormesh(shown, cmap=colours, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
@@ -70,6 +70,6 @@ def cells(
 
 
 def bare(axes: Axes) -> None:
-    """No ticks and no frame: the labels say enough."""
+    """Remove ticks and frame."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

@@ -1,4 +1,4 @@
-"""Where a query may look: every mask as the squares it leaves open."""
+"""Pictures of masks: visible keys as blue squares."""
 
 from collections.abc import Callable
 from functools import partial
