@@ -28,7 +28,7 @@ from benchmarks import results
 from benchmarks.additive_shapes import ODD, Shape, inputs, poisoned, run, with_gradients
 from benchmarks.results import Row
 from jumok.attention import additive, attend, causal, from_lengths, window
-from jumok.attention.kernels import additive_fused
+from jumok.attention.additive.gpu import forward as additive_fused
 
 RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
 """Our error over plain PyTorch's, by type and part, and where."""
@@ -220,7 +220,7 @@ def weights_on_demand(queries: int, keys: int) -> str:
 
 def scores_alone(dim: int, spread: float, large: float = 1.0) -> str:
     """Their error, which shows undiluted where v is large and weights are peaked."""
-    from jumok.attention.kernels import additive_ops
+    from jumok.attention.additive.gpu import ops as additive_ops
 
     query, key, _, v = inputs(Shape(8, 64, 64, dim, 1), spread=spread)
     v *= large

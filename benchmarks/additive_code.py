@@ -19,9 +19,9 @@ from triton.compiler import ASTSource
 
 from benchmarks import results
 from benchmarks.results import Row
-from jumok.attention.kernels import additive_tiles
-from jumok.attention.kernels.additive_fused import AHEAD, REGISTERS, SMALL_TILE, TILE, part_of
-from jumok.attention.kernels.launch import VARYING
+from jumok.attention.additive.gpu import tiles as additive_tiles
+from jumok.attention.additive.gpu.forward import AHEAD, REGISTERS, SMALL_TILE, TILE, part_of
+from jumok.attention.launch import VARYING
 
 POINTERS = {"room": "*fp32", "query": "*fp32", "key": "*fp32", "plane": "*fp32", "first": "*i64", "beyond": "*i64"}
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"

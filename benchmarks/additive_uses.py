@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.additive_shapes import Shape, inputs, poisoned, run, with_gradients
 from jumok.attention import additive, attend, causal, explain
-from jumok.attention.kernels import additive_fused
+from jumok.attention.additive.gpu import forward as additive_fused
 
 
 def weights_under_autocast() -> str:
@@ -22,7 +22,7 @@ def weights_under_autocast() -> str:
 
 
 def opcheck() -> str:
-    from jumok.attention.kernels import additive_ops
+    from jumok.attention.additive.gpu import ops as additive_ops
 
     query, key, value, v = (tensor.requires_grad_() for tensor in inputs(Shape(2, 9, 11, 8, 4)))
     mask, beyond = torch.rand(2, 9, 11, device="cuda") > 0.3, torch.tensor([[11], [5]], device="cuda")

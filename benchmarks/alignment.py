@@ -9,10 +9,10 @@
 No link of the gold standard is used in training; the 37 pairs of the development set, the same for every system, choose
 among the variants of a system and how two directions become one.
 
-Not a blind test for us: the constants of jumok.analysis.text_alignment were settled over some twenty variants with the
-error on the development and the test set both in view, while eflomal and fast_align ran with their defaults. Of the
-variants run on the whole text, the development set alone prefers another one, which is what teaches the trained models.
-How those are taught was settled in small trials that printed the error on both sets.
+Not a blind test for us: the constants of jumok.analysis.alignment.statistical were settled over some twenty variants
+with the error on the development and the test set both in view, while eflomal and fast_align ran with their defaults.
+Of the variants run on the whole text, the development set alone prefers another one, which is what teaches the
+trained models. How those are taught was settled in small trials that printed the error on both sets.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def constants(out: Path) -> None:
     """
     from multiprocessing import Pool
 
-    from jumok.analysis import text_alignment
+    from jumok.analysis.alignment import statistical as text_alignment
 
     (out / "links").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Pool(2) as pool:
@@ -71,7 +71,7 @@ def _constants(null: float, least: float, threshold: float) -> str:
 
 
 def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
-    from jumok.analysis import text_alignment
+    from jumok.analysis.alignment import statistical as text_alignment
     from jumok.data import read_pairs
 
     text_alignment.NULL, text_alignment.LEAST = null, least
@@ -86,7 +86,7 @@ def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
 def peers(out: Path) -> None:
     """Align the same text with eflomal and fast_align, as they come."""
     from jumok.data import read_lines
-    from jumok.data.links import read_links
+    from jumok.data.word_links import read_links
 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

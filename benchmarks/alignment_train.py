@@ -44,8 +44,8 @@ Say = Callable[[str], None]
 
 def prepare(work: Path) -> None:
     """The text, the links that teach, and those of the same aligner on the test texts, as the stage `teacher`."""
-    from jumok.analysis import text_alignment
-    from jumok.analysis.alignment import flipped
+    from jumok.analysis.alignment import statistical as text_alignment
+    from jumok.analysis.alignment.attention import flipped
     from jumok.data import read_pairs
 
     write_text(Path(os.environ.get("JUMOK_DATA", "../shared/data")), work / "text")
@@ -137,8 +137,8 @@ def _stop(processes: list[subprocess.Popen], say: Say) -> None:
 
 def align(work: Path, stage: str) -> None:
     """links/STAGE.TEXT.METHOD for every way to join the directions, forward and backward."""
-    from jumok.analysis.alignment import TwoWayAligner, extract, flipped, joined, turned
-    from jumok.cli.aligners import Wanted, make_aligner
+    from jumok.analysis.alignment.attention import TwoWayAligner, extract, flipped, joined, turned
+    from jumok.cli.align import Wanted, make_aligner
     from jumok.data import read_pairs
 
     sample = list(read_pairs(work / "text/train.en", work / "text/train.fr"))
@@ -157,7 +157,7 @@ def align(work: Path, stage: str) -> None:
 
 def write_joined(folder: Path, name: str, forward: list, backward: list) -> None:
     """links/NAME.METHOD for every way to make one of the links of two directions."""
-    from jumok.analysis.symmetrise import symmetrise
+    from jumok.analysis.alignment.attention import symmetrise
 
     found = dict(zip(ONE_WAY, (forward, backward), strict=True))
     for method in METHODS:
@@ -168,7 +168,7 @@ def write_joined(folder: Path, name: str, forward: list, backward: list) -> None
 
 def write_pharaoh(path: Path, rows: list) -> None:
     """A line for every pair."""
-    from jumok.data.links import write_links
+    from jumok.data.word_links import write_links
 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{write_links(links)}\n" for links in rows), encoding="utf-8")
@@ -228,9 +228,9 @@ def summary(work: Path, stage: str) -> list[str]:
 
 def scores(folder: Path, text: Path, name: str, stage: str, method: str):
     """Of links/STAGE.NAME.METHOD against the gold standard."""
-    from jumok.analysis.alignment_score import alignment_scores, read_gold
+    from jumok.analysis.alignment.error_rate import alignment_scores, read_gold
     from jumok.data import read_pairs
-    from jumok.data.links import read_links
+    from jumok.data.word_links import read_links
 
     pairs = list(read_pairs(text / f"{name}.en", text / f"{name}.fr"))
     lengths = [(len(source.split()), len(target.split())) for source, target in pairs]

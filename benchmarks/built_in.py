@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.cli.training_run import run_recipe
-from jumok.config import read_recipe
-from jumok.data.corpora import corpus_pairs
+from jumok.data.corpora.built_in import corpus_pairs
+from jumok.recipe import read_recipe
+from jumok.tasks.translation import run_recipe
 
 UNSEEN = 1000
 SYSTEMS = {"attention": "jumok", "fixed": "jumok, fixed context"}

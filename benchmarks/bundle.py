@@ -13,9 +13,9 @@ from pathlib import Path
 
 from benchmarks.results import Row, cpu, write
 from jumok.data import Pair
-from jumok.data.corpora import corpus_pairs
+from jumok.data.corpora.built_in import corpus_pairs
 from jumok.model_folder import BUNDLED, load_model, save_model
-from jumok.translator import Translator
+from jumok.tasks.translator import Translator
 
 UNSEEN = 2000
 SHORT = {

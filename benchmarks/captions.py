@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.analysis.scores import Score, score_outputs
-from jumok.caption_model import load_captioner, read_caption_recipe
+from jumok.analysis.scores.metrics import Score, score_outputs
 from jumok.cli.caption_scores import CaptionScores, evaluate_captioner
-from jumok.data.image_pairs import ImagesConfig, read_split
+from jumok.images.pairs import ImagesConfig, read_split
+from jumok.tasks.caption_model import load_captioner, read_caption_recipe
 
 RECIPES = {
     "scenes-en": ("scenes", "jumok, English"),

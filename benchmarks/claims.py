@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import ROOT, Row, cpu, write
-from jumok.analysis.length_bands import joined
+from jumok.analysis.scores.length_bands import joined
 from jumok.data import read_lines
 
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
@@ -149,7 +149,7 @@ def gradient(models: Path) -> None:
 
 def speed(device: str, tokens: int) -> None:
     """Length by length, written after each, so that a run that is cut short leaves what it has measured."""
-    from jumok.analysis.step_times import StepTime, step_times
+    from jumok.analysis.curves.step_times import StepTime, step_times
 
     on_gpu = device.startswith("cuda")
     lengths, repeats = (LENGTHS, 3) if on_gpu else (LENGTHS[:-1], 2)
@@ -163,8 +163,8 @@ def speed(device: str, tokens: int) -> None:
 
 
 def untrained(folder: str, device: str) -> Any:
-    from jumok.config import read_recipe
     from jumok.models.build import build_model
+    from jumok.recipe import read_recipe
 
     recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
     sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
@@ -174,7 +174,7 @@ def untrained(folder: str, device: str) -> Any:
 def write_speed(where: str, times: dict[str, Any], tokens: int, repeats: int) -> None:
     import torch
 
-    from jumok.analysis.step_times import speed_chart
+    from jumok.analysis.curves.step_times import speed_chart
 
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
     said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"

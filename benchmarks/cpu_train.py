@@ -40,8 +40,8 @@ MODELS = {
 
 
 def run(model: str, source: str, target: str, steps: int, precision: str) -> None:
-    from jumok.cli.training_run import run_recipe
-    from jumok.config import make_recipe
+    from jumok.recipe import make_recipe
+    from jumok.tasks.translation import run_recipe
     from jumok.training.progress import Report
 
     class Lines(Report):

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 import torch._dynamo
 
-from jumok.caption_model import load_captioner, make_caption_recipe
-from jumok.cli.caption_run import run_caption_recipe
-from jumok.cli.graph_run import run_graph_recipe
-from jumok.cli.training_run import run_recipe
-from jumok.config import make_recipe
-from jumok.graph_model import load_graph_model, make_graph_recipe
 from jumok.model_folder import load_model
+from jumok.recipe import make_recipe
+from jumok.tasks.caption_model import load_captioner, make_caption_recipe
+from jumok.tasks.captioning import run_caption_recipe
+from jumok.tasks.graph_model import load_graph_model, make_graph_recipe
+from jumok.tasks.node_classification import run_graph_recipe
+from jumok.tasks.translation import run_recipe
 from jumok.training import metrics
 
 PLACES = ("preparation", "checkpoint", "publishing", "metrics")

@@ -67,7 +67,13 @@ class Tally(NamedTuple):
 def campaign(inputs: int = INPUTS, only: tuple[str, ...] = (), say: Callable[[str], None] = print) -> dict[str, Tally]:
     """Read damaged inputs of every format, or of some."""
     trained()  # once, as the imports, before there are several processes
-    for module in ("jumok.serve.app", "jumok.translator", "jumok.graph_model", "jumok.caption_model", "PIL.Image"):
+    for module in (
+        "jumok.serve.app",
+        "jumok.tasks.translator",
+        "jumok.tasks.graph_model",
+        "jumok.tasks.caption_model",
+        "PIL.Image",
+    ):
         import_module(module)
     place = Path(tempfile.mkdtemp(prefix="jumok-fuzz-", dir=MEMORY if MEMORY.is_dir() else None))
     try:

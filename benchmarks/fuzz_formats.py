@@ -125,9 +125,9 @@ def _in_file(place: Path, read: Callable[[Path], object]) -> Read:
 
 def recipe(place: Path) -> Format:
     """TOML of all three kinds of recipes."""
-    from jumok.caption_model import read_caption_recipe
-    from jumok.config import is_caption_recipe, is_graph_recipe, read_recipe
-    from jumok.graph_model import read_graph_recipe
+    from jumok.recipe import is_caption_recipe, is_graph_recipe, read_recipe
+    from jumok.tasks.caption_model import read_caption_recipe
+    from jumok.tasks.graph_model import read_graph_recipe
 
     def read(path: Path) -> None:
         if is_graph_recipe(path):
@@ -148,7 +148,7 @@ def recipe(place: Path) -> Format:
 
 def setting(place: Path) -> Format:
     """What follows --set on a command line."""
-    from jumok.config import read_recipe
+    from jumok.recipe import read_recipe
 
     place.mkdir(parents=True)
     base = place / "base.toml"
@@ -198,8 +198,8 @@ def compressed(place: Path) -> Format:
 
 def links(place: Path) -> Format:
     """Word links in Pharaoh format."""
-    from jumok.data.links import with_links
     from jumok.data.pairs import Pair
+    from jumok.data.word_links import with_links
 
     given = [Pair("a b c", "d e f g")] * 5
     samples = {"links.txt": b"0-0 1-1 2-3\n0-2\n\n2-2 1-0\n0-0\n", "longer.txt": b"0-0 1-2 2-1\n" * 5}
@@ -208,7 +208,7 @@ def links(place: Path) -> Format:
 
 def gold(place: Path) -> Format:
     """Links made by hand, in both formats."""
-    from jumok.analysis.alignment_score import read_gold
+    from jumok.analysis.alignment.error_rate import read_gold
 
     samples = {
         "marked.txt": b"1-1 2p2 3?3\n4-4\n\n1-2 2-1\n",
@@ -274,9 +274,9 @@ def _bytes_of(array: np.ndarray) -> bytes:
 
 def _put_in_order(place: Path, path: Path) -> None:
     """Read a graph and write it as training does."""
-    from jumok.data.graph_files import read_graph
-    from jumok.data.graph_store import write_graph
-    from jumok.data.graphs import GraphConfig
+    from jumok.graphs.files import read_graph
+    from jumok.graphs.graph import GraphConfig
+    from jumok.graphs.store import write_graph
 
     config = GraphConfig(path=str(path), normalise=True)
     write_graph(place / "ordered", read_graph(config), config)
@@ -321,9 +321,9 @@ def npz(place: Path) -> Format:
 
 def tables(place: Path) -> Format:
     """Graphs as tables of nodes and edges."""
-    from jumok.data.graph_files import read_tables
-    from jumok.data.graph_store import write_graph
-    from jumok.data.graphs import GraphConfig
+    from jumok.graphs.files import read_tables
+    from jumok.graphs.graph import GraphConfig
+    from jumok.graphs.store import write_graph
 
     samples = {
         "nodes.csv": b'id,label,split,a,b\np,x,train,1,2\nq,y,train,0.5,-3e2\n"r, s",x,valid,1,1\n',
@@ -372,14 +372,14 @@ def _pictures() -> dict[str, bytes]:
 
 def images(place: Path) -> Format:
     """Images of all formats that are read."""
-    from jumok.data.images import read_image, squared
+    from jumok.images.files import read_image, squared
 
     return Format(_pictures(), _in_file(place, lambda path: squared(read_image(path), 16)), 4000)
 
 
 def image_zip(place: Path) -> Format:
     """A zip of images."""
-    from jumok.data.image_folder import ImageFolder
+    from jumok.images.files import ImageFolder
 
     samples = {}
     for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA):
@@ -404,7 +404,7 @@ def image_zip(place: Path) -> Format:
 
 def captions(place: Path) -> Format:
     """Captions as TSV and JSONL."""
-    from jumok.data.image_pairs import ImagesConfig, read_captions
+    from jumok.images.pairs import ImagesConfig, read_captions
 
     rows = [("a.png", "빨간 원"), ("b.jpg", "a blue square"), ("c.png", "two dots")]
     samples = {
@@ -426,7 +426,7 @@ def _resealed(folder: Path) -> None:
 
 def model(place: Path) -> Format:
     """The folder of a model, signed anew after the damage."""
-    from jumok.translator import Translator
+    from jumok.tasks.translator import Translator
 
     names = ("recipe.toml", "recipe.toml", "checksums.json", "model.safetensors", "tokenizer.model")
     samples = {f"{at}/{name}": (trained() / name).read_bytes() for at, name in enumerate(names)}
@@ -494,9 +494,9 @@ def attention_map(place: Path) -> Format:
     """Maps as JSON."""
     import torch
 
-    from jumok.analysis.attention_map import AttentionMap
-    from jumok.analysis.nodes import Nodes
-    from jumok.analysis.regions import Regions
+    from jumok.analysis.maps.attention_map import AttentionMap
+    from jumok.analysis.maps.nodes import Nodes
+    from jumok.analysis.maps.regions import Regions
 
     draws = torch.Generator().manual_seed(0)
 
@@ -521,7 +521,7 @@ def attention_map(place: Path) -> Format:
 
 def store(place: Path) -> Format:
     """Sentences as they are prepared for training."""
-    from jumok.data.store import Store
+    from jumok.data.dataset import Store
 
     def read(path: Path) -> None:
         found = Store(path)
@@ -534,7 +534,7 @@ def store(place: Path) -> Format:
 
 def metrics(place: Path) -> Format:
     """The metrics of a run, as they are drawn and as a resumed run reads them."""
-    from jumok.analysis.curves import read_curves
+    from jumok.analysis.curves.training import read_curves
     from jumok.training.metrics import read_metrics
 
     def read(path: Path) -> None:
@@ -547,7 +547,7 @@ def metrics(place: Path) -> Format:
 
 def arguments(place: Path) -> Format:
     """What Python code may hand to a translator, whatever it is."""
-    from jumok.translator import Translator
+    from jumok.tasks.translator import Translator
 
     translator = Translator.load(trained(), device="cpu")
     settings = b'{"beam": 2, "n_best": 1, "max_length": 5, "min_length": 0}'
@@ -586,9 +586,8 @@ def requests(place: Path) -> Format:
     from starlette.testclient import TestClient
 
     from jumok.serve.app import create_app
-    from jumok.serve.limits import Limits
-    from jumok.serve.served import load_models
-    from jumok.serve.service import Service
+    from jumok.serve.models import load_models
+    from jumok.serve.service import Limits, Service
 
     service = Service.start(load_models({"tiny": trained()}, device="cpu"), Limits(characters=500))
     client = TestClient(create_app(service), base_url="http://localhost", raise_server_exceptions=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.results import Row, write
+from jumok.graphs import layers
 from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
-from jumok.layers import graph_attention as layers
 
 NODES, EDGES, HEADS, DIM = 200_000, 8_000_000, 8, 32
 KINDS = {"gat": GraphAttention, "gatv2": GraphAttentionV2}

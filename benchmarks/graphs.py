@@ -68,9 +68,9 @@ GRAPHS: dict[str, Any] = {}
 
 def run_one(job: Job) -> Outcome:
     """Train and test once, in a folder of memory that is gone afterwards."""
-    from jumok.cli.graph_run import run_graph_recipe
-    from jumok.data.graph_store import prepare_graph
-    from jumok.graph_model import read_graph_recipe
+    from jumok.graphs.store import prepare_graph
+    from jumok.tasks.graph_model import read_graph_recipe
+    from jumok.tasks.node_classification import run_graph_recipe
     from jumok.training.progress import Report
 
     changes = [*job.changes, f"training.seed={job.seed}", "training.log_every=1000000"]
@@ -111,8 +111,8 @@ def read_outcomes(path: Path) -> list[Outcome]:
 
 def _settings(job: Job) -> str:
     """All that decides an outcome but the seed and the machine."""
-    from jumok.config import write_recipe
-    from jumok.graph_model import read_graph_recipe
+    from jumok.recipe import write_recipe
+    from jumok.tasks.graph_model import read_graph_recipe
 
     recipe = read_graph_recipe(ROOT / f"recipes/{job.recipe}.toml", job.changes)
     return write_recipe(replace(recipe, graph=replace(recipe.graph, path=job.recipe)))

@@ -102,7 +102,7 @@ def answer(system: str, case: Case, queries: int) -> float:
     query = query[:queries]
     predict: Callable[[], Any]
     if system == "jumok":
-        from jumok.models import KernelRegressor
+        from jumok import KernelRegressor
 
         model = KernelRegressor(case.kernel, case.bandwidth).fit(x, y)
         predict = lambda: model.predict(query)  # noqa: E731
@@ -149,7 +149,7 @@ def bandwidth_seconds(system: str, points: int) -> float:
     """Seconds to find the bandwidth by leaving out every point in turn."""
     from statsmodels.nonparametric.kernel_regression import KernelReg
 
-    from jumok.models import KernelRegressor
+    from jumok import KernelRegressor
 
     x, y, _ = Case("gaussian", points, 1, 1, 0.1, "float64").data()
     KernelRegressor(loo_points=None).fit(x[:20], y[:20])
@@ -250,7 +250,7 @@ def timed(call: Callable[[], Any], repeats: int = 3) -> tuple[float, float]:
 
 
 def smoother_of(case: Case, x: Tensor, y: Tensor) -> Any:
-    from jumok.models.sorted_smoother import SortedSmoother
+    from jumok.regression.smoother import SortedSmoother
 
     bandwidth = torch.tensor(case.bandwidth, dtype=x.dtype, device=x.device)
     return SortedSmoother.of(case.kernel, bandwidth, x, torch.stack([y, torch.ones_like(y)], 1))
@@ -287,7 +287,7 @@ def largest(error: Tensor, some: Tensor) -> float:
 
 def sweep() -> Iterator[Row]:
     """The same sums with other tiles, and with exponents from differences as where the bandwidth is narrow."""
-    from jumok.attention.kernels import smoothing_fused
+    from jumok.regression import gpu as smoothing_fused
 
     case = GPU_CASES[0]._replace(queries=200_000)
     x, y, query = on_gpu(case)
@@ -346,7 +346,7 @@ def peer_rows(case: Case) -> Iterator[Row]:
 
 def estimator_rows() -> Iterator[Row]:
     """The estimator as it is used: arrays in, arrays out."""
-    from jumok.models import KernelRegressor
+    from jumok import KernelRegressor
 
     case = GPU_CASES[1]
     x, y, query = case.data()

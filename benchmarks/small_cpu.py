@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import Row, cpu, write
-from jumok.analysis.scores import score_outputs
-from jumok.cli.training_run import run_recipe
-from jumok.config import read_recipe
+from jumok.analysis.scores.metrics import score_outputs
 from jumok.data import read_lines
+from jumok.recipe import read_recipe
+from jumok.tasks.translation import run_recipe
 
 PAIRS = 10_000
 TEST = "test_2016_flickr"

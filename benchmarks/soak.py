@@ -113,7 +113,7 @@ def started(model: str) -> Iterator[Server]:
 def questions(model: str, short: int, long: int) -> tuple[list[Question], list[Question]]:
     """Texts the model never saw, alone and many in one, with their translations."""
     from jumok.data import corpus_pairs
-    from jumok.translator import Translator
+    from jumok.tasks.translator import Translator
 
     translator = Translator.load(model, device="cpu")
     texts = list(dict.fromkeys(pair.source for pair in corpus_pairs("phrases", short + 20 * long, split="test")))

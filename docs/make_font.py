@@ -16,7 +16,7 @@ from fontTools.pens.cu2quPen import Cu2QuPen
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from fontTools.ttLib import TTCollection, TTFont, newTable
 
-from jumok.analysis.fonts import SHIPPED, SHIPPED_FILE
+from jumok.analysis.draw.fonts import SHIPPED, SHIPPED_FILE
 
 SOURCE = "Noto Sans CJK KR"
 RANGES = (

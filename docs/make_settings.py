@@ -10,12 +10,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from jumok.config import BY_KIND, PLAIN
-from jumok.data.augment import AugmentConfig
-from jumok.data.image_pairs import ImagesConfig
-from jumok.graph_model import SECTIONS
-from jumok.models.captioner import IMAGE_ENCODERS
-from jumok.sections import _toml
+from jumok.images.augment import AugmentConfig
+from jumok.images.captioner import IMAGE_ENCODERS
+from jumok.images.pairs import ImagesConfig
+from jumok.recipe import BY_KIND, PLAIN
+from jumok.tasks.graph_model import SECTIONS
+from jumok.toml import _toml
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)

@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-from browser import chromium
+from support.browser import chromium
 
 # The same examples every time: a failure seen once is seen again.
 hypothesis.settings.register_profile("jumok", deadline=None, derandomize=True, max_examples=40)
@@ -23,7 +23,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 # Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
-SLOW = ("cli", "data", "docs", "learning", "models", "serve", "training", "test_translator", "test_model_folder")
+SLOW = ("cli", "data", "docs", "graphs", "images", "learning", "models", "regression", "serve", "tasks", "training")
+SLOW += ("test_model_folder",)
 SLOW_FILES = (
     "test_average_errors",
     "test_cli_errors",
@@ -80,7 +81,7 @@ def browser():
 @pytest.fixture(scope="session")
 def reverser(tmp_path_factory):
     """The folder of a small model that has learnt to write digits backwards; not to be changed."""
-    from commands import RECIPE, well, write
+    from support.commands import RECIPE, well, write
 
     folder = tmp_path_factory.mktemp("reverser")
     well("train", write(folder / "reverse.toml", RECIPE), "--out", folder / "model", "--device", "cpu")
@@ -90,7 +91,7 @@ def reverser(tmp_path_factory):
 @pytest.fixture(scope="session")
 def transformer(tmp_path_factory):
     """The folder of a small Transformer that has learnt next to nothing; not to be changed."""
-    from commands import BRIEFLY, RECIPE, well, write
+    from support.commands import BRIEFLY, RECIPE, well, write
 
     half = "width = 16\nheads = 2\nhidden = 16\nlayers = 2\n"
     text = RECIPE.replace('kind = "rnn"\nwidth = 64\nembedding = 32\n', f'kind = "transformer"\n{half}')

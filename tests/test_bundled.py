@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from commands import well
-from jumok.config import read_recipe
 from jumok.data import corpus_pairs
 from jumok.model_folder import BUNDLED
-from jumok.translator import Translator
+from jumok.recipe import read_recipe
+from jumok.tasks.translator import Translator
+from support.commands import well
 
 
 def test_the_bundled_model_is_small_enough_to_ship():

@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jumok.config import make_recipe
 from jumok.data import Pair, Tokenizers
 from jumok.model_folder import Trained, average_models, load_model, new_model, save_model
 from jumok.models.weights import weights_of
+from jumok.recipe import make_recipe
 from jumok.sealed_folder import SealedFolder
 
 SMALL = {

@@ -6,13 +6,13 @@ import warnings
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
-from jumok.cli.training_run import run_recipe
-from jumok.config import read_recipe
 from jumok.errors import ModelError
 from jumok.model_folder import load_model, publish_model, save_model
 from jumok.models.weights import weights_of
+from jumok.recipe import read_recipe
+from jumok.tasks.translation import run_recipe
 from jumok.training import Report
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from test_model_folder import fresh, same_weights
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked, and killed, as POSIX has it")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jumok.caption_model import read_caption_recipe
-from jumok.config import is_caption_recipe, is_graph_recipe, make_recipe, read_recipe, write_recipe
-from jumok.graph_model import read_graph_recipe
+from jumok.recipe import is_caption_recipe, is_graph_recipe, make_recipe, read_recipe, write_recipe
+from jumok.tasks.caption_model import read_caption_recipe
+from jumok.tasks.graph_model import read_graph_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
 

@@ -7,8 +7,8 @@ import torch
 from matplotlib.figure import Figure
 
 from docs.drawing.style import BLUE, GREY, INK, ORANGE, SCORES, bare, cells, sheet
-from jumok.analysis.regression_picture import interval_figure
 from jumok.attention import additive, attend, concat, distribution, general, location, score_pairs
+from jumok.regression.picture import interval_figure
 
 KEY = torch.tensor([[1.1, 0.6]])
 QUARTER_TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])

@@ -1,6 +1,6 @@
 """jumok (주목): one attention mechanism, from kernel regression to the Transformer and graph attention."""
 
-from jumok.cpu import prepare_cpu
+from jumok.devices import prepare_cpu
 
 TYPE_CHECKING = (
     False  # typing's own takes longer to load than all else here, and a program is deaf to Ctrl-C until then
@@ -8,12 +8,13 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from typing import Any
 
-    from jumok.analysis.attention_map import AttentionMap
-    from jumok.analysis.record import record
+    from jumok.analysis.maps.attention_map import AttentionMap
+    from jumok.analysis.maps.record import record
     from jumok.attention import attend, explain
-    from jumok.captioner import Caption, Captioner
-    from jumok.models import KernelRegressor, SoftDatabase
-    from jumok.translator import Translation, Translator
+    from jumok.regression.estimator import KernelRegressor
+    from jumok.soft_database import SoftDatabase
+    from jumok.tasks.captioner import Caption, Captioner
+    from jumok.tasks.translator import Translation, Translator
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,18 +34,18 @@ prepare_cpu()
 
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
-    "AttentionMap": "jumok.analysis.attention_map",
-    "Caption": "jumok.captioner",
-    "Captioner": "jumok.captioner",
-    "KernelRegressor": "jumok.models",
-    "SoftDatabase": "jumok.models",
-    "Translation": "jumok.translator",
-    "Translator": "jumok.translator",
+    "AttentionMap": "jumok.analysis.maps.attention_map",
+    "Caption": "jumok.tasks.captioner",
+    "Captioner": "jumok.tasks.captioner",
+    "KernelRegressor": "jumok.regression.estimator",
+    "SoftDatabase": "jumok.soft_database",
+    "Translation": "jumok.tasks.translator",
+    "Translator": "jumok.tasks.translator",
     "attend": "jumok.attention",
     "explain": "jumok.attention",
-    "record": "jumok.analysis.record",
+    "record": "jumok.analysis.maps.record",
 }
-_FOLDERS = ("analysis", "attention", "data", "decoding", "layers", "models")
+_FOLDERS = ("analysis", "attention", "data", "decoding", "graphs", "images", "layers", "models", "regression", "tasks")
 
 
 def __getattr__(name: str) -> "Any":

@@ -8,15 +8,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jumok.config import CAPTION_SECTIONS, GRAPH_SECTIONS, Recipe, make_recipe, of_contents, write_recipe
 from jumok.data import Tokenizer, Tokenizers
-from jumok.data.files import check_place
 from jumok.errors import ArgumentError, ModelError
+from jumok.files import check_place, read_plain
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
-from jumok.models.fit import check_model_fits
-from jumok.models.seq2seq import Seq2Seq
-from jumok.models.weights import check_shapes, from_bytes, load_weights, read_header, to_bytes, weights_of
-from jumok.plain_files import read_plain
+from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.weights import (
+    check_model_fits,
+    check_shapes,
+    from_bytes,
+    load_weights,
+    read_header,
+    to_bytes,
+    weights_of,
+)
+from jumok.recipe import CAPTION_SECTIONS, GRAPH_SECTIONS, Recipe, make_recipe, of_contents, write_recipe
 from jumok.sealed_folder import (
     COMING,
     NEW_WEIGHTS,
@@ -30,9 +36,9 @@ from jumok.sealed_folder import (
     write_file,
 )
 from jumok.toml import MOST_BYTES, parse_toml
-from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
+from jumok.training.snapshot import average_tensors
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
@@ -134,12 +140,12 @@ def _check_translates(folder: Path) -> None:
 
 
 def is_graph_model(folder: str | Path) -> bool:
-    """Whether a folder holds a graph network; jumok.graph_model loads it."""
+    """Whether a folder holds a graph network; jumok.tasks.graph_model loads it."""
     return not GRAPH_SECTIONS.isdisjoint(_sections(Path(folder)))
 
 
 def is_captioner(folder: str | Path) -> bool:
-    """Whether a folder holds a captioner; jumok.caption_model loads it."""
+    """Whether a folder holds a captioner; jumok.tasks.caption_model loads it."""
     return not CAPTION_SECTIONS.isdisjoint(_sections(Path(folder)))
 
 

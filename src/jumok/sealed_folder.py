@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from jumok.data.files import atomic_write, sync_folder
-from jumok.data.sides import SEPARATE, SHARED
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
+from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import DataError, ModelError
+from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
 from jumok.models.weights import Header, read_header
-from jumok.plain_files import MOST_JSON, read_plain
 from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"

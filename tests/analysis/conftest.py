@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jumok.analysis import fonts
-from jumok.analysis.page import attention_page
+from jumok.analysis.draw import fonts
+from jumok.analysis.draw.page import attention_page
 
 
 @pytest.fixture

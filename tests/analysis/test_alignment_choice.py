@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from jumok.analysis.alignment_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, usual_look
-from jumok.analysis.alignment_score import Gold
-from jumok.analysis.word_attention import Look
+from jumok.analysis.alignment.choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, usual_look
+from jumok.analysis.alignment.error_rate import Gold
+from jumok.analysis.alignment.word_attention import Look
 from jumok.data import Pair
 
 RIGHT = Look(1, 2, True)

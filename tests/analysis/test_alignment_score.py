@@ -2,8 +2,8 @@
 
 import pytest
 
-from jumok.analysis.alignment_score import Gold, alignment_scores, read_gold
-from jumok.data.links import parse_links
+from jumok.analysis.alignment.error_rate import Gold, alignment_scores, read_gold
+from jumok.data.word_links import parse_links
 
 
 def gold(sure, possible=""):

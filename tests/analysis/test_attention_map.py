@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis import page
-from jumok.analysis.attention_map import AttentionMap, word_numbers
-from jumok.analysis.heatmap_svg import colour, heatmap_svg
-from jumok.analysis.page import attention_page
-from jumok.analysis.terminal import terminal_map
-from jumok.analysis.width import cells
+from jumok.analysis.draw import page
+from jumok.analysis.draw.heatmap_svg import colour, heatmap_svg
+from jumok.analysis.draw.page import attention_page
+from jumok.analysis.draw.style import cells
+from jumok.analysis.draw.terminal import terminal_map
+from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
 from jumok.errors import ArgumentError
 
 

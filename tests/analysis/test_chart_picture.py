@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from jumok.analysis.chart_picture import charts_picture
-from jumok.analysis.chart_svg import Axis, Curve, LineChart, Point, charts_svg, line_chart
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_picture, charts_svg, line_chart
 
 POINTS = [Point(x, y, 0.8 * y, 1.2 * y) for x, y in ((8, 0.5), (64, 40.0), (256, 3000.0))]
 

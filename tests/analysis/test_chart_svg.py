@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jumok.analysis.chart_svg import Axis, Curve, Point, bar_chart, line_chart, stacked
+from jumok.analysis.draw.chart import Axis, Curve, Point, bar_chart, line_chart, stacked
 
 NASTY = "<script>alert(1)</script>&\"'\x00\x1b\ud800"
 

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from jumok.analysis.curves import curve_picture, read_curves
+from jumok.analysis.curves.training import curve_picture, read_curves
 from jumok.errors import ArgumentError, DataError, MissingExtraError
 
 

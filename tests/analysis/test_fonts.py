@@ -11,8 +11,8 @@ pytest.importorskip("matplotlib")
 from matplotlib import font_manager, ft2font
 from matplotlib.ft2font import FT2Font
 
-from jumok.analysis import fonts
-from jumok.analysis.fonts import SHIPPED, SHIPPED_FILE, fonts_for, letters_of
+from jumok.analysis.draw import fonts
+from jumok.analysis.draw.fonts import SHIPPED, SHIPPED_FILE, fonts_for, letters_of
 from jumok.errors import FontError
 
 DEJAVU = ["DejaVu Sans"]
@@ -108,6 +108,8 @@ def test_a_font_that_is_not_there_has_no_letters():
 
 
 def test_looking_into_every_font_says_nothing():
-    code = "from jumok.analysis.fonts import _installed, letters_of; [letters_of(family) for family in _installed()]"
+    code = (
+        "from jumok.analysis.draw.fonts import _installed, letters_of; [letters_of(family) for family in _installed()]"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "findfont" not in done.stderr

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.gradient_reach import reach_by_distance, reach_chart, relative_gradients, source_gradients
+from jumok.analysis.curves.gradient_reach import reach_by_distance, reach_chart, relative_gradients, source_gradients
 from jumok.data import Batch, collate
 from jumok.errors import ArgumentError
 from jumok.models.build import build_model
-from jumok.models.rnn_decoder import RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoderConfig
-from jumok.models.transformer_decoder import TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoderConfig
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoderConfig
+from jumok.models.transformer.decoder import TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoderConfig
 
 RNN = {"width": 8, "embedding": 6, "dropout": 0.5}
 TRANSFORMER = {"width": 8, "heads": 2, "hidden": 8, "layers": 2, "dropout": 0.5}

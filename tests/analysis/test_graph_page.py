@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from graph_maps import example
+from support.graph_maps import example
 
 pytestmark = pytest.mark.slow
 

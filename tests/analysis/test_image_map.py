@@ -11,13 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from image_maps import PLACES, WORDS, example
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import png_bytes
-from jumok.analysis.image_panels import embedded, panels_svg, sheet_of
-from jumok.analysis.regions import DIM, SIDE, UNSEEN, Regions
-from jumok.data.images import kept_part
+from jumok.analysis.draw.image import embedded, panels_svg, sheet_of
+from jumok.analysis.draw.style import png_bytes
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.regions import DIM, SIDE, UNSEEN, Regions
 from jumok.errors import ArgumentError
+from jumok.images.files import kept_part
+from support.image_maps import PLACES, WORDS, example
 
 
 def brightest(pixels: np.ndarray) -> tuple[int, int]:

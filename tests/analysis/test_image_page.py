@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from image_maps import PLACES, WORDS, example
-from jumok.analysis.regions import Regions
+from jumok.analysis.maps.regions import Regions
+from support.image_maps import PLACES, WORDS, example
 
 pytestmark = pytest.mark.slow
 

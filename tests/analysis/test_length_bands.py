@@ -3,7 +3,7 @@
 import pytest
 import sacrebleu
 
-from jumok.analysis.length_bands import joined, length_chart, members, score_bands
+from jumok.analysis.scores.length_bands import joined, length_chart, members, score_bands
 from jumok.errors import ArgumentError
 
 SOURCES = ["a b c", "a b c d e f", "a", "a b c d e f g h i j k l", "", "a b c d e"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis import fonts, heatmap_picture
-from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.draw import fonts
+from jumok.analysis.draw import heatmap as heatmap_picture
+from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError, FontError
 
 pytest.importorskip("matplotlib")

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from jumok.analysis.model_map import map_of_translation
-from jumok.caption_model import TrainedCaptioner, make_caption_recipe, new_captioner
-from jumok.captioner import Captioner
-from jumok.config import make_recipe
+from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import BOS, EOS, PAD, Pair, Tokenizers, pad
-from jumok.data.image_store import to_tensor
-from jumok.data.scenes import scenes
 from jumok.decoding import DecodingConfig, Specials, beam_search
+from jumok.images.scenes import scenes
+from jumok.images.store import to_tensor
 from jumok.model_folder import new_model
-from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
-from rnn_decoders import LOOKS, name
+from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.recipe import make_recipe
+from jumok.tasks.caption_model import TrainedCaptioner, make_caption_recipe, new_captioner
+from jumok.tasks.captioner import Captioner
+from support.rnn_decoders import LOOKS, name
 
 TEXTS = ["27 1828", "9", "31415 9"]
 ATTENDING = [look for look in LOOKS if look["attention"] != "none"]

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-import graph_maps
-import image_maps
-from jumok.analysis.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap
+from support import graph_maps, image_maps
 
 pytestmark = pytest.mark.slow
 

@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 import jumok
-from jumok.analysis.record import attention_layers, record
+from jumok.analysis.maps.record import attention_layers, record
 from jumok.errors import ArgumentError
-from jumok.models.seq2seq import Seq2Seq
-from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
-from rnn_decoders import decoder, encoding, targets
+from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
+from support.rnn_decoders import decoder, encoding, targets
 
 SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4, "dropout": 0.0}
 TORCH = {"d_model": 16, "nhead": 2, "dim_feedforward": 24, "dropout": 0.0, "batch_first": True}

@@ -9,14 +9,12 @@ import sacrebleu
 import torch
 from sacrebleu.significance import PairedTest
 
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.looks import coverage, looks
-from jumok.analysis.outputs import doubles_word, habits, repeats_phrase
-from jumok.analysis.paired import paired_bootstrap, sentence_scores
-from jumok.analysis.report_html import compared
-from jumok.analysis.report_numbers import System, Task, differences, make_report
-from jumok.analysis.report_page import report_page
-from jumok.analysis.scores import count_outputs
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_stats import coverage, looks
+from jumok.analysis.report.html import compared
+from jumok.analysis.report.numbers import System, Task, differences, doubles_word, habits, make_report, repeats_phrase
+from jumok.analysis.report.page import report_page
+from jumok.analysis.scores.metrics import count_outputs, paired_bootstrap, sentence_scores
 from jumok.errors import ArgumentError
 
 NASTY = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)>"

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.colours import DARK, LIGHT, png_bytes, shades
-from jumok.analysis.heatmap_svg import grid_svg, heatmap_svg
-from jumok.analysis.page import MOST, attention_page, widget
-from jumok.analysis.saving import KINDS
+from jumok.analysis.draw.heatmap_svg import grid_svg, heatmap_svg
+from jumok.analysis.draw.page import MOST, attention_page, widget
+from jumok.analysis.draw.save import KINDS
+from jumok.analysis.draw.style import DARK, LIGHT, png_bytes, shades
+from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError, DataError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -129,13 +129,13 @@ def test_a_page_asks_for_nothing_and_its_words_cannot_end_its_script():
 
 
 def test_a_page_of_too_many_numbers_holds_averages_and_says_so(monkeypatch):
-    monkeypatch.setattr("jumok.analysis.page.MOST", 20)
+    monkeypatch.setattr("jumok.analysis.draw.page.MOST", 20)
     shown = example(3, 4)  # 72 numbers, 18 by layer
     page = attention_page(shown)
     data = AttentionMap.from_json(page.partition('id="data">')[2].partition("</script>")[0])
     torch.testing.assert_close(data.weights, shown.weights.mean(1, keepdim=True), atol=1e-6, rtol=0)
     assert "3 layers of 4 heads, too many numbers for one page: heads are averaged." in page
-    monkeypatch.setattr("jumok.analysis.page.MOST", 6)
+    monkeypatch.setattr("jumok.analysis.draw.page.MOST", 6)
     assert "all are averaged." in attention_page(shown)
     assert "모두 평균했습니다." in attention_page(shown, "ko")
     assert MOST >= 2_000_000  # a map of 1,000 × 1,000 words, and then some

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.lib_ter import BeamEditDistance
 
-from jumok.analysis.scores import by_length, edit_distance, score_outputs
+from jumok.analysis.scores.metrics import by_length, edit_distance, score_outputs
 from jumok.errors import ArgumentError
 
 OUTPUTS = ["the cat sat on the mat", "a dog barks", "1988년 12월 23일 금요일", "hello"]

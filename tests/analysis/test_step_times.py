@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from jumok.analysis.step_times import speed_chart, step_times
+from jumok.analysis.curves.step_times import speed_chart, step_times
 from jumok.errors import ArgumentError
 from jumok.models.build import build_model
-from jumok.models.rnn_decoder import RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoderConfig
-from jumok.models.transformer_decoder import TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoderConfig
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoderConfig
+from jumok.models.transformer.decoder import TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoderConfig
 
 RNN = {"width": 8, "embedding": 8}
 TRANSFORMER = {"width": 8, "heads": 2, "hidden": 8, "layers": 1, "positions": "learned", "longest": 6}

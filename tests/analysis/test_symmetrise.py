@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis.symmetrise import Method, symmetrise
-from jumok.data.links import parse_links
+from jumok.analysis.alignment.attention import Method, symmetrise
+from jumok.data.word_links import parse_links
 
 HEADER, *LINES = (Path(__file__).parent / "symmetrised.tsv").read_text().splitlines()
 LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)))

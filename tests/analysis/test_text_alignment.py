@@ -6,8 +6,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from jumok.analysis.alignment_score import Gold, alignment_scores
-from jumok.analysis.text_alignment import FIRST_JUMPS, NULL, WIDEST, Direction, align_text, believe
+from jumok.analysis.alignment.error_rate import Gold, alignment_scores
+from jumok.analysis.alignment.statistical import FIRST_JUMPS, NULL, WIDEST, Direction, align_text, believe
 from jumok.data import Pair
 
 

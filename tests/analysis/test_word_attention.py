@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.alignment import Aligner, extract
-from jumok.analysis.model_map import map_of_translation
-from jumok.analysis.word_attention import Look, all_looks, word_weights
+from jumok.analysis.alignment.attention import Aligner, extract
+from jumok.analysis.alignment.word_attention import Look, all_looks, word_weights
+from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
 from jumok.model_folder import load_model
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from jumok.analysis.attention_map import word_numbers
-from jumok.analysis.model_map import map_of_translation
-from jumok.config import make_recipe
+from jumok.analysis.maps.attention_map import word_numbers
+from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair, Tokenizers
 from jumok.model_folder import new_model
+from jumok.recipe import make_recipe
 
 KOREAN = [
     "금요일에 서울에서 만나요",

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from helpers import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
 from jumok.attention import (
     additive,
     attend,
@@ -17,8 +16,9 @@ from jumok.attention import (
     scaled_dot,
     sdpa,
 )
-from jumok.attention.lookup import Lookup
+from jumok.attention.call import Lookup
 from jumok.errors import BackendError
+from support.attention import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
 
 
 @pytest.fixture

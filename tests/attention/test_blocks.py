@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from helpers import (
+from jumok.attention import attend, blocks, causal, from_lengths
+from jumok.attention.blocks import rows_per_block
+from support.attention import (
     SCORES,
     assert_all_close,
     every_normaliser,
@@ -12,8 +14,6 @@ from helpers import (
     random_score,
     values_and_gradients,
 )
-from jumok.attention import attend, blocks, causal, from_lengths
-from jumok.attention.blocks import rows_per_block
 
 
 @pytest.fixture(params=[1, 300, 1000], ids=["a row", "some rows", "more rows"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # The whole table of scores and masks is exported; compiling it takes twice as long, so the compiler gets every mask
-# with a score of each kernel. `python tests/compiled.py scores eager` compiles all of it.
+# with a score of each kernel. `python tests/support/compiled.py scores eager` compiles all of it.
 TABLES = [
     "scores export",
     "scores eager scaled_dot,",
@@ -66,7 +66,7 @@ def test_what_is_traced_gives_the_same_values_weights_and_gradients(table):
         pytest.skip("no C++ compiler, which torch.compile's own backend needs on a CPU")
     tests = Path(__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", tests / "compiled.py", *_words(table)],
+        [sys.executable, "-W", "ignore", tests / "support/compiled.py", *_words(table)],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},

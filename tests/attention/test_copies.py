@@ -6,9 +6,9 @@ import pickle
 import pytest
 import torch
 
-from helpers import backends_of, raises, random_inputs, random_score
 from jumok.attention import attend, causal, from_lengths
 from jumok.layers import MultiHeadAttention
+from support.attention import backends_of, raises, random_inputs, random_score
 
 WAYS = {"deepcopy": copy.deepcopy, "pickle": lambda attended: pickle.loads(pickle.dumps(attended))}
 every_way = pytest.mark.parametrize("copied", WAYS.values(), ids=WAYS)

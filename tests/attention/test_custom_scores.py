@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from helpers import assert_all_close, random_inputs, values_and_gradients
 from jumok.attention import attend, causal, explain, positional, score_pairs
+from support.attention import assert_all_close, random_inputs, values_and_gradients
 
 SLOPES = torch.tensor([1.0, 0.1, -2.0], dtype=torch.float64)[:, None, None]
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jumok.attention import attend, boxcar, distribution, epanechnikov, gaussian, softmax, triangular
-from jumok.attention.smoothing import distances, rounded_squares, unit_of
+from jumok.attention.distance_scores import distances, rounded_squares, unit_of
 
 KERNELS = [gaussian, boxcar, epanechnikov, triangular]
 

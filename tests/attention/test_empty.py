@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from helpers import SCORES, backends_of, every_normaliser, every_score, values_and_gradients
 from jumok.attention import attend, causal, explain, from_lengths, gaussian_window, score_pairs, window
+from support.attention import SCORES, backends_of, every_normaliser, every_score, values_and_gradients
 
 SIZES = {
     "no queries": ((2, 3), 0, 5),

@@ -6,7 +6,8 @@ import re
 import pytest
 
 import jumok.attention
-from jumok.attention import Visible, attend, backends, explain, mechanism
+from jumok.attention import Visible, attend, backends, explain
+from jumok.attention.attend import SCORES, WITH_PARAMETERS
 from jumok.attention.normalise import NORMALISERS
 
 MASK_MAKERS = [
@@ -22,7 +23,7 @@ def test_there_are_makers_of_masks_to_be_named():
 
 @pytest.mark.parametrize(
     "name",
-    [*mechanism.SCORES, *mechanism.WITH_PARAMETERS, *NORMALISERS, *MASK_MAKERS, "auto", *backends.NAMES],
+    [*SCORES, *WITH_PARAMETERS, *NORMALISERS, *MASK_MAKERS, "auto", *backends.NAMES],
 )
 def test_help_names_every_score_normaliser_mask_and_backend(name):
     assert re.search(rf"\b{name}\b", attend.__doc__)

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from helpers import (
+from jumok.attention import attend, causal, from_lengths, gaussian_window
+from support.attention import (
     POSITIONS,
     SCORES,
     assert_all_close,
@@ -15,7 +16,6 @@ from helpers import (
     random_score,
     values_and_gradients,
 )
-from jumok.attention import attend, causal, from_lengths, gaussian_window
 
 BROKEN = [torch.nan, torch.inf, -torch.inf]
 
@@ -115,7 +115,7 @@ def test_what_is_broken_is_found_a_few_rows_at_a_time_as_well(mask, monkeypatch)
     inputs = random_inputs()
     inputs[1][0, 1, 2, 0] = torch.nan
     wanted = attend(*inputs, visible=mask).values
-    monkeypatch.setattr("jumok.attention.quarantine.PLANE", 1)
+    monkeypatch.setattr("jumok.attention.nonfinite.PLANE", 1)
     torch.testing.assert_close(attend(*inputs, visible=mask).values, wanted, equal_nan=True)
 
 

@@ -4,8 +4,8 @@ import keras
 import pytest
 import torch
 
-from helpers import assert_all_close, values_and_gradients
 from jumok.attention import additive, attend, causal, concat, dot, from_lengths, scaled_dot
+from support.attention import assert_all_close, values_and_gradients
 
 
 def inputs():

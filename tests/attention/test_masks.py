@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from helpers import random_inputs, random_score, values_and_gradients
 from jumok.attention import (
     attend,
     causal,
@@ -17,6 +16,7 @@ from jumok.attention import (
     whole,
     window,
 )
+from support.attention import random_inputs, random_score, values_and_gradients
 
 
 def seen(visible, queries, keys, lead=()):

@@ -4,8 +4,8 @@ import torch
 from hypothesis import example, given
 from hypothesis.strategies import integers, lists, sampled_from
 
-from helpers import assert_all_close, every_normaliser, values_and_gradients
 from jumok.attention import distribution, mean
+from support.attention import assert_all_close, every_normaliser, values_and_gradients
 
 PEERS = {"sparsemax": entmax.sparsemax, "entmax15": entmax.entmax15, "softmax": torch.softmax, "sum": torch.softmax}
 PATTERNS = {

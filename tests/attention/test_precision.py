@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from helpers import SCORES, every_score_and_backend, random_inputs, values_and_gradients
 from jumok.attention import additive, attend, causal, from_lengths, gaussian, gaussian_window, window
+from support.attention import SCORES, every_score_and_backend, random_inputs, values_and_gradients
 
 
 @every_score_and_backend

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import NORMALISERS, SCORES, backends_of
 from jumok.attention import Visible, attend, blocks, causal, distribution, from_lengths, whole, window
-from jumok.attention.visible import as_visible
+from jumok.attention.masks import as_visible
+from support.attention import NORMALISERS, SCORES, backends_of
 
 seeds = st.integers(0, 2**20)
 sizes = st.integers(1, 6)

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import KERNELS, SCORES, every_score, random_inputs, random_score
 from jumok.attention import attend, concat, cosine, distribution, gaussian, scaled_dot, score_pairs
-from jumok.attention.smoothing import distances
+from jumok.attention.distance_scores import distances
+from support.attention import KERNELS, SCORES, every_score, random_inputs, random_score
 
 
 def scores_pair_by_pair(name, query, key, parameters):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from helpers import SCORES, every_score, raises, random_inputs
 from jumok.attention import attend, causal, explain, remember
 from jumok.errors import BackendError
+from support.attention import SCORES, every_score, raises, random_inputs
 
 
 def leaves(name):

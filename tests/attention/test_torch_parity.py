@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from helpers import assert_all_close, attended_values, random_inputs, values_and_gradients
 from jumok.attention import attend, causal
+from support.attention import assert_all_close, attended_values, random_inputs, values_and_gradients
 
 
 def sdpa(**options):

@@ -5,7 +5,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from helpers import (
+from jumok.attention import additive, attend, blocks, causal, location, mix
+from jumok.errors import ArgumentError
+from support.attention import (
     SCORES,
     assert_all_close,
     every_combination,
@@ -14,8 +16,6 @@ from helpers import (
     random_score,
     values_and_gradients,
 )
-from jumok.attention import additive, attend, blocks, causal, location, mix
-from jumok.errors import ArgumentError
 
 MASK = causal(1) & (torch.arange(5) != 2)
 

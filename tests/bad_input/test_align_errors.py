@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
 from jumok.data.sources import DataConfig
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from helpers import SCORES, raises
 from jumok.attention import (
     additive,
     attend,
@@ -29,6 +28,7 @@ from jumok.attention import (
     window,
 )
 from jumok.errors import ArgumentError, BackendError, JumokError
+from support.attention import SCORES, raises
 
 both = pytest.mark.parametrize("function", [attend, explain])
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, well, write
-from refusals import MODEL_FILES, contents, damage, full, refused, write_recipe
+from support.commands import BRIEFLY, RECIPE, well, write
+from support.refusals import MODEL_FILES, contents, damage, full, refused, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -46,7 +46,7 @@ def test_an_average_of_no_model_folder(model):
 
 def test_a_full_disk_while_a_model_is_written(model, monkeypatch):
     before = contents(model)
-    monkeypatch.setattr("jumok.data.files.os.fsync", full)
+    monkeypatch.setattr("jumok.files.os.fsync", full)
     said = refused("average", model, model, "--out", model.parent / "mean")
     assert "No space left on device" in said
     assert contents(model) == before

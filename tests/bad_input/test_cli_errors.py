@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from commands import RECIPE, jumok, write
-from refusals import refused, train, write_recipe
+from support.commands import RECIPE, jumok, write
+from support.refusals import refused, train, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 

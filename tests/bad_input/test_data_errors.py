@@ -282,13 +282,13 @@ def test_what_does_not_fit_a_store_is_refused(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_a_full_disk_while_writing_leaves_the_old_file(stored, monkeypatch):
-    import jumok.data.files
+    import jumok.files
 
     def full_disk(path, mode):
         return open("/dev/full", mode)
 
     before = stored.read_bytes()
-    monkeypatch.setattr(jumok.data.files, "open", full_disk, raising=False)
+    monkeypatch.setattr(jumok.files, "open", full_disk, raising=False)
     said = message_of(DataError, lambda: write_store(stored, [([1] * 100_000, [1])], size=5))
     assert said == f"cannot write {stored}: No space left on device"
     assert stored.read_bytes() == before

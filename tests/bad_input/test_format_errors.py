@@ -11,26 +11,27 @@ import pytest
 import torch
 from PIL import Image
 
-from commands import write
-from graphs import CONFIG, raw_graph
-from jumok.analysis.alignment_score import read_gold
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.curves import read_curves
-from jumok.analysis.graph_map import find_node
-from jumok.captioner import Captioner
-from jumok.data import arrays, files, images
-from jumok.data.graph_files import from_arrays, read_graph, read_tables
-from jumok.data.graph_store import open_graph, write_graph
-from jumok.data.graphs import GraphConfig
-from jumok.data.image_folder import ImageFolder
-from jumok.data.images import decode_image
-from jumok.data.links import parse_links
-from jumok.data.memory import free_memory
+from jumok import files
+from jumok.analysis.alignment.error_rate import read_gold
+from jumok.analysis.curves.training import read_curves
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.data import arrays
+from jumok.data.arrays import free_memory
 from jumok.data.pairs import read_pairs
 from jumok.data.vectors import read_vectors, vector_width
+from jumok.data.word_links import parse_links
 from jumok.errors import ArgumentError, DataError, JumokError
+from jumok.graphs.files import from_arrays, read_graph, read_tables
+from jumok.graphs.graph import GraphConfig
+from jumok.graphs.map import find_node
+from jumok.graphs.store import open_graph, write_graph
+from jumok.images import files as images
+from jumok.images.files import ImageFolder, decode_image
+from jumok.tasks.captioner import Captioner
+from jumok.tasks.translator import Translator
 from jumok.training.metrics import read_metrics
-from jumok.translator import Translator
+from support.commands import write
+from support.graphs import CONFIG, raw_graph
 
 MANY_DIGITS = "9" * 4301
 """Python turns at most 4,300 digits into a number."""
@@ -310,7 +311,7 @@ def test_an_array_that_no_graph_has_is_never_unpacked(tmp_path, monkeypatch):
 
 
 def test_free_memory_is_no_more_than_a_container_may_use(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.data.memory.LIMITS", (str(write(tmp_path / "limit", "1000\n")), "/nowhere"))
+    monkeypatch.setattr("jumok.data.arrays.LIMITS", (str(write(tmp_path / "limit", "1000\n")), "/nowhere"))
     assert free_memory() == 1000
 
 

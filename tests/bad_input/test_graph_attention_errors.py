@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from jumok.attention.edges import edge_softmax, mix_edges
 from jumok.errors import ArgumentError
-from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2
+from jumok.graphs.edges import edge_softmax, mix_edges
+from jumok.graphs.layers import GraphAttention, GraphAttentionV2
 
 torch.set_num_threads(1)
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from commands import jumok, write
-from graphs import CONFIG, raw_graph
-from jumok.config import make_recipe
-from jumok.data.graph_files import from_arrays, read_graph, read_tables
-from jumok.data.graph_store import open_graph, write_graph
-from jumok.data.graphs import GraphConfig, SparseTable
-from jumok.data.neighbours import SamplingConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.graph_model import make_graph_recipe
-from jumok.models.gat import GatConfig, GraphAttentionNetwork
+from jumok.graphs.files import from_arrays, read_graph, read_tables
+from jumok.graphs.graph import GraphConfig, SparseTable
+from jumok.graphs.network import GatConfig, GraphAttentionNetwork
+from jumok.graphs.sampling import SamplingConfig
+from jumok.graphs.store import open_graph, write_graph
+from jumok.recipe import make_recipe
+from jumok.tasks.graph_model import make_graph_recipe
+from support.commands import jumok, write
+from support.graphs import CONFIG, raw_graph
 
 
 def mask(*numbers, length=40):

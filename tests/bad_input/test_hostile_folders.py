@@ -9,19 +9,25 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import jumok, write
-from graphs import stored
-from jumok import caption_model, graph_model, model_folder
-from jumok.caption_model import TrainedCaptioner, load_captioner, make_caption_recipe, new_captioner, publish_captioner
+from jumok import model_folder
 from jumok.data import Tokenizer
 from jumok.errors import ConfigError, DataError, JumokError
-from jumok.graph_model import TrainedGraph, load_graph_model, make_graph_recipe, new_network, publish_graph_model
+from jumok.images.resnet import ResNet, begin_with_weights
 from jumok.model_folder import load_model
-from jumok.models.resnet import ResNet
-from jumok.models.resnet_weights import begin_with_weights
 from jumok.models.weights import read_header, read_tensors, to_bytes, weights_of
+from jumok.tasks import caption_model, graph_model
+from jumok.tasks.caption_model import (
+    TrainedCaptioner,
+    load_captioner,
+    make_caption_recipe,
+    new_captioner,
+    publish_captioner,
+)
+from jumok.tasks.graph_model import TrainedGraph, load_graph_model, make_graph_recipe, new_network, publish_graph_model
 from jumok.toml import parse_toml
-from refusals import MODEL_FILES, refused, reseal
+from support.commands import jumok, write
+from support.graphs import stored
+from support.refusals import MODEL_FILES, refused, reseal
 
 pytestmark = [
     pytest.mark.usefixtures("here"),

@@ -10,21 +10,20 @@ import pytest
 import torch
 from PIL import Image
 
-from commands import jumok, write
-from jumok.caption_model import make_caption_recipe
-from jumok.captioner import Caption, Captioner
-from jumok.cli.caption_run import run_caption_recipe
-from jumok.data.augment import AugmentConfig
-from jumok.data.image_folder import ImageFolder
-from jumok.data.image_pairs import ImagesConfig, read_everything, read_split
-from jumok.data.image_store import prepare_images
-from jumok.data.images import decode_image, read_image, squared
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.models.captioner import build_captioner
-from jumok.models.image_encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
-from jumok.models.resnet_weights import begin_with_weights
-from jumok.models.rnn_decoder import RnnDecoderConfig
+from jumok.images.augment import AugmentConfig
+from jumok.images.captioner import build_captioner
+from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
+from jumok.images.files import ImageFolder, decode_image, read_image, squared
+from jumok.images.pairs import ImagesConfig, read_everything, read_split
+from jumok.images.resnet import begin_with_weights
+from jumok.images.store import prepare_images
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.tasks.caption_model import make_caption_recipe
+from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.captioning import run_caption_recipe
+from support.commands import jumok, write
 
 
 def png(width=8, height=8):

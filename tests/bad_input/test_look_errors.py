@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from commands import jumok
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.nodes import Nodes
-from jumok.analysis.places import LINE
-from jumok.analysis.record import record
-from jumok.analysis.regions import Regions
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.nodes import Nodes
+from jumok.analysis.maps.record import record
+from jumok.analysis.maps.regions import Regions
+from jumok.analysis.maps.source_layout import LINE
 from jumok.errors import ArgumentError, DataError
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.seq2seq import Seq2Seq
-from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
+from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
+from support.commands import jumok
 
 SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4}
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_recorded_is_said():
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory):
     """A model without attention."""
-    from commands import BRIEFLY, RECIPE, well, write
+    from support.commands import BRIEFLY, RECIPE, well, write
 
     folder = tmp_path_factory.mktemp("fixed")
     recipe = RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n')

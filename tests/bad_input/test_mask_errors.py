@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from helpers import raises
 from jumok.attention import (
     attend,
     causal,
@@ -17,6 +16,7 @@ from jumok.attention import (
     whole,
     window,
 )
+from support.attention import raises
 
 both = pytest.mark.parametrize("function", [attend, explain])
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import jumok
-from jumok.analysis.regression_picture import draw_bandwidths
+from jumok import KernelRegressor, SoftDatabase
 from jumok.errors import ArgumentError, MissingExtraError
-from jumok.models import KernelRegressor, SoftDatabase
+from jumok.regression.picture import draw_bandwidths
 
 X, Y = np.arange(6.0).reshape(3, 2), np.arange(3.0)
 
@@ -97,9 +97,9 @@ import sys
 sys.modules["sklearn"] = None
 import jumok.models
 from jumok.errors import MissingExtraError
-assert jumok.models.SoftDatabase({"Li": "Mu"})("Li").value == "Mu"
+assert jumok.SoftDatabase({"Li": "Mu"})("Li").value == "Mu"
 try:
-    jumok.models.KernelRegressor
+    jumok.KernelRegressor
 except MissingExtraError as error:
     print(error)
 """

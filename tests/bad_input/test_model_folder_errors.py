@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from commands import write
-from refusals import MODEL_FILES, damage, refused, reseal, write_recipe
+from support.commands import write
+from support.refusals import MODEL_FILES, damage, refused, reseal, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -7,9 +7,9 @@ from jumok.attention import from_lengths
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Memory, Recurrence, TokenEmbedding
 from jumok.models import build_model
-from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.seq2seq import Encoding, State
+from jumok.models.encoder_decoder import Encoding, State
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
-from jumok.data.files import check_place
-from refusals import contents, damage, full, refused, train, two_files, write_recipe
+from jumok.files import check_place
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.refusals import contents, damage, full, refused, train, two_files, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -101,7 +101,7 @@ def test_a_full_disk_while_a_checkpoint_is_saved(model, monkeypatch):
 
 
 def test_a_full_disk_while_data_are_prepared(monkeypatch):
-    monkeypatch.setattr("jumok.data.files.os.fsync", full)
+    monkeypatch.setattr("jumok.files.os.fsync", full)
     said = train(RECIPE)
     assert said.startswith("cannot write run/data/")
     assert "No space left on device" in said

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from commands import jumok, well, write
-from jumok.analysis.scores import score_outputs
+from jumok.analysis.scores.metrics import score_outputs
 from jumok.errors import ArgumentError
+from support.commands import jumok, well, write
 
 
 def test_outputs_and_references_must_be_as_many():

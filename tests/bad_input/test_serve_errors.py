@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from commands import jumok
-from serving import JSON, serving
+from support.commands import jumok
+from support.serving import JSON, serving
 
 ENDPOINTS = ["/api/translate", "/api/stream", "/api/beam", "/api/attention"]
 
@@ -187,7 +187,7 @@ def test_a_target_that_cannot_be_said(live):
 
 
 def test_a_model_without_attention_says_so(tmp_path):
-    from commands import BRIEFLY, RECIPE, well, write
+    from support.commands import BRIEFLY, RECIPE, well, write
 
     recipe = write(tmp_path / "fixed.toml", RECIPE.replace("[decoder]", '[decoder]\nattention = "none"'))
     well("train", recipe, "--out", tmp_path / "fixed", "--device", "cpu", *BRIEFLY)

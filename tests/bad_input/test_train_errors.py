@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
-from graphs import raw_graph
 from jumok.data import Pair, TokenizerConfig, Tokenizers
-from refusals import contents, refused, train, two_files, write_recipe
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.graphs import raw_graph
+from support.refusals import contents, refused, train, two_files, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -236,7 +236,7 @@ def test_a_model_that_no_memory_holds_is_refused_before_anything_is_read(fault):
 
 
 def test_a_model_too_large_with_its_vocabulary_is_refused_before_it_is_made(monkeypatch):
-    monkeypatch.setattr("jumok.models.room.memory_of", lambda device: 1 << 19)
+    monkeypatch.setattr("jumok.models.memory_check.memory_of", lambda device: 1 << 19)
     words = "".join(f"w{number}\n" for number in range(3000)).encode()
     small = [f"--set={half}.{setting}" for half in ("encoder", "decoder") for setting in ("width=8", "hidden=8")]
     said = train(
@@ -250,7 +250,7 @@ def test_memory_that_runs_out_is_said_in_one_line(monkeypatch):
     def run_out(*arguments, **options):
         raise MemoryError
 
-    monkeypatch.setattr("jumok.cli.training_run.new_model", run_out)
+    monkeypatch.setattr("jumok.tasks.translation.new_model", run_out)
     said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=training.steps=1")
     assert said.startswith("there is not enough memory; make the model smaller")
 

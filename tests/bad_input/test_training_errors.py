@@ -18,8 +18,8 @@ from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
 from jumok.training.resume import will_go_on
 from jumok.training.step import autocast
-from runs import Remarks
-from tiny import TinyBatches, TinyModel, validate
+from support.runs import Remarks
+from support.tiny import TinyBatches, TinyModel, validate
 
 CONFIG = TrainingConfig(steps=6, validate_every=2, log_every=2, metric="loss", ema=0.9, warmup=2)
 

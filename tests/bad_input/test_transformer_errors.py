@@ -10,8 +10,8 @@ from jumok.models import (
     TransformerEncoderConfig,
     build_model,
 )
-from jumok.models.transformer_decoder import TransformerDecoder
-from jumok.models.transformer_encoder import TransformerEncoder
+from jumok.models.transformer.decoder import TransformerDecoder
+from jumok.models.transformer.encoder import TransformerEncoder
 
 
 @pytest.mark.parametrize(

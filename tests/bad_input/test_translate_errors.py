@@ -2,9 +2,9 @@
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
 from jumok.decoding.config import WIDEST
-from refusals import refused, write_recipe
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.refusals import refused, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jumok.captioner import Captioner
 from jumok.errors import ArgumentError
-from jumok.graph_model import load_graph_model
-from jumok.translator import Translator
+from jumok.tasks.captioner import Captioner
+from jumok.tasks.graph_model import load_graph_model
+from jumok.tasks.translator import Translator
 
 
 @pytest.mark.parametrize("wrong", ["123", [123], [None]])

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import jumok, write
-from graphs import raw_graph
-from refusals import contents, refused
+from support.commands import jumok, write
+from support.graphs import raw_graph
+from support.refusals import contents, refused
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("here")]
 
@@ -27,8 +27,8 @@ def unused(monkeypatch):
     def load(*arguments, **options):
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("jumok.translator.Translator.load", load)
-    monkeypatch.setattr("jumok.analysis.text_alignment.align_text", load)
+    monkeypatch.setattr("jumok.tasks.translator.Translator.load", load)
+    monkeypatch.setattr("jumok.analysis.alignment.statistical.align_text", load)
 
 
 @pytest.mark.parametrize("place", ["src", "ref.svg", "./ref.svg", "linked", "hard", "model/recipe.toml"])
@@ -91,7 +91,7 @@ def test_what_a_report_cannot_compare_with_is_said_before_the_first_model_works(
 
 
 def test_a_model_that_cannot_be_compared_is_said_before_the_others_are_timed(model, monkeypatch):
-    monkeypatch.setattr("jumok.analysis.step_times.step_times", None)
+    monkeypatch.setattr("jumok.analysis.curves.step_times.step_times", None)
     assert "there is no model folder nothere" in refused("compare", "speed", model, "nothere", "--device=cpu")
 
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from commands import jumok, well, write
-from jumok.data.links import parse_links
+from jumok.data.word_links import parse_links
+from support.commands import jumok, well, write
 
 SOURCE = ["1 2 3", "", "4 5", "6 7 8 9"]
 TARGET = ["3 2 1", "", "5 4", "9 8 7 6"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commands import RECIPE, write
+from support.commands import RECIPE, write
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="closes streams by a shell")
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 import sacrebleu
 
-from commands import jumok, well, write
 from jumok.cli.systems import all_named, named
 from jumok.data import corpus_pairs
+from support.commands import jumok, well, write
 
 
 @pytest.fixture(scope="module")

@@ -73,8 +73,8 @@ def test_a_demo_in_a_file_keeps_its_hangul_where_the_locale_has_none(tmp_path):
 
 @pytest.mark.slow
 def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.cli.translation_demo.TESTED", 20)
-    monkeypatch.setattr("jumok.cli.translation_demo.PAIRS", 15_000)
+    monkeypatch.setattr("jumok.cli.demo_translation.TESTED", 20)
+    monkeypatch.setattr("jumok.cli.demo_translation.PAIRS", 15_000)
     result = CliRunner().invoke(app, ["demo", "--minutes", "0.03", "--json", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -95,7 +95,7 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     ],
 )
 def test_a_slow_machine_is_told_what_its_demo_is_worth(done, said):
-    from jumok.cli.translation_demo import _say_if_short
+    from jumok.cli.demo_translation import _say_if_short
 
     lines = []
     _say_if_short(done, 1200, 12.0, lines.append)
@@ -107,7 +107,7 @@ def test_the_demo_goes_by_steps_and_its_minutes_are_only_a_limit():
     from inspect import signature
 
     from jumok.cli.demo import demo
-    from jumok.cli.translation_demo import ENOUGH, demo_recipe
+    from jumok.cli.demo_translation import ENOUGH, demo_recipe
 
     settings = {name: signature(demo).parameters[name].default for name in ("steps", "minutes")}
     training = demo_recipe("additive", **settings).training

@@ -4,13 +4,13 @@ import tomllib
 
 import pytest
 
-from commands import RECIPE, jumok, well, write
-from jumok.cli import translation_demo
+from jumok.cli import demo_translation as translation_demo
 from jumok.cli.demo_folders import MARK, check_models
-from jumok.config import make_recipe
 from jumok.errors import ArgumentError, CheckpointError
-from refusals import contents
-from runs import Remarks, interrupt
+from jumok.recipe import make_recipe
+from support.commands import RECIPE, jumok, well, write
+from support.refusals import contents
+from support.runs import Remarks, interrupt
 
 
 def tiny(seed=1):

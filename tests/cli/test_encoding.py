@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from commands import jumok
+from support.commands import jumok
 
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 """A locale in which Python takes everything for ASCII."""

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 import sacrebleu
 
-from commands import jumok, well, write
 from jumok.cli.output import stages
 from jumok.data import corpus_pairs
+from support.commands import jumok, well, write
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
 REFERENCES = ["the cat sat on a mat", "a dog", "one two three four five six seven", "no"]

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
 from jumok.training import read_metrics
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
 
 
 def test_inspect_says_what_a_model_is_made_of(reverser):

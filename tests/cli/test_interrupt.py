@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import RECIPE, well, write
-from runs import assert_same_run
+from support.commands import RECIPE, well, write
+from support.runs import assert_same_run
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")
 
@@ -89,7 +89,7 @@ def test_ctrl_c_while_the_program_is_loaded_is_one_line():
 def test_the_program_hears_ctrl_c_before_it_loads_anything_large():
     program = "import sys; before = set(sys.modules); import jumok.cli; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert set(done.stdout.split()) == {"jumok", "jumok.cpu", "jumok.cli"}
+    assert set(done.stdout.split()) == {"jumok", "jumok.devices", "jumok.cli"}
 
 
 def exit_code(process, seconds):

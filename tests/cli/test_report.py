@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from browser import Opened
-from commands import BRIEFLY, RECIPE, jumok, well, write
-from jumok.analysis.colours import DARK, LIGHT
+from jumok.analysis.draw.style import DARK, LIGHT
 from jumok.data import corpus_pairs
+from support.browser import Opened
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
 
 NASTY = "<script>alert(1)</script>"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from commands import jumok, well, write
-from jumok.data import made_from
-from refusals import contents, refused
-from runs import assert_same_run
+from jumok.data import fingerprint as made_from
+from support.commands import jumok, well, write
+from support.refusals import contents, refused
+from support.runs import assert_same_run
 
 SMALL = "".join(f'[{half}]\nkind = "rnn"\nwidth = 8\nembedding = 8\n' for half in ("encoder", "decoder"))
 LINES = [f"{number} {number + 1}\n" for number in range(60)]

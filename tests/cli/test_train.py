@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from commands import BRIEFLY, RECIPE, jumok, well, write
-from jumok.cli import training_run
-from jumok.config import read_recipe
 from jumok.data import prepare
 from jumok.model_folder import Trained, new_model
-from runs import assert_same_run
+from jumok.recipe import read_recipe
+from jumok.tasks import translation as training_run
+from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.runs import assert_same_run
 
 LINES = [(f"the {size} {thing}", f"{thing} {size}") for size in ("big", "old", "new") for thing in "abcdefghij"]
 

@@ -9,9 +9,9 @@ from io import StringIO
 
 import pytest
 
-from commands import jumok, well, write
 from jumok import Translator
 from jumok.cli.output import group_progress
+from support.commands import jumok, well, write
 
 LINES = ["123", "", "98", "   ", "5", "404"]
 TEXT = "".join(f"{line}\n" for line in LINES)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands import jumok, well, write
 from jumok.data import read_vectors
 from jumok.model_folder import load_model
 from jumok.models.weights import read_tensors
 from jumok.training.checkpoint import checkpoints
-from runs import assert_same_run
+from support.commands import jumok, well, write
+from support.runs import assert_same_run
 
 WORDS = ["the", "big", "old", "house", "tree", "unseen"]
 DIM = 4

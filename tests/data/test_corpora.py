@@ -3,10 +3,11 @@ from itertools import islice
 
 import pytest
 
-from jumok.data import corpora, corpus_pairs
-from jumok.data.cldr import Value, find_locale, render
-from jumok.data.corpora import corpus_values, split_of
-from jumok.data.phrases import CLOSED, forms_of
+from jumok.data import corpus_pairs
+from jumok.data.corpora import built_in as corpora
+from jumok.data.corpora.built_in import corpus_values, split_of
+from jumok.data.corpora.cldr import Value, find_locale, render
+from jumok.data.corpora.phrases import CLOSED, forms_of
 
 EN_KO = {"source": "en", "target": "ko", "longest": 12}
 LOCALES = [("en", "ko"), ("ko", "en"), ("zh", "en"), ("fa", "de"), ("ja", "fr"), ("ar", "ru"), ("pt_BR", "th")]

@@ -3,8 +3,8 @@
 import pytest
 
 from jumok.data import TokenizerConfig, Tokenizers, corpus_pairs
-from jumok.data.coverage import coverage
 from jumok.model_folder import BUNDLED
+from jumok.tasks.translator import coverage
 
 EVERYDAY = [
     "Hello, how are you?",

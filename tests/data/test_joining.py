@@ -1,8 +1,8 @@
 import pytest
 
-from jumok.analysis.length_bands import joined
+from jumok.analysis.scores.length_bands import joined
 from jumok.data import DataConfig, Pair, TokenizerConfig, corpus_pairs, prepare
-from jumok.data.joining import join_rows
+from jumok.data.sources import join_rows
 
 PAIRS = [Pair(f"the word {number} ", f"{number} 번 말") for number in range(10)]
 

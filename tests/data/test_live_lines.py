@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jumok.data.live_lines import is_live, live_groups
+from jumok.cli.streams import is_live, live_groups
 from jumok.errors import DataError
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphs import raw_graph
 from jumok.data import (
     BatchConfig,
     Batches,
@@ -18,12 +17,13 @@ from jumok.data import (
     corpus_pairs,
     prepare,
 )
-from jumok.data.graph_store import prepare_graph, write_graph
-from jumok.data.graphs import GraphConfig, SparseTable
-from jumok.data.made_from import MADE, RECORD, VOCABULARIES, foreign_files
-from jumok.data.store import write_store
+from jumok.data.dataset import write_store
+from jumok.data.fingerprint import MADE, RECORD, VOCABULARIES, foreign_files
+from jumok.data.prepare import unknown_message, unknown_share
 from jumok.data.subwords import BOS, EOS, UNK
-from jumok.data.unknown import unknown_message, unknown_share
+from jumok.graphs.graph import GraphConfig, SparseTable
+from jumok.graphs.store import prepare_graph, write_graph
+from support.graphs import raw_graph
 
 SMALL = TokenizerConfig(kind="char")
 
@@ -216,7 +216,7 @@ def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
 
 
 def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.data.unknown.SAMPLE", 100)
+    monkeypatch.setattr("jumok.data.prepare.SAMPLE", 100)
     rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
     assert unknown_share(write_store(tmp_path / "large", rows, size=9), 0) == 0.25
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jumok.data import Tokenizer, TokenizerConfig, corpus_pairs
-from jumok.data.resampling import CUTS, Resampler, mixed
+from jumok.data.loader import CUTS, Resampler, mixed
 
 TEXTS = [text for pair in corpus_pairs("cldr", 300) for text in pair]
 KINDS = {"unigram": 20.0, "bpe": 0.3}

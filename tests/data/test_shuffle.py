@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.data.shuffle import shuffled
+from jumok.data.batches import shuffled
 
 
 def shuffle(size, key):

@@ -137,7 +137,7 @@ def test_unigram_cuts_come_as_often_as_their_probability_says():
     from collections import Counter
     from math import exp, log
 
-    from jumok.data.sampling import UnigramSampler
+    from jumok.data.tokenizer import UnigramSampler
 
     sampler = UnigramSampler({"▁": log(0.5), "a": log(0.2), "▁a": log(0.3)}, temperature=2.0)
     draws = Random(0)

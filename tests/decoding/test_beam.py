@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
+from jumok.decoding.beam import nodes_of, repeats_a_run
 from jumok.decoding.config import with_settings
-from jumok.decoding.repeats import repeats_a_run
-from jumok.decoding.tree import nodes_of
 from jumok.layers import KeyValueCache
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.seq2seq import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from commands import well, write
+from support.commands import well, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from jumok.data.batches import BatchConfig
-from jumok.data.image_store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
-from jumok.data.store import write_store
+from jumok.data.dataset import write_store
 from jumok.data.subwords import BOS, EOS, SPECIALS
-from jumok.models.captioner import ImageCaptioner, PatchEncoderConfig, build_captioner
-from jumok.models.rnn_decoder import RnnDecoderConfig
+from jumok.images.captioner import ImageCaptioner, PatchEncoderConfig, build_captioner
+from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.tasks.captioning import CaptionTask, unevenness
 from jumok.training import TrainingConfig, train
-from jumok.training.caption_task import CaptionTask, unevenness
 
 COLOURS = np.array([[220, 30, 30], [30, 180, 30], [40, 60, 220], [230, 210, 30]], np.uint8)
 SIDE, PATCH = 16, 4

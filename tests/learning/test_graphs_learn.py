@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jumok.analysis.graph_map import graph_map
-from jumok.cli.graph_run import run_graph_recipe
-from jumok.data.graphs import GraphConfig
-from jumok.data.neighbours import SamplingConfig
-from jumok.data.planted import planted_graph
-from jumok.graph_model import read_graph_recipe
+from jumok.graphs.files import planted_graph
+from jumok.graphs.graph import GraphConfig
+from jumok.graphs.map import graph_map
+from jumok.graphs.sampling import SamplingConfig
+from jumok.tasks.graph_model import read_graph_recipe
+from jumok.tasks.node_classification import predict, run_graph_recipe, whole_graph
 from jumok.training import Report
-from jumok.training.graph_task import predict, whole_graph
 
 SIZE = 1200
 

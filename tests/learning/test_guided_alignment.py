@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from commands import well, write
-from jumok.analysis.alignment_score import alignment_scores, read_gold
-from jumok.data.links import parse_links
+from jumok.analysis.alignment.error_rate import alignment_scores, read_gold
+from jumok.data.word_links import parse_links
+from support.commands import well, write
 
 RECIPE = """
 [data]

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.seq2seq import Seq2Seq
+from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3
 VOCABULARY = FIRST + 10

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jumok.caption_model import make_caption_recipe
-from jumok.cli.caption_run import run_caption_recipe
 from jumok.cli.caption_scores import evaluate_captioner
-from jumok.data import scenes
+from jumok.images import scenes
+from jumok.tasks.caption_model import make_caption_recipe
+from jumok.tasks.captioning import run_caption_recipe
 from jumok.training import Report
 
 RECIPE = {

@@ -2,9 +2,9 @@
 
 import torch
 
-from jumok.models.copying import log_mixture, merged
-from jumok.models.seq2seq import Copied
-from rnn_decoders import decoder, encoding, targets
+from jumok.models.encoder_decoder import Copied
+from jumok.models.rnn.decoder import log_mixture, merged
+from support.rnn_decoders import decoder, encoding, targets
 
 
 def test_the_mixture_is_equation_9_of_see_et_al():

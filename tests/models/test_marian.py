@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import LogitsProcessor, MarianConfig, MarianMTModel
 
-from copied_weights import as_jumok
 from jumok.decoding import DecodingConfig, Specials, beam_search
+from support.copied_weights import as_jumok
 
 PAD, EOS, VOCABULARY = 0, 1, 29
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from jumok.layers import TokenEmbedding
-from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
-from jumok.models.seq2seq import Encoding
-from rnn_decoders import ALL, LENGTHS, LOOKS, VOCABULARY, decoder, encoder_width, encoding, name, targets
+from jumok.models.encoder_decoder import Encoding
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from support.rnn_decoders import ALL, LENGTHS, LOOKS, VOCABULARY, decoder, encoder_width, encoding, name, targets
 
 every_decoder = pytest.mark.parametrize("settings", ALL, ids=name)
 every_look = pytest.mark.parametrize("settings", LOOKS, ids=name)

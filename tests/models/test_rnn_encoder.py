@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from jumok.layers import TokenEmbedding
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
 TORCH = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 LENGTHS = [5, 2, 7, 1]

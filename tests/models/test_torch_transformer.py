@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from copied_weights import copy_torch_transformer
 from jumok.models import Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from support.copied_weights import copy_torch_transformer
 
 SIZES = {"width": 12, "heads": 3, "hidden": 20}
 

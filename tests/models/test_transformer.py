@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jumok.models import Encoding, Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.transformer_decoder import TransformerDecoder, TransformerState
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerState
 
 POSITIONS = ("added", "concatenated", "learned", "rotary")
 SIZES = {"width": 12, "heads": 3, "hidden": 20, "longest": 11, "position_width": 4}

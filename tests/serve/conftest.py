@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from commands import RECIPE, well, write
-from serving import serving
+from support.commands import RECIPE, well, write
+from support.serving import serving
 
 
 @pytest.fixture(scope="session")

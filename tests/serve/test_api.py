@@ -8,16 +8,16 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from jumok.analysis import page as map_page
-from jumok.analysis.alignment import Aligner
-from jumok.analysis.alignment_choice import choose_look
-from jumok.analysis.word_attention import Look, all_looks
+from jumok.analysis.alignment.attention import Aligner
+from jumok.analysis.alignment.choice import choose_look
+from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs
-from jumok.data.corpora import corpus_values
+from jumok.data.corpora.built_in import corpus_values
 from jumok.model_folder import BUNDLED, load_model
-from jumok.serve.served import MOST_EXAMPLES, Served
-from jumok.translator import Translator
-from serving import events, serving
+from jumok.serve.models import MOST_EXAMPLES, Served
+from jumok.tasks.translator import Translator
+from support.serving import events, serving
 
 TEXTS = ["12", "", "old a", "12 34"]
 
@@ -268,7 +268,7 @@ def test_metrics_count_requests_errors_batches_latency_and_tokens(reverser):
 def test_examples_of_a_folder_come_from_its_own_file(reverser, tmp_path):
     import shutil
 
-    from jumok.serve.served import Served
+    from jumok.serve.models import Served
 
     folder = shutil.copytree(reverser, tmp_path / "model")
     (folder / "examples.txt").write_text("12\n\n  34 \n", encoding="utf-8")

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from serving import JSON, serving, until
+from support.serving import JSON, serving, until
 
 HEAVY = {"text": ["a 1 " * 1250] * 52, "beam": 32}
 """Within every limit of a request, and many minutes of work."""

@@ -7,7 +7,7 @@ import pytest
 
 from jumok.serve.batching import Batcher
 from jumok.serve.problems import QueueFullError
-from serving import Blocker
+from support.serving import Blocker
 
 
 @dataclass(frozen=True)

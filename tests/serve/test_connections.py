@@ -15,9 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jumok.serve.connections import Connection, connections_possible, who_leaves
-from jumok.serve.log import FEW, SECONDS, Repeats
-from serving import JSON, Live, busy, serving, until
+from jumok.serve.connections import FEW, SECONDS, Connection, Repeats, connections_possible, who_leaves
+from support.serving import JSON, Live, busy, serving, until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HEAD = b"POST /api/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jumok.model_folder import BUNDLED
-from serving import serving
+from support.serving import serving
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/serve.md"
 COMMANDS = re.findall(r"^\$ (curl .*)\n((?:(?!```|\$ ).*\n)*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)

@@ -3,7 +3,7 @@
 import pytest
 
 from jumok.serve.clients import MOST_CLIENTS, SECONDS, WRONG_KEYS, ThrottledError, WrongKeys, client_of
-from serving import serving
+from support.serving import serving
 
 RIGHT = {"X-API-Key": "sesame"}
 

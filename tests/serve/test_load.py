@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import JSON, Blocker, Live, busy, events, serving, until
+from support.serving import JSON, Blocker, Live, busy, events, serving, until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from serving import serving
+from support.serving import serving
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from serving import busy, serving, until
+from support.serving import busy, serving, until
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from jumok.serve.batching import Batcher
-from jumok.serve.pace import BATCH_SECONDS, FIRST_COST, Pace
+from jumok.serve.batching import BATCH_SECONDS, FIRST_COST, Batcher, Pace
 from jumok.serve.problems import QueueFullError, TooCostlyError
-from serving import Blocker, until
+from support.serving import Blocker, until
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from jumok.training.ema import MovingAverage
-from jumok.training.optimiser import trained
-from tiny import TinyModel
+from jumok.training.optimiser import MovingAverage, trained
+from support.tiny import TinyModel
 
 
 @torch.no_grad()

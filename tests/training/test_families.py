@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.seq2seq import Seq2Seq
-from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
+from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 from jumok.training import TrainingConfig, train
 from jumok.training.optimiser import trained
-from runs import Remarks, assert_same_run, interrupt, metrics_of
-from tiny import VOCABULARY, TinyBatches, validate
+from support.runs import Remarks, assert_same_run, interrupt, metrics_of
+from support.tiny import VOCABULARY, TinyBatches, validate
 
 RNN = {"width": 8, "embedding": 6, "dropout": 0.2}
 TRANSFORMER = {"width": 8, "heads": 2, "hidden": 16, "layers": 2, "dropout": 0.2, "attention_dropout": 0.1}

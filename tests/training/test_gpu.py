@@ -9,8 +9,8 @@ from jumok.training import TrainingConfig, train
 from jumok.training.optimiser import make_optimiser
 from jumok.training.state import Sums
 from jumok.training.step import train_step
-from runs import metrics_of
-from tiny import TinyBatches, TinyModel, validate
+from support.runs import metrics_of
+from support.tiny import TinyBatches, TinyModel, validate
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 CONFIG = TrainingConfig(steps=8, warmup=2, ema=0.9, validate_every=2, log_every=2, metric="loss", learning_rate=0.01)

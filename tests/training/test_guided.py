@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from commands import RECIPE, well, write
-from jumok.config import make_recipe
 from jumok.data import Batch
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.one_head import OneHead
-from jumok.training.guided import Guide, guided_layer
+from jumok.models.rnn.decoder import OneHead
+from jumok.recipe import make_recipe
+from jumok.training.loss import Guide, guided_layer
 from jumok.training.task import SEQUENCES
-from runs import assert_same_run
+from support.commands import RECIPE, well, write
+from support.runs import assert_same_run
 
 
 def layers(*weights):

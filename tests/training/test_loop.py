@@ -12,8 +12,8 @@ from jumok.errors import TrainingError
 from jumok.models.weights import weights_of
 from jumok.training import TrainingConfig, train
 from jumok.training.checkpoint import checkpoints, step_of
-from runs import Remarks, assert_same_run, interrupt, metrics_of
-from tiny import TinyBatches, TinyModel, validate
+from support.runs import Remarks, assert_same_run, interrupt, metrics_of
+from support.tiny import TinyBatches, TinyModel, validate
 
 EVERYTHING = TrainingConfig(
     steps=12,

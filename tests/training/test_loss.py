@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from jumok.data import Batch
-from jumok.models.seq2seq import Copied, Hidden
+from jumok.models.encoder_decoder import Copied, Hidden
 from jumok.training import batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
 from jumok.training.loss import Places
-from tiny import TinyBatches, TinyModel
+from support.tiny import TinyBatches, TinyModel
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])

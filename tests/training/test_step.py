@@ -11,7 +11,7 @@ from jumok.training import TrainingConfig
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
 from jumok.training.step import gradients, train_step
 from jumok.training.task import SEQUENCES, cut
-from tiny import TinyBatches, TinyModel
+from support.tiny import TinyBatches, TinyModel
 
 CONFIG = TrainingConfig(clip=0.0)
 

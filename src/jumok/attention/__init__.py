@@ -1,12 +1,11 @@
 """Pure functions on tensors: one attention mechanism, its scores, masks and normalisers."""
 
-from jumok.attention.additive_scores import additive, concat
-from jumok.attention.attended import Attended, Weights
+from jumok.attention.additive.reference import additive, concat
+from jumok.attention.attend import attend, explain, score_pairs
 from jumok.attention.backends import Plan
-from jumok.attention.custom_scores import positional
-from jumok.attention.dot_scores import cosine, dot, general, location, scaled_dot
-from jumok.attention.lookup import mix
-from jumok.attention.masks import (
+from jumok.attention.call import mix
+from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.mask_makers import (
     causal,
     from_lengths,
     from_torch_mask,
@@ -16,12 +15,11 @@ from jumok.attention.masks import (
     to_torch_padding,
     window,
 )
-from jumok.attention.mechanism import attend, explain, score_pairs
+from jumok.attention.masks import Visible, whole
 from jumok.attention.normalise import distribution, entmax15, mean, softmax, sparsemax
-from jumok.attention.remember import Source, remember
-from jumok.attention.score import Score
-from jumok.attention.smoothing import boxcar, epanechnikov, gaussian, triangular
-from jumok.attention.visible import Visible, whole
+from jumok.attention.precomputed import Source, remember
+from jumok.attention.scores import Score, cosine, dot, general, location, positional, scaled_dot
+from jumok.attention.weights import Attended, Weights
 
 __all__ = [
     "Attended",

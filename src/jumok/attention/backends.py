@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from jumok.attention import blocks, fused, sdpa, transforms
-from jumok.attention.attended import Attended, Weights
+from jumok.attention import blocks, sdpa, transforms
+from jumok.attention.additive import cpu as additive_cpu
+from jumok.attention.additive import fused
 from jumok.attention.blocks import bytes_at_once, in_blocks
-from jumok.attention.kernels import additive_cpu
-from jumok.attention.lookup import Lookup
+from jumok.attention.call import Lookup
 from jumok.attention.normalise import NORMALISERS
-from jumok.attention.versions import versions
+from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
 NAMES = ("sdpa", "fused", "blocked", "direct")

@@ -6,8 +6,8 @@ from typing import TypeVar
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from jumok.attention.custom_scores import Custom, Positional
-from jumok.attention.lookup import Lookup
+from jumok.attention.call import Lookup
+from jumok.attention.scores import Custom, Positional
 
 Result = TypeVar("Result")
 

@@ -1,134 +1,327 @@
-"""The ways to say what is visible: by lengths, causal, in a window, and from or to PyTorch's two conventions."""
+"""Where a query may look. True means visible, everywhere in jumok.
 
-from numbers import Integral, Real
-from typing import Any
+A mask is a description, not a matrix: it gives the tile [rows, keys] that somebody is computing, so that a causal or
+windowed attention over a long sequence never builds the whole plane. Masks combine with `&`, `|` and `~`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import transforms
-from jumok.attention.arguments import check_sizes, whole_number
-from jumok.attention.visible import Causal, GaussianWindow, Keys, Lengths, Mask, Visible, Window, whole
+from jumok.attention.arguments import check_dense, check_sizes
 from jumok.errors import ArgumentError
 
 
-def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
-    """Each sequence shows its first `lengths` keys; shape [batch], or any leading part of [batch, head, ...]."""
-    lengths = lengths if isinstance(lengths, Tensor) else _whole_numbers(lengths)
-    if lengths.is_floating_point() or lengths.dtype == torch.bool:
-        raise ArgumentError(f"lengths must be whole numbers, but it is {lengths.dtype}")
-    if transforms.readable(lengths) and lengths.numel() and int(lengths.min()) < 0:
-        raise ArgumentError(f"lengths must not be negative, but it holds {int(lengths.min())}")
-    return Lengths(lengths)
+@dataclass(frozen=True)
+class Tile:
+    """The part of the [query, key] plane being computed: some rows, all keys, and some or all heads of `lead`."""
+
+    lead: tuple[int, ...]
+    """The leading (batch, head, ...) axes of the whole problem."""
+    queries: int
+    """How many queries the whole problem has."""
+    keys: int
+    """How many keys there are."""
+    device: torch.device
+    some: Int[Tensor, " rows"] | None = None
+    """Which queries; None for all of them, in order: nothing then needs to be picked out."""
+    heads: Int[Tensor, " heads"] | None = None
+    """Which entries of the last leading axis; None for all of them."""
+
+    @property
+    def rows(self) -> Int[Tensor, " rows"]:
+        """Positions of the queries."""
+        return torch.arange(self.queries, device=self.device) if self.some is None else self.some
+
+    @property
+    def height(self) -> int:
+        """How many queries it holds."""
+        return self.queries if self.some is None else len(self.some)
+
+    @property
+    def positions(self) -> Int[Tensor, " keys"]:
+        """Positions of the keys."""
+        return torch.arange(self.keys, device=self.device)
+
+    def cut(self, plane: Tensor) -> Tensor:
+        """The tile's part of a tensor that broadcasts to [*lead, queries, keys]."""
+        if self.some is not None and plane.dim() >= 2 and plane.shape[-2] != 1:
+            plane = plane.index_select(-2, self.some)
+        if self.heads is not None and plane.dim() >= 3 and plane.shape[-3] != 1:
+            plane = plane.index_select(-3, self.heads)
+        return plane
 
 
-def causal(offset: int = 0) -> Visible:
-    """Query i sees keys 0 … i + offset; in step-by-step decoding `offset` is how many keys came before this call."""
-    return Causal(whole_number("offset", offset))
+class Visible(ABC):
+    """A mask: which keys each query may look at. Subclasses say so for one tile at a time."""
+
+    @abstractmethod
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        """True where a query of the tile may look."""
+
+    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+        """What the weights are multiplied by after normalising, for a graded window; None for a plain mask."""
+        return None
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:  # noqa: B027
+        """Raise ArgumentError if this mask does not fit a problem of that size; a mask without tensors always does."""
+
+    @property
+    def graded(self) -> bool:
+        """Whether `emphasis` is more than None."""
+        return False
+
+    def __and__(self, other: "Visible | Tensor") -> "Visible":
+        return Both(self, as_visible(other))
+
+    def __or__(self, other: "Visible | Tensor") -> "Visible":
+        return Either(_plain(self), _plain(as_visible(other)))
+
+    def __invert__(self) -> "Visible":
+        return Hidden(_plain(self))
+
+    def __bool__(self) -> NoReturn:
+        # `causal() and other` would be `other` alone: Python asks the first whether it is true, and then forgets it.
+        raise ArgumentError("a mask is neither true nor false: join masks with & | ~, not with and, or, not")
+
+    def __rand__(self, other: Tensor) -> "Visible":
+        return as_visible(other) & self
+
+    def __ror__(self, other: Tensor) -> "Visible":
+        return as_visible(other) | self
 
 
-def window(
-    before: int, after: int | None = None, *, centre: Float[Tensor, "*#lead query"] | None = None, offset: int = 0
-) -> Visible:
-    """Keys from `before` places before each query to `after` places after it (defaults to `before`): local-m.
-
-    Query i stands at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2);
-    a centre that is NaN or infinite is nowhere, and its query sees nothing.
-    """
-    after = before if after is None else after
-    if not all(isinstance(places, Real) and places >= 0 for places in (before, after)):
+def as_visible(mask: "Visible | Tensor") -> Visible:
+    """A boolean tensor as a `Visible`; one that already is one stays."""
+    if isinstance(mask, Visible):
+        return mask
+    if not isinstance(mask, Tensor):
+        raise ArgumentError(f"visible must be a boolean tensor or a mask of jumok.attention, not {type(mask).__name__}")
+    check_dense("visible", mask)
+    if mask.dtype != torch.bool:
         raise ArgumentError(
-            f"a window reaches before = {before!r} and after = {after!r} places; both must be numbers, none negative"
+            f"visible must be boolean, True where a query may look, but it is {mask.dtype}; use mask.bool() for a 0/1 "
+            "mask, from_lengths(...) for lengths, from_torch_mask(...) for PyTorch's additive masks"
         )
-    if centre is not None:
-        _check_tensor("centre", centre)
-    return Window(_plain_number(before), _plain_number(after), centre, whole_number("offset", offset))
+    return Mask(mask)
 
 
-def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visible:
-    """Keys within `reach` of a predicted `centre` per query, weighed by a Gaussian of σ = reach / 2 around it: local-p.
-
-    The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
-    A query whose centre is NaN or infinite sees nothing.
-    """
-    if not (isinstance(reach, Real) and reach > 0):
-        raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")
-    _check_tensor("centre", centre)
-    if not centre.is_floating_point():
-        raise ArgumentError(f"centre must be a floating-point position, but it is {centre.dtype}")
-    return GaussianWindow(centre, _plain_number(reach))
-
-
-def from_torch_padding(key_padding_mask: Bool[Tensor, "batch key"]) -> Visible:
-    """From `key_padding_mask` of torch.nn.MultiheadAttention, [batch, key]: True there means *ignore this key*."""
-    _check_tensor("key_padding_mask", key_padding_mask)
-    if key_padding_mask.dtype != torch.bool:
-        raise ArgumentError(f"key_padding_mask must be boolean, but it is {key_padding_mask.dtype}")
-    if key_padding_mask.dim() != 2:
-        raise ArgumentError(f"key_padding_mask must be [batch, key], but its shape is {list(key_padding_mask.shape)}")
-    return Keys(~key_padding_mask)
-
-
-def from_torch_mask(attn_mask: Tensor, *, true_means: str) -> Visible:
-    """From a PyTorch attention mask, boolean or additive (0 and -inf).
-
-    PyTorch has two conventions for booleans, so say which one: `true_means="hidden"` for torch.nn.MultiheadAttention
-    and nn.Transformer, `true_means="visible"` for scaled_dot_product_attention.
-    """
-    if true_means not in ("hidden", "visible"):
-        raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
-    _check_tensor("attn_mask", attn_mask)
-    if attn_mask.dtype == torch.bool:
-        return Mask(~attn_mask if true_means == "hidden" else attn_mask)
-    wrong = f"attn_mask ({attn_mask.dtype}) must be boolean or hold only 0 and -inf; a bias belongs to the score"
-    hidden = attn_mask == -torch.inf
-    no_bias = (hidden | (attn_mask == 0)).all()
-    if torch.compiler.is_compiling():
-        torch._assert_async(no_bias, wrong)  # what is traced has no numbers yet: the compiled code looks at them
-    elif not attn_mask.is_floating_point() or not no_bias:
-        raise ArgumentError(wrong)
-    return Mask(~hidden)
-
-
-def to_torch_mask(
+def whole(
     visible: Visible | Bool[Tensor, "..."],
     *,
-    true_means: str,
     lead: tuple[int, ...] = (),
     queries: int,
     keys: int,
     device: torch.device | str = "cpu",
 ) -> Bool[Tensor, "*lead query key"]:
-    """As a boolean PyTorch mask, in the convention named by `true_means` (see `from_torch_mask`)."""
-    if true_means not in ("hidden", "visible"):
-        raise ArgumentError(f'true_means must be "hidden" or "visible", but it is {true_means!r}')
-    matrix = whole(visible, lead=lead, queries=queries, keys=keys, device=device)
-    return ~matrix if true_means == "hidden" else matrix
+    """The mask as one boolean matrix, to look at or to hand to other libraries."""
+    check_sizes(queries=queries, keys=keys, **{f"lead[{axis}]": size for axis, size in enumerate(lead)}, least=0)
+    visible, device = as_visible(visible), torch.device(device)
+    visible.check(lead=lead, queries=queries, keys=keys, device=device)
+    return visible.tile(Tile(lead, queries, keys, device)).expand(*lead, queries, keys)
 
 
-def _plain_number(given: Any) -> Any:
-    """Python's own number for one of numpy's."""
-    return int(given) if isinstance(given, Integral) else float(given)
+@dataclass(frozen=True, eq=False)
+class Mask(Visible):
+    """A mask that somebody built: any boolean tensor that broadcasts to [*lead, query, key]."""
+
+    tensor: Bool[Tensor, "..."]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return tile.cut(torch.atleast_2d(self.tensor))  # type: ignore[no-untyped-call]
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        wanted = (*lead, queries, keys)
+        if not broadcasts(tuple(self.tensor.shape), wanted):
+            raise ArgumentError(
+                f"visible has shape {list(self.tensor.shape)}, which does not broadcast to [*lead, query, key] = "
+                f"{list(wanted)}; a mask per key of a batch is mask[:, None, None, :] with heads, mask[:, None, :] else"
+            )
+        if self.tensor.device != device:
+            raise ArgumentError(
+                f"visible is on {self.tensor.device} but query is on {device}; move it with .to({str(device)!r})"
+            )
 
 
-def _whole_numbers(lengths: Any) -> Tensor:
-    try:
-        found = torch.as_tensor(lengths)
-    except (TypeError, ValueError, RuntimeError):
-        raise ArgumentError(f"lengths must be a tensor or a list of whole numbers, but it is {lengths!r}") from None
-    return found if found.numel() else found.long()
+@dataclass(frozen=True, eq=False)
+class Lengths(Visible):
+    """Keys before each sequence's length. `lengths` lines up with the leading axes from the left (the batch)."""
+
+    lengths: Int[Tensor, "*batch"]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        missing = len(tile.lead) - self.lengths.dim()
+        lengths = self.lengths.reshape(*self.lengths.shape, *[1] * (missing + 2))
+        return tile.cut(tile.positions < lengths)
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        shape = tuple(self.lengths.shape)
+        if len(shape) > len(lead) or not broadcasts(shape, lead[: len(shape)]):
+            raise ArgumentError(
+                f"lengths has shape {list(shape)}, but the leading axes of query and key are {list(lead)}"
+            )
+        if self.lengths.device != device:
+            raise ArgumentError(f"lengths is on {self.lengths.device} but query is on {device}")
+        if transforms.readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
+            raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
 
 
-def _check_tensor(name: str, given: Any) -> None:
-    if not isinstance(given, Tensor):
-        raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}; use torch.as_tensor({name})")
+@dataclass(frozen=True, eq=False)
+class Keys(Visible):
+    """The same keys for every query. The mask lines up with the leading axes from the left (the batch)."""
+
+    mask: Bool[Tensor, "*batch key"]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        *batch, keys = self.mask.shape
+        return tile.cut(self.mask.reshape(*batch, *[1] * (len(tile.lead) - len(batch) + 1), keys))
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        *batch, seen = self.mask.shape
+        if seen != keys or len(batch) > len(lead) or not broadcasts(tuple(batch), lead[: len(batch)]):
+            raise ArgumentError(
+                f"the mask of keys has shape {list(self.mask.shape)}, but the leading axes of query and key are "
+                f"{list(lead)} and there are {keys} keys"
+            )
+        if self.mask.device != device:
+            raise ArgumentError(f"the mask of keys is on {self.mask.device} but query is on {device}")
 
 
-def to_torch_padding(
-    visible: Visible | Bool[Tensor, "..."], *, batch: int, keys: int, device: torch.device | str = "cpu"
-) -> Bool[Tensor, "batch key"]:
-    """As `key_padding_mask` of torch.nn.MultiheadAttention, for a mask that is the same for every query."""
-    check_sizes(batch=batch, least=0)
-    matrix = whole(visible, lead=(batch,), queries=1, keys=keys, device=device)
-    return ~matrix[:, 0]
+@dataclass(frozen=True)
+class Causal(Visible):
+    """Keys up to the query's own position, which is its row plus `offset` (the keys that came before this call)."""
+
+    offset: int = 0
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return tile.positions <= tile.rows[:, None] + self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class Window(Visible):
+    """Keys from `before` places before the centre to `after` places after it; the centre is the row unless given."""
+
+    before: int
+    after: int
+    centre: Float[Tensor, "*#lead query"] | None = None
+    offset: int = 0
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        centre = tile.rows[:, None] + self.offset if self.centre is None else _places(self.centre.detach(), tile)
+        return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        if self.centre is not None:
+            _check_centre(self.centre, (*lead, queries), device)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianWindow(Visible):
+    """Keys within `reach` of a predicted centre, their weights multiplied by a Gaussian around it.
+
+    Luong et al. (2015), equation 10: α(s) · exp(−(s − p)² / 2σ²) with σ = reach / 2, the weights normalised before.
+    The gradient reaches the centre p through the Gaussian.
+    """
+
+    centre: Float[Tensor, "*#lead query"]
+    reach: float
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return (tile.positions - _places(self.centre.detach(), tile)).abs() <= self.reach
+
+    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+        sigma, away = self.reach / 2, tile.positions - _places(self.centre, tile)
+        # Out of reach the weight is 0, and a centre that is not finite must not make NaN of it: 0 · NaN.
+        away = away.masked_fill(~(away.abs() <= self.reach), 0)
+        return (-(away**2) / (2 * sigma**2)).exp()
+
+    @property
+    def graded(self) -> bool:
+        return True
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        _check_centre(self.centre, (*lead, queries), device)
+
+
+@dataclass(frozen=True, eq=False)
+class Both(Visible):
+    """Visible to both masks."""
+
+    one: Visible
+    other: Visible
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return self.one.tile(tile) & self.other.tile(tile)
+
+    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+        one, other = self.one.emphasis(tile), self.other.emphasis(tile)
+        if one is None or other is None:
+            return other if one is None else one
+        return one * other
+
+    @property
+    def graded(self) -> bool:
+        return self.one.graded or self.other.graded
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        for part in (self.one, self.other):
+            part.check(lead=lead, queries=queries, keys=keys, device=device)
+
+
+@dataclass(frozen=True, eq=False)
+class Either(Both):
+    """Visible to at least one of two masks."""
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return self.one.tile(tile) | self.other.tile(tile)
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden(Visible):
+    """Visible where the other mask hides."""
+
+    mask: Visible
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return ~self.mask.tile(tile)
+
+    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+        self.mask.check(lead=lead, queries=queries, keys=keys, device=device)
+
+
+def _places(centre: Float[Tensor, "*lead query"], tile: Tile) -> Float[Tensor, "*picked rows 1"]:
+    return tile.cut(places(centre)[..., None])
+
+
+def places(centre: Float[Tensor, "*lead query"]) -> Float[Tensor, "*lead query"]:
+    """In 32 bits at least: bfloat16 counts to 256 only, and the positions of keys would be rounded to its numbers."""
+    return centre.to(torch.promote_types(centre.dtype, torch.float32))
+
+
+def _plain(mask: Visible) -> Visible:
+    if mask.graded:
+        raise ArgumentError(
+            "a Gaussian window grades what is visible, so it combines with other masks by & only, not by | or ~"
+        )
+    return mask
+
+
+def _check_centre(centre: Tensor, wanted: tuple[int, ...], device: torch.device) -> None:
+    if not broadcasts(tuple(centre.shape), wanted):
+        raise ArgumentError(
+            f"centre has shape {list(centre.shape)}, which does not broadcast to [*lead, query] = {list(wanted)}"
+        )
+    if centre.device != device:
+        raise ArgumentError(f"centre is on {centre.device} but query is on {device}; move one of them")
+
+
+def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a tensor of that shape can be expanded to the one wanted."""
+    if len(shape) > len(wanted):
+        return False
+    return all(have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False))

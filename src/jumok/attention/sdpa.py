@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from jumok.attention import transforms
-from jumok.attention.dot_scores import Dot
-from jumok.attention.lookup import Lookup
+from jumok.attention.call import Lookup
+from jumok.attention.masks import Causal
 from jumok.attention.normalise import softmax
-from jumok.attention.visible import Causal
+from jumok.attention.scores import Dot
 from jumok.errors import BackendError
 
 FEW = 16

@@ -26,9 +26,9 @@ def average(
 
 def _writer(models: list[Path]) -> Callable[[list[Path], Path], None]:
     """What averages models of the kind of the first folder."""
-    from jumok.caption_model import average_captioners
-    from jumok.graph_model import average_graph_models
     from jumok.model_folder import average_models, is_captioner, is_graph_model, run_of
+    from jumok.tasks.caption_model import average_captioners
+    from jumok.tasks.graph_model import average_graph_models
 
     first = next((run_of(model) for model in models if model.is_dir()), None)
     if first is None:

@@ -10,7 +10,7 @@ from jumok.cli.output import WIDEST_BEAM, print_json, progress, say
 from jumok.errors import DataError
 
 if TYPE_CHECKING:
-    from jumok.captioner import Caption, Captioner
+    from jumok.tasks.captioner import Caption, Captioner
 
 
 def caption(
@@ -28,7 +28,7 @@ def caption(
     json: Annotated[bool, Option("--json", help="One JSON object an image, with scores.")] = False,
 ) -> None:
     """Caption images: a line for each, its file and what it shows."""
-    from jumok.captioner import Captioner
+    from jumok.tasks.captioner import Captioner
 
     files = list(_files(images))
     captioner = Captioner.load(model, device=device)
@@ -63,7 +63,7 @@ def _print(found: "Caption", json: bool) -> None:
 
 
 def _files(images: list[Path]) -> Iterator[Path]:
-    from jumok.data.images import SUFFIXES
+    from jumok.images.files import SUFFIXES
 
     for path in images:
         if not path.is_dir():

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from jumok.analysis.pointing import Pointing, pointing
-from jumok.analysis.scores import Score, score_outputs
-from jumok.captioner import Captioner
+from jumok.analysis.scores.metrics import Score, score_outputs
 from jumok.cli.output import progress, stages
-from jumok.data.image_pairs import ImagesConfig, ImageSource, read_everything, read_split
-from jumok.data.scenes import scenes
 from jumok.errors import ArgumentError, DataError
+from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
+from jumok.images.pointing import Pointing, pointing
+from jumok.images.scenes import scenes
+from jumok.tasks.captioner import Captioner
 
 
 class CaptionScores(NamedTuple):

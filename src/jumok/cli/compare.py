@@ -12,7 +12,7 @@ from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, print_json, print_table, p
 from jumok.cli.systems import all_named, check_model, check_named
 
 if TYPE_CHECKING:
-    from jumok.analysis.chart_svg import LineChart
+    from jumok.analysis.draw.chart import LineChart
     from jumok.cli.systems import Named
 
 compare = typer.Typer(name="compare", help="Compare models: quality, gradient or speed against length, as a picture.")
@@ -44,8 +44,8 @@ def length(
     json: Json = False,
 ) -> None:
     """Quality against the length of the source."""
-    from jumok.analysis.length_bands import length_curves, score_bands
-    from jumok.analysis.scores import check_scores
+    from jumok.analysis.scores.length_bands import length_curves, score_bands
+    from jumok.analysis.scores.metrics import check_scores
     from jumok.cli.systems import system_of
 
     check_scores([metric], tokenize)
@@ -91,7 +91,7 @@ def gradient(
     json: Json = False,
 ) -> None:
     """How much of the loss's gradient arrives at a source token, against its distance from the end of the source."""
-    from jumok.analysis.gradient_reach import reach_by_distance, reach_curves
+    from jumok.analysis.curves.gradient_reach import reach_by_distance, reach_curves
 
     given = all_named(models)
     _check_out(out, [*(one.path for one in given), source, *([reference] if reference else [])])
@@ -125,9 +125,9 @@ def speed(
     json: Json = False,
 ) -> None:
     """Time of a training step and of a decoded token against length, on random tokens."""
-    from jumok.analysis.step_times import speed_curves, step_times
+    from jumok.analysis.curves.step_times import speed_curves, step_times
     from jumok.model_folder import load_model
-    from jumok.translator import find_device
+    from jumok.tasks.translator import find_device
 
     wanted, where = _numbers(lengths, "--lengths"), find_device(device)
     given = all_named(models)
@@ -158,9 +158,9 @@ def _gradients(
     device: str,
 ) -> list[Any]:
     """The gradients of the first `most` sentences that are long enough."""
-    from jumok.analysis.gradient_reach import batches_of, relative_gradients
+    from jumok.analysis.curves.gradient_reach import batches_of, relative_gradients
     from jumok.model_folder import load_model, new_model
-    from jumok.translator import find_device
+    from jumok.tasks.translator import find_device
 
     where = find_device(device)
     model, recipe, tokenizers = load_model(given.path, where)
@@ -171,7 +171,7 @@ def _gradients(
 
 
 def _texts(source: str, reference: str | None, joined: str) -> tuple[list[str], list[str]]:
-    from jumok.analysis.length_bands import joined as join
+    from jumok.analysis.scores.length_bands import joined as join
     from jumok.cli.systems import read_test_set
     from jumok.errors import ArgumentError
 
@@ -200,7 +200,7 @@ def _check_models(given: "Sequence[Named]") -> None:
 
 
 def _check_out(out: Path | None, read: Sequence[str | Path]) -> None:
-    from jumok.cli.places import check_written
+    from jumok.cli.output import check_written
     from jumok.errors import ArgumentError
 
     if out is not None and out.suffix.lower() not in (".svg", ".png", ".pdf"):
@@ -209,9 +209,8 @@ def _check_out(out: Path | None, read: Sequence[str | Path]) -> None:
 
 
 def _draw(out: Path | None, curves: Callable[[], Sequence["LineChart"]]) -> None:
-    from jumok.analysis.chart_picture import charts_picture
-    from jumok.analysis.chart_svg import charts_svg
-    from jumok.data.files import atomic_write
+    from jumok.analysis.draw.chart import charts_picture, charts_svg
+    from jumok.files import atomic_write
 
     if out is None:
         return

@@ -33,7 +33,7 @@ def demo(
 
 
 def _beginnings(out: Path, json: bool) -> dict[str, Any]:
-    from jumok.cli import beginnings
+    from jumok.cli import demo_regression as beginnings
 
     say("1. the oldest forms of attention: fitting and drawing ...")
     try:
@@ -49,7 +49,7 @@ def _beginnings(out: Path, json: bool) -> dict[str, Any]:
 
 
 def _translators(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
-    from jumok.cli import translation_demo
+    from jumok.cli import demo_translation as translation_demo
 
     say(f"\n2. two translators from English to Korean, {steps:,} steps of training each: some three minutes on two")
     say(f"quiet cores; a slow or busy machine takes longer, but at most {minutes:g} minutes for each:")

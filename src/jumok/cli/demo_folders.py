@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jumok.data.files import check_file
 from jumok.errors import ArgumentError
+from jumok.files import check_file
 from jumok.sealed_folder import COMING, NEW_WEIGHTS
 from jumok.training.resume import BESIDE, WRITTEN, only_here
 

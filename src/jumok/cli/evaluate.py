@@ -10,10 +10,9 @@ from typer import Argument, Option
 from jumok.cli.output import COLUMNS, MAX_SOURCE, WIDEST_BEAM, print_json, print_table, say, stages
 
 if TYPE_CHECKING:
-    from jumok.analysis.length_bands import Band
-    from jumok.analysis.paired import Paired
-    from jumok.analysis.report_numbers import System, Task
-    from jumok.analysis.scores import Score
+    from jumok.analysis.report.numbers import System, Task
+    from jumok.analysis.scores.length_bands import Band
+    from jumok.analysis.scores.metrics import Paired, Score
 
 
 def evaluate(
@@ -49,7 +48,7 @@ def evaluate(
     recipe's test images, or --source FOLDER --reference captions.tsv; for scenes also whether words look at what they
     name.
     """
-    from jumok.analysis.report_numbers import Task
+    from jumok.analysis.report.numbers import Task
     from jumok.cli.systems import check_lines, named, read_test_set, system_of
     from jumok.model_folder import is_captioner, is_graph_model
 
@@ -104,7 +103,7 @@ def _check_texts(
     save: Path | None,
 ) -> None:
     """That there is something to score and room for what is to be written, before the work."""
-    from jumok.cli.places import check_written
+    from jumok.cli.output import check_written
     from jumok.cli.systems import named
     from jumok.errors import ArgumentError
 
@@ -124,7 +123,7 @@ def _check_texts(
 
 def _check_compared(first: str, others: list[str], sentences: int) -> None:
     """What else is to be compared, before the first system is at work."""
-    from jumok.analysis.report_numbers import check_names
+    from jumok.analysis.report.numbers import check_names
     from jumok.cli.systems import check_named, named
 
     check_names([named(one).name for one in (first, *others)])
@@ -148,10 +147,10 @@ def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
 
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
-    from jumok.cli.graph_run import evaluate_graph
-    from jumok.cli.places import check_written
-    from jumok.graph_model import read_graph_recipe
+    from jumok.cli.output import check_written
     from jumok.sealed_folder import RECIPE
+    from jumok.tasks.graph_model import read_graph_recipe
+    from jumok.tasks.node_classification import evaluate_graph
 
     if save is not None:
         graph = read_graph_recipe(model / RECIPE, variables=False).graph
@@ -166,10 +165,10 @@ def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> 
 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
-    from jumok.caption_model import read_caption_recipe
     from jumok.cli.caption_scores import evaluate_captioner
-    from jumok.cli.places import check_written
+    from jumok.cli.output import check_written
     from jumok.sealed_folder import RECIPE
+    from jumok.tasks.caption_model import read_caption_recipe
 
     if save is not None:
         images = read_caption_recipe(model / RECIPE, variables=False).images
@@ -192,7 +191,7 @@ def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: 
 
 
 def _checked(metrics: str, tokenize: str) -> list[str]:
-    from jumok.analysis.scores import check_scores
+    from jumok.analysis.scores.metrics import check_scores
     from jumok.errors import ArgumentError
 
     names = [name.strip() for name in metrics.split(",") if name.strip()]
@@ -204,7 +203,7 @@ def _checked(metrics: str, tokenize: str) -> list[str]:
 
 def _quick_enough(names: list[str], systems: Sequence["System"], references: Sequence[str]) -> list[str]:
     """The scores without those that would take minutes, which is said; an only score is left to be refused."""
-    from jumok.analysis.scores import too_long
+    from jumok.analysis.scores.metrics import too_long
 
     why = {
         name: next((said for one in systems if (said := too_long(name, one.outputs, references))), "") for name in names
@@ -219,9 +218,8 @@ def _quick_enough(names: list[str], systems: Sequence["System"], references: Seq
 
 def _show(task: "Task", systems: Sequence["System"], by_length: bool, json: bool) -> None:
     """Print the scores of the first system, and beside them those of the others with p of the differences."""
-    from jumok.analysis.length_bands import bands_of
-    from jumok.analysis.paired import paired_bootstrap
-    from jumok.analysis.scores import score_counts
+    from jumok.analysis.scores.length_bands import bands_of
+    from jumok.analysis.scores.metrics import paired_bootstrap, score_counts
 
     with stages() as watch:
         scores = [[score_counts(one.counts[name], watch=watch) for name in task.metrics] for one in systems]
@@ -294,7 +292,7 @@ def _print_compared(
 
 def _scored(task: "Task", systems: Sequence["System"]) -> list["System"]:
     """The systems with what was counted in their outputs."""
-    from jumok.analysis.scores import count_outputs
+    from jumok.analysis.scores.metrics import count_outputs
 
     options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
     with stages() as watch:
@@ -305,7 +303,7 @@ def _scored(task: "Task", systems: Sequence["System"]) -> list["System"]:
 
 
 def _first(model: Path | None, output: str | None, sources: list[str], settings: dict[str, Any]) -> "System":
-    from jumok.analysis.report_numbers import System
+    from jumok.analysis.report.numbers import System
     from jumok.cli.systems import composed_lines, named, of_translations, translations
 
     if model is None:
@@ -315,9 +313,9 @@ def _first(model: Path | None, output: str | None, sources: list[str], settings:
 
 
 def _report(path: Path, task: "Task", systems: list["System"]) -> None:
-    from jumok.analysis.report_numbers import make_report
-    from jumok.analysis.report_page import report_page
-    from jumok.data.files import atomic_write
+    from jumok.analysis.report.numbers import make_report
+    from jumok.analysis.report.page import report_page
+    from jumok.files import atomic_write
 
     with stages() as watch:
         found = make_report(task, systems, watch=watch)
@@ -327,7 +325,7 @@ def _report(path: Path, task: "Task", systems: list["System"]) -> None:
 
 
 def _save(path: Path, outputs: Sequence[str]) -> None:
-    from jumok.data.files import atomic_write
+    from jumok.files import atomic_write
 
     with atomic_write(path) as file:
         file.write("".join(f"{output}\n" for output in outputs).encode())

@@ -1,6 +1,7 @@
-"""How commands speak: results to standard output, messages and progress to standard error."""
+"""Which model a command means when none is named: the tiny one that comes with jumok."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -130,3 +131,49 @@ def stages() -> Iterator[Callable[[Iterable[Any], str, int], Iterable[Any]]]:
     finally:
         if shown:
             print(f"\r{widest * ' '} \r", end="", file=sys.stderr, flush=True)
+
+
+def check_written(option: str, place: Path | None, read: Iterable[str | Path | None]) -> None:
+    """Refuse, before any work, a place where no file can be written, or one that is among the files a command reads.
+
+    A model folder that is read stands for the files of the model; others may be written into it.
+    """
+    from jumok.errors import ArgumentError
+    from jumok.files import check_file
+
+    if place is None:
+        return
+    for path in _files(read):
+        if are_same(place, path):
+            also = "" if str(path) == str(place) else f" is the file {path}, and"
+            raise ArgumentError(f"{option} {place}{also} would be overwritten, but it is read; name another file")
+    check_file(place)
+
+
+def _files(read: Iterable[str | Path | None]) -> Iterator[Path]:
+    from jumok.sealed_folder import own_files
+
+    for path in read:
+        if path is not None:
+            yield from own_files(Path(path)) if os.path.isdir(path) else [Path(path)]
+
+
+def are_same(one: Path, other: Path) -> bool:
+    """Whether two paths, perhaps links, lead to one file."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):  # one of them is not there yet, or no path
+        return False
+
+
+HELP = "Folder written by `jumok train`; without one, the tiny English-Korean model that comes with jumok."
+
+
+def named_or_bundled(model: Path | None) -> Path:
+    """The model named, or the bundled one, which is said."""
+    from jumok.model_folder import BUNDLED
+
+    if model is not None:
+        return model
+    say("no model is named: using the tiny one that comes with jumok (English dates, amounts and names into Korean)")
+    return BUNDLED

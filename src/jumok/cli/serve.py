@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.bundled import named_or_bundled
-from jumok.cli.output import WIDEST_BEAM, say
+from jumok.cli.output import WIDEST_BEAM, named_or_bundled, say
 from jumok.cli.systems import all_named
 from jumok.errors import ArgumentError
 
@@ -49,10 +48,9 @@ def serve(
         raise ArgumentError("the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out")
     from jumok.serve.app import create_app
     from jumok.serve.hosts import checked_address, checked_name
-    from jumok.serve.limits import Limits
+    from jumok.serve.models import load_models
     from jumok.serve.run import configured, listen, run
-    from jumok.serve.served import load_models
-    from jumok.serve.service import Service
+    from jumok.serve.service import Limits, Service
 
     hosts = [checked_name(name) for name in allow_host or ()]
     proxies = [checked_address(address) for address in trust_proxy or ()]

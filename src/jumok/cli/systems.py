@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jumok.cli.output import progress, say
 
 if TYPE_CHECKING:
-    from jumok.analysis.attention_map import AttentionMap
-    from jumok.analysis.report_numbers import System
+    from jumok.analysis.maps.attention_map import AttentionMap
+    from jumok.analysis.report.numbers import System
     from jumok.data.pairs import Columns
-    from jumok.translator import Translation
+    from jumok.tasks.translator import Translation
 
 
 class Named(NamedTuple):
@@ -99,7 +99,7 @@ def parsed_columns(given: str | None) -> "Columns | None":
 
 def translations(model: Path, sources: Sequence[str], device: str, **settings: Any) -> list["Translation"]:
     """Every source, translated with these settings of decoding; with progress."""
-    from jumok.translator import Translator
+    from jumok.tasks.translator import Translator
 
     translator = Translator.load(model, device=device)
     stream = translator.stream(sources, chunk=256, **settings)
@@ -149,7 +149,7 @@ def check_model(folder: Path) -> None:
 
 def system_of(given: Named, sources: Sequence[str], device: str, **settings: Any) -> "System":
     """The outputs of a model on the sources, with these settings of decoding, or those of a file."""
-    from jumok.analysis.report_numbers import System
+    from jumok.analysis.report.numbers import System
 
     if given.path.is_file():
         return System(given.name, composed_lines(given.path))
@@ -158,7 +158,7 @@ def system_of(given: Named, sources: Sequence[str], device: str, **settings: Any
 
 def of_translations(name: str, found: Sequence["Translation"]) -> "System":
     """What a model said, with the attention of each sentence where it has any."""
-    from jumok.analysis.report_numbers import System
+    from jumok.analysis.report.numbers import System
 
     def attention(at: int) -> "AttentionMap | None":
         return _map(found[at])

@@ -9,9 +9,9 @@ from typer import Argument, Option
 from jumok.cli.output import named_folder, print_json, say
 
 if TYPE_CHECKING:
-    from jumok.cli.caption_run import CaptionRun
-    from jumok.cli.graph_run import GraphRun
-    from jumok.cli.training_run import Run
+    from jumok.tasks.captioning import CaptionRun
+    from jumok.tasks.node_classification import GraphRun
+    from jumok.tasks.translation import Run
 
 
 def train(
@@ -26,8 +26,7 @@ def train(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
-    from jumok.config import is_caption_recipe, is_graph_recipe
-    from jumok.shipped_recipes import find_recipe
+    from jumok.recipe import find_recipe, is_caption_recipe, is_graph_recipe
 
     recipe, chosen = find_recipe(recipe)
     if chosen:
@@ -44,24 +43,24 @@ def train(
 
 
 def _translator(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["Run", str]:
-    from jumok.cli.training_run import run_recipe
-    from jumok.config import read_recipe
+    from jumok.recipe import read_recipe
+    from jumok.tasks.translation import run_recipe
 
     found = run_recipe(read_recipe(recipe, changes), folder, resume=resume, device=device)
     return found, f"jumok translate {quote(str(folder))} < input.txt > output.txt"
 
 
 def _captioner(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["CaptionRun", str]:
-    from jumok.caption_model import read_caption_recipe
-    from jumok.cli.caption_run import run_caption_recipe
+    from jumok.tasks.caption_model import read_caption_recipe
+    from jumok.tasks.captioning import run_caption_recipe
 
     found = run_caption_recipe(read_caption_recipe(recipe, changes), folder, resume=resume, device=device)
     return found, f"jumok caption {quote(str(folder))} image.jpg"
 
 
 def _graph(recipe: Path, changes: list[str], folder: Path, resume: bool, device: str) -> tuple["GraphRun", str]:
-    from jumok.cli.graph_run import run_graph_recipe
-    from jumok.graph_model import read_graph_recipe
+    from jumok.tasks.graph_model import read_graph_recipe
+    from jumok.tasks.node_classification import run_graph_recipe
 
     found = run_graph_recipe(read_graph_recipe(recipe, changes), folder, resume=resume, device=device)
     if "test accuracy" in found.scores:

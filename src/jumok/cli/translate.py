@@ -9,8 +9,17 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.bundled import HELP, named_or_bundled
-from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, group_progress, named_folder, print_json, progress, say
+from jumok.cli.output import (
+    HELP,
+    MAX_SOURCE,
+    WIDEST_BEAM,
+    group_progress,
+    named_folder,
+    named_or_bundled,
+    print_json,
+    progress,
+    say,
+)
 
 
 def translate(
@@ -43,10 +52,10 @@ def translate(
     json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
 ) -> None:
     """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
+    from jumok.cli.streams import is_live, live_groups
     from jumok.data import read_lines
-    from jumok.data.files import STDIN, check_place
-    from jumok.data.live_lines import is_live, live_groups
-    from jumok.translator import Translator
+    from jumok.files import STDIN, check_place
+    from jumok.tasks.translator import Translator
 
     if attention is not None:
         check_place(attention)
@@ -112,7 +121,7 @@ def _draw(translation: Any, folder: Path, name: str, format: str) -> list[Path]:
 
 def _maps(folder: Path) -> set[Path]:
     """The maps that a folder holds, of whatever kind."""
-    from jumok.analysis.saving import KINDS
+    from jumok.analysis.draw.save import KINDS
 
     kinds = "|".join(KINDS)
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
@@ -160,7 +169,7 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
 
 
 def _check_format(format: str) -> None:
-    from jumok.analysis.saving import KINDS
+    from jumok.analysis.draw.save import KINDS
     from jumok.errors import ArgumentError
 
     if format not in KINDS:

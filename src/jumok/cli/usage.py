@@ -9,8 +9,8 @@ from typing import Any, get_args
 from typer import BadParameter
 from typer.core import TyperGroup
 
-from jumok.other_words import option_hint
-from jumok.sections import nearest
+from jumok.setting_hints import option_hint
+from jumok.toml import nearest
 
 UsageError: type[Exception] = BadParameter.__bases__[0]
 """The base of all that can be wrong with a command; typer shows one kind of it only."""

@@ -2,18 +2,66 @@
 
 import math
 import os
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jumok.data.memory import free_memory, megabytes
-from jumok.data.zips import open_zip
 from jumok.errors import DataError
+
+MEMORY = Path("/proc/meminfo")
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux tells a container how much of the machine's memory it may use."""
+
+
+def free_memory() -> float:
+    """Bytes that can be had without swapping, and no more than a container may use; infinite if nothing says."""
+    free = math.inf
+    with suppress(OSError):  # only Linux has the file
+        available = re.search(r"MemAvailable:\s*(\d+) kB", MEMORY.read_text(encoding="ascii"))
+        free = 1024 * int(available[1]) if available else free
+    for path in LIMITS:
+        with suppress(OSError, ValueError):  # "max" is no number
+            free = min(free, int(Path(path).read_text(encoding="ascii")))
+    return free
+
+
+def megabytes(size: float) -> str:
+    """A number of bytes as messages give it."""
+    return f"{size / 1e6:,.0f} MB"
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """An archive, its table of contents read."""
+    try:
+        return zipfile.ZipFile(path)
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except Exception as error:  # of a damaged table of contents: BadZipFile, struct.error, ValueError and others
+        raise DataError(f"{path} is not a whole zip ({reason(error)}); make or copy it again") from None
+
+
+def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -> bytes:
+    """The bytes of a file in an archive, if they are at most so many."""
+    name = f"{archive.filename}:{info.filename}"
+    if info.file_size > most:
+        raise DataError(f"{name} has {info.file_size:,} bytes; the most is {most:,}; make it smaller first")
+    try:
+        with archive.open(info) as file:
+            return file.read(most)
+    except Exception as error:  # of zipfile, and of zlib, bz2 or lzma, each of which has its own
+        raise DataError(f"{name} cannot be unpacked ({reason(error)}); make or copy the zip again") from None
+
+
+def reason(error: BaseException) -> str:
+    """What a library says is wrong, in one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
 
 LONGEST = 10_000
 """Bytes in which a header must end."""

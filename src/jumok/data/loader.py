@@ -1,20 +1,68 @@
 """The batch at (seed, epoch, step), read from a store: nothing to iterate, so nothing to save when training stops."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
+from random import Random
+from zlib import crc32
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt
 from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, Ids, collate
-from jumok.data.links import link_matrix
-from jumok.data.plan import BatchPlan
-from jumok.data.resampling import Resampler
-from jumok.data.shuffle import mixed
-from jumok.data.sides import Tokenizers
-from jumok.data.store import Store
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, mixed
+from jumok.data.dataset import Store
+from jumok.data.subwords import BOS, EOS
+from jumok.data.tokenizer import Tokenizer
+from jumok.data.tokenizer_pair import Tokenizers
+from jumok.data.word_links import link_matrix
 from jumok.errors import ArgumentError
+
+CUTS = 16
+REMEMBERED = 1 << 18
+
+
+class Resampler:
+    """Joins the tokens of a tokenizer to words again and cuts those by its `sampling`."""
+
+    def __init__(self, tokenizer: Tokenizer, amount: float) -> None:
+        self.tokenizer, self.amount = tokenizer, amount
+        self._begins = np.array([piece.startswith("▁") for piece in tokenizer.pieces])
+        self._cut = lru_cache(maxsize=REMEMBERED)(self._cut_word)
+
+    def __call__(
+        self, rows: Sequence[Int[np.ndarray, "_"] | UInt[np.ndarray, "_"]], keys: UInt[np.ndarray, " rows"]
+    ) -> list[Int[np.ndarray, "_"]]:
+        """Every row [BOS, ..., EOS] cut anew; which way depends on its key alone."""
+        ids = np.concatenate([row[1:-1] for row in rows]).astype(np.uint32)
+        lengths = np.array([len(row) - 2 for row in rows])
+        firsts = lengths.cumsum() - lengths
+        begins = self._begins[ids]
+        begins[firsts[lengths > 0]] = True  # whatever a sentence begins with begins a word
+        starts = begins.nonzero()[0]
+        of_row = np.repeat(np.arange(len(rows)), lengths)[starts]
+        chosen = mixed(keys[of_row] + starts.astype(np.uint64) - firsts[of_row].astype(np.uint64)) % np.uint64(CUTS)
+        cuts = self._cut_all(ids.tobytes(), starts, len(ids), chosen)
+        ends = np.searchsorted(of_row, np.arange(len(rows)), side="right")
+        return [
+            np.array([BOS, *(id for cut in cuts[start:end] for id in cut), EOS])
+            for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+
+    def _cut_all(
+        self, ids: bytes, starts: Int[np.ndarray, " words"], end: int, chosen: UInt[np.ndarray, " words"]
+    ) -> list[tuple[int, ...]]:
+        places = [*(4 * starts).tolist(), 4 * end]  # four bytes an id
+        cut = self._cut
+        return [
+            cut(ids[start:stop], number)
+            for start, stop, number in zip(places, places[1:], chosen.tolist(), strict=False)
+        ]
+
+    def _cut_word(self, ids: bytes, number: int) -> tuple[int, ...]:
+        """Cut `number` of the word that these ids spell."""
+        word = self.tokenizer.surface(np.frombuffer(ids, np.uint32).tolist())
+        return tuple(self.tokenizer.cut(word, self.amount, Random(CUTS * crc32(ids) + number)))
 
 
 class Batches:

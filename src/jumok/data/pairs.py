@@ -8,8 +8,8 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jumok.data.files import STDIN, bare_suffix, name, parse_json, quoted, read_lines
 from jumok.errors import ArgumentError, DataError, MissingExtraError
+from jumok.files import STDIN, bare_suffix, name, parse_json, quoted, read_lines
 
 Columns = tuple[int, int] | tuple[str, str]
 LONGEST_KEY = 60

@@ -4,21 +4,104 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.data.files import STDIN, atomic_write
+from jumok.data.dataset import Store, fingerprint_of, open_store, write_store
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
-from jumok.data.first_look import check_files
-from jumok.data.links import Link, spaced_links, spaced_words
-from jumok.data.made_from import find, gone_message, record_sources, text_inputs, why_other
-from jumok.data.pairs import Pair
-from jumok.data.sides import Tokenizers
+from jumok.data.fingerprint import find, gone_message, record_sources, text_inputs, why_other
+from jumok.data.pairs import Pair, read_pairs
 from jumok.data.sources import DataConfig
-from jumok.data.store import Store, fingerprint_of, open_store, write_store
-from jumok.data.tokenizer import TokenizerConfig
-from jumok.data.unknown import unknown_message
+from jumok.data.subwords import UNK
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig
+from jumok.data.tokenizer_pair import Tokenizers
+from jumok.data.word_links import Link, spaced_links, spaced_words
 from jumok.errors import DataError
+from jumok.files import STDIN, atomic_write, open_bytes
+
+FIRST = 1000
+"""Lines of every file that are really read."""
+AT_ONCE = 1 << 20
+
+
+def check_files(data: DataConfig) -> None:
+    """Raise a DataError for a file that is missing or unreadable, is not UTF-8 at its beginning, or lacks text."""
+    for one, other in ((data.source, data.target), (data.valid_source, data.valid_target)):
+        if one:
+            _read(islice(read_pairs(one, other), FIRST))
+            if _lines(one) != _lines(other):
+                _read(read_pairs(one, other))  # says where
+    for path in (data.pairs, data.valid_pairs):
+        if path:
+            _read(islice(read_pairs(path, columns=data.columns, only=data.only), FIRST))
+    if data.alignments:
+        _read(islice(data.training_links(), FIRST))
+    if data.files():
+        _find_whole_pair(data)
+
+
+def _find_whole_pair(data: DataConfig) -> None:
+    """Of text without any, a tokenizer would be learnt of one side, which fails for reasons that are not the cause."""
+    count = 0
+    for pair in data.training():
+        if pair.source.strip() and pair.target.strip():
+            return
+        count += 1
+    raise DataError(
+        f"no pair is left to learn from: a side of each of the {count:,} pairs of {data.origin} is empty; "
+        "give text on both sides"
+    )
+
+
+def _read(items: Iterable[object]) -> None:
+    for _ in items:
+        pass
+
+
+def _lines(path: str) -> int:
+    """How many there are, the last one with or without its end."""
+    count, last = 0, b"\n"
+    with open_bytes(path) as file:
+        while part := file.read(AT_ONCE):
+            count, last = count + part.count(b"\n"), part[-1:]
+    return count + (last != b"\n")
+
+
+MANY = 0.1
+"""The share of unknown tokens above which it is said."""
+SAMPLE = 2000
+"""Rows looked at, from one end of the store to the other."""
+
+
+def unknown_message(store: Store, side: int, called: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+    """What is to be said of a side of a store, and which setting to raise; "" where the vocabulary knows enough."""
+    share = unknown_share(store, side)
+    if share <= MANY:
+        return ""
+    return (
+        f"about {share:.0%} of the tokens of the {called} are unknown to the vocabulary, and a model cannot tell them "
+        f"apart; raise {_setting(tokenizer, config)}"
+    )
+
+
+def unknown_share(store: Store, side: int) -> float:
+    """How many of the tokens are unknown, begin and end not counted."""
+    rows = range(len(store)) if len(store) <= SAMPLE else [at * len(store) // SAMPLE for at in range(SAMPLE)]
+    texts = [store[row][side] for row in rows]
+    unknown, tokens = sum(int((ids == UNK).sum()) for ids in texts), sum(len(ids) - 2 for ids in texts)
+    return unknown / max(tokens, 1)
+
+
+def _setting(tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+    """What left tokens out of the vocabulary."""
+    if tokenizer.kind in ("char", "word") and tokenizer.size >= config.size:
+        pieces = ', or set tokenizer.kind = "unigram"' if tokenizer.kind == "word" else ""
+        return f"tokenizer.size = {config.size}{pieces}"
+    if config.coverage < 1:
+        return f"tokenizer.coverage = {config.coverage}"
+    return f"tokenizer.sentences = {config.sentences}"
+
 
 OFTEN = 10  # pairs that a length is learnt from, or every hundredth where there are fewer than a thousand
 PAIRS = "pairs"  # what a validation store notes of its text

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.files import bare_suffix, bounded_lines, name, open_bytes
 from jumok.errors import DataError
+from jumok.files import bare_suffix, bounded_lines, name, open_bytes
 
 FASTTEXT_BINARY = struct.pack("<i", 793712314)
 VEC = "give the .vec file beside it, or write one: fasttext print-word-vectors MODEL.bin < words.txt > words.vec"

@@ -1,7 +1,6 @@
 """Greedy and beam search over any decoder; gives back hypotheses."""
 
-from jumok.decoding.beam import Hypothesis, Observer, Specials, Survivors, beam_search
+from jumok.decoding.beam import BeamTree, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.config import DecodingConfig
-from jumok.decoding.tree import BeamTree, Node
 
 __all__ = ["BeamTree", "DecodingConfig", "Hypothesis", "Node", "Observer", "Specials", "Survivors", "beam_search"]

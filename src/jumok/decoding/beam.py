@@ -1,11 +1,8 @@
-"""Beam search: keep the best few beginnings of an output, extend each by a token, keep the best few again.
+"""The search as a tree: every step's hypotheses, each with the one it extends."""
 
-A hypothesis is finished when it ends; it then waits in its sentence's pool of the best `beam` finished ones. A sentence
-is finished when nothing that still grows can overtake the worst of a full pool, and leaves the batch.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import torch
@@ -13,8 +10,22 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.decoding.config import DecodingConfig
-from jumok.decoding.repeats import repeats_a_run
-from jumok.models.seq2seq import Decoder, Encoding, State
+from jumok.models.encoder_decoder import Decoder, Encoding, State
+
+
+def repeats_a_run(
+    ids: Int[Tensor, "sentence beam length"], run: int, vocabulary: int
+) -> Bool[Tensor, "sentence beam {vocabulary}"]:
+    """True for every token that would end a run of `run` tokens that occurred before (Paulus et al. 2018)."""
+    sentences, beam, length = ids.shape
+    banned = torch.zeros(sentences, beam, vocabulary, dtype=torch.bool, device=ids.device)
+    if length < run:
+        return banned
+    runs = ids.unfold(-1, run, 1)  # sentence beam start run
+    ending = ids[:, :, length - run + 1 :]
+    same = (runs[..., :-1] == ending[:, :, None, :]).all(-1)
+    # A token is banned if any run that begins like our ending ends in it; others must not overwrite that.
+    return banned.int().scatter_add(-1, runs[..., -1], same.int()) > 0
 
 
 class Hypothesis(NamedTuple):
@@ -193,3 +204,60 @@ def _words(ids: list[int], specials: Specials) -> list[int]:
 
 def _rows(table: Int[Tensor, "sentence row length"], rows: Int[Tensor, "sentence pick"]) -> Tensor:
     return table.gather(1, rows[:, :, None].expand(-1, -1, table.shape[-1]))
+
+
+class Node(NamedTuple):
+    """A hypothesis that a step kept, known by what it appends to its parent."""
+
+    parent: int
+    """Which node of the step before it extends; 0 in the first step, where all extend the empty output."""
+    token: int
+    total: float
+    """The log-probability of the whole hypothesis."""
+
+
+def nodes_of(survivors: Survivors) -> Iterator[tuple[int, list[Node]]]:
+    """For each sentence still searched, its number in the batch and the hypotheses this step kept."""
+    # Those that grow come first and best first, so parents count the same without the empty places.
+    for sentence, *row in zip(*(field.tolist() for field in survivors), strict=True):
+        yield sentence, [Node(*node) for node in zip(*row, strict=True) if node[-1] > -inf]
+
+
+class BeamTree:
+    """Grows by a step at a time."""
+
+    def __init__(self, eos: int) -> None:
+        self.eos = eos
+        self.steps: list[list[Node]] = []
+
+    def grow(self, nodes: list[Node]) -> None:
+        """One more step of the search."""
+        self.steps.append(nodes)
+
+    def path(self, step: int, index: int) -> list[int]:
+        """The places in their steps, from the first to this one, of the hypotheses that led to a node."""
+        places = [index]
+        for at in range(step, 0, -1):
+            places.append(self.steps[at][places[-1]].parent)
+        return places[::-1]
+
+    def ids(self, step: int, index: int) -> list[int]:
+        """The output a node stands for, without its end."""
+        tokens = [self.steps[at][place].token for at, place in enumerate(self.path(step, index))]
+        return tokens[:-1] if tokens[-1] == self.eos else tokens
+
+    def best(self, length_penalty: float) -> tuple[list[int], float]:
+        """The best output so far, finished or not, and its score."""
+        ended = [(at, i) for at, nodes in enumerate(self.steps) for i, node in enumerate(nodes) if self.is_end(node)]
+        growing = [(len(self.steps) - 1, i) for i, node in enumerate(self.steps[-1]) if not self.is_end(node)]
+        places = ended + growing
+        step, index = max(places, key=lambda place: self.score(place[0], place[1], length_penalty))
+        return self.ids(step, index), self.score(step, index, length_penalty)
+
+    def score(self, step: int, index: int, length_penalty: float) -> float:
+        """Log-probability over length to the length penalty, as hypotheses are compared by."""
+        return float(self.steps[step][index].total / (step + 1) ** length_penalty)
+
+    def is_end(self, node: Node) -> bool:
+        """Whether the hypothesis ends here."""
+        return node.token == self.eos

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jumok.errors import ArgumentError, ConfigError
-from jumok.other_words import setting_hint
+from jumok.setting_hints import setting_hint
 
 WIDEST = 1000
 """The most hypotheses kept at each step; with thousands a single line takes minutes."""

@@ -1,11 +1,9 @@
 """Modules that own weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
 
-from jumok.layers.additive_attention import AdditiveAttention
-from jumok.layers.coverage_attention import CoverageAttention, coverage_loss
+from jumok.graphs.layers import GraphAttention, GraphAttentionV2, SortedEdges
+from jumok.layers.additive import AdditiveAttention, CoverageAttention, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
-from jumok.layers.feed_forward import FeedForward
-from jumok.layers.graph_attention import GraphAttention, GraphAttentionV2, SortedEdges
-from jumok.layers.luong_attention import LuongAttention
+from jumok.layers.luong import LuongAttention
 from jumok.layers.memory import KeyValueCache, KeyValues, Memory
 from jumok.layers.multi_head import MultiHeadAttention
 from jumok.layers.positions import (
@@ -16,7 +14,7 @@ from jumok.layers.positions import (
     sinusoids,
 )
 from jumok.layers.recurrent import Recurrence
-from jumok.layers.transformer_layer import DecoderLayer, EncoderLayer
+from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward
 
 __all__ = [
     "AddedPositions",

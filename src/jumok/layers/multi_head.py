@@ -5,11 +5,28 @@ from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, attend
 from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
+from jumok.attention.checks import check_input
 from jumok.errors import ConfigError
-from jumok.layers.checks import check_input
-from jumok.layers.heads import join_heads, share_heads, split_heads
 from jumok.layers.memory import KeyValues
 from jumok.layers.positions import RotaryPositions
+
+
+def split_heads(x: Float[Tensor, "batch time width"], heads: int) -> Float[Tensor, "batch head time dim"]:
+    """Cut each vector into `heads` pieces."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def join_heads(x: Float[Tensor, "batch head time dim"]) -> Float[Tensor, "batch time width"]:
+    """Put the pieces back side by side."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def share_heads(x: Float[Tensor, "batch group time dim"], heads: int) -> Float[Tensor, "batch head time dim"]:
+    """Let neighbouring heads use the same keys or values (grouped-query attention, Ainslie et al. 2023)."""
+    groups = x.shape[1]
+    if groups == heads:
+        return x
+    return x[:, :, None].expand(-1, -1, heads // groups, -1, -1).flatten(1, 2)
 
 
 class MultiHeadAttention(nn.Module):

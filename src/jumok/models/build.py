@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.models.rnn_decoder import RnnDecoder, RnnDecoderConfig
-from jumok.models.rnn_encoder import RnnEncoder, RnnEncoderConfig
-from jumok.models.seq2seq import Decoder, Encoder, Seq2Seq
-from jumok.models.transformer_decoder import TransformerDecoder, TransformerDecoderConfig
-from jumok.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
+from jumok.models.encoder_decoder import Decoder, Encoder, Seq2Seq
+from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
+from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
+from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 
 EncoderConfig = TransformerEncoderConfig | RnnEncoderConfig
 DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig

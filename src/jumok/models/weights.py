@@ -1,9 +1,7 @@
-"""A model's weights as a safetensors file: read without running anything, and checked against the model.
+"""Whether a recipe describes the model whose weights a file holds, found before the model is built.
 
-    8 bytes: n, little-endian | n bytes of JSON: {name: {dtype, shape, data_offsets}} | the numbers
-
-The JSON tells how large every tensor is. It is compared with the file's size, and with the model, before any number is
-read or any model built.
+The weights' header says how many numbers there are. A recipe that asks for more, a billion layers say, is refused from
+a model of a few layers without contents; only then is the whole model compared, still without contents.
 """
 
 import json
@@ -18,7 +16,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from jumok.errors import DataError
-from jumok.plain_files import open_plain, read_plain
+from jumok.files import open_plain, read_plain
+from jumok.models.memory_check import Build, memory_of, size_of
 
 FOREIGN = "it belongs to another model; use the recipe that was saved beside it"
 MOST_HEADER = 16 * 2**20
@@ -129,3 +128,18 @@ def check_shapes(wanted: dict[str, Tensor], shapes: dict[str, list[int]], path: 
             )
     if extra := sorted(shapes.keys() - wanted.keys()):
         raise DataError(f"{path} holds {extra[0]}, which this model does not have; {FOREIGN}")
+
+
+def check_model_fits(build: Build, *configs: Any, header: Header, path: Path) -> None:
+    """Raise a DataError unless `build(*configs)` has the weights in the header of `path`, and memory holds them."""
+    asked = size_of(build, *configs).parameters
+    if asked > header.numbers:
+        many = f"{asked:,}" if asked < math.inf else "more than 9,000,000,000,000,000,000"
+        raise DataError(f"{path} holds {header.numbers:,} numbers, but its recipe asks for {many}; {FOREIGN}")
+    with torch.device("meta"):  # shapes without contents
+        check_shapes(weights_of(build(*configs)), header.shapes, path)
+    there = memory_of(torch.device("cpu"))
+    if there is not None and header.bytes > there:
+        raise DataError(
+            f"{path} holds {header.bytes / 2**30:,.1f} GiB of weights, but there are {there / 2**30:,.1f} GiB of memory"
+        )

@@ -3,13 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.word_attention import Look
+from jumok.analysis.alignment.word_attention import Look
+from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
-from jumok.data.links import Link, write_links
+from jumok.data.word_links import Link, write_links
 from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, Part, TranslationAnswer, Warning
-from jumok.serve.served import Served
-from jumok.translator import Translation
+from jumok.serve.models import Served
+from jumok.tasks.translator import Translation
 
 DIGITS = 4
 """Of a score; those that follow depend on what else is in the batch, for sums of other shapes are rounded otherwise."""

@@ -8,8 +8,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 import jumok
-from jumok.analysis.attention_map import AttentionMap
-from jumok.analysis.page import attention_page
+from jumok.analysis.draw.page import attention_page
+from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.serve.answers import align_answer, attention_answer, model_answer, translation_answer
@@ -28,7 +28,7 @@ from jumok.serve.messages import (
     TranslateAnswer,
     TranslateRequest,
 )
-from jumok.serve.served import Served
+from jumok.serve.models import Served
 from jumok.serve.service import Service
 from jumok.serve.stream import first_event, stream_events
 from jumok.serve.tree import Watched

@@ -13,8 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from jumok.errors import ArgumentError
-from jumok.serve.connections import BACKLOG, Connection, ConnectionLimits, connections_possible
-from jumok.serve.log import limit_repeats
+from jumok.serve.connections import BACKLOG, Connection, ConnectionLimits, connections_possible, limit_repeats
 
 SENDING = 10.0
 """Seconds for an answer to be sent, after those for its request to be read and to be done."""

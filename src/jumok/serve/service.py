@@ -1,20 +1,44 @@
 """What every route shares: the models, the queue before them, the limits and the counters."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fastapi import Request
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, ConfigError
 from jumok.serve.batching import Batcher
-from jumok.serve.limits import Limits
 from jumok.serve.metrics import Metrics
-from jumok.serve.served import Served, find_model
+from jumok.serve.models import Served, find_model
 from jumok.serve.turns import Work
 from jumok.serve.waiting import results
 from jumok.serve.work import Asked, Translate
-from jumok.translator import Translation
+from jumok.tasks.translator import Translation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most of everything."""
+
+    body_bytes: int = 1 << 20
+    """Bytes of a request."""
+    texts: int = 64
+    """Texts of a request."""
+    characters: int = 5000
+    """Characters of a text."""
+    beam: int = 32
+    """Hypotheses kept at each step."""
+    queue: int = 1024
+    """Texts that wait; beyond it requests are turned away with 503."""
+    seconds: float = 30.0
+    """Time for a request; beyond it the answer is 504, and what still waits is dropped."""
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            if not getattr(self, limit.name) > 0:
+                raise ConfigError(f"{limit.name} = {getattr(self, limit.name)} must be greater than 0")
+        if self.texts > self.queue:
+            raise ConfigError(f"queue = {self.queue} has no room for one request of texts = {self.texts}")
 
 
 @dataclass(frozen=True)

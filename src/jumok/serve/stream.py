@@ -15,8 +15,8 @@ from jumok.errors import JumokError
 from jumok.serve.answers import translation_answer
 from jumok.serve.clients import client_of
 from jumok.serve.guard import one_line
+from jumok.serve.models import Served
 from jumok.serve.problems import BROKEN
-from jumok.serve.served import Served
 from jumok.serve.service import Service
 from jumok.serve.tree import Watched
 from jumok.serve.waiting import too_slow, wanted

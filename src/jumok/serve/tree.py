@@ -3,8 +3,8 @@
 from jumok.data import EOS
 from jumok.decoding import BeamTree, Node
 from jumok.serve.messages import BeamNode
-from jumok.serve.served import Served
-from jumok.translator import Translation
+from jumok.serve.models import Served
+from jumok.tasks.translator import Translation
 
 
 class Watched:

@@ -4,16 +4,16 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jumok.analysis.attention_map import AttentionMap, place_of
-from jumok.analysis.model_map import map_of_translation
+from jumok.analysis.maps.attention_map import AttentionMap, place_of
+from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
-from jumok.data.links import Link
+from jumok.data.word_links import Link
 from jumok.decoding import Node
 from jumok.errors import ArgumentError
-from jumok.serve.served import Served
+from jumok.serve.models import Served
 from jumok.serve.tree import Watched
 from jumok.serve.turns import Check
-from jumok.translator import Translation, join_parts
+from jumok.tasks.translator import Translation, join_parts
 
 
 class Asked(NamedTuple):

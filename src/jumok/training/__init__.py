@@ -1,13 +1,12 @@
 """From a model and batches to a trained model: loss, schedule, step, checkpoint, loop."""
 
-from jumok.training.averaging import average_files, average_tensors
 from jumok.training.config import TrainingConfig
-from jumok.training.cross_entropy import Loss, smoothed_cross_entropy
 from jumok.training.loop import TrainingResult, Validator, train
-from jumok.training.loss import BatchSource, batch_loss, held_out_loss, perplexity
+from jumok.training.loss import BatchSource, Loss, batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
 from jumok.training.metrics import read_metrics
+from jumok.training.optimiser import learning_rate
 from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
-from jumok.training.schedule import learning_rate
+from jumok.training.snapshot import average_files, average_tensors
 from jumok.training.state import TrainingState
 from jumok.training.task import Task
 

@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 
-from jumok.data.files import sync_folder
 from jumok.errors import CheckpointError, DataError
-from jumok.models.room import memory_of
-from jumok.plain_files import MOST_JSON, read_plain
+from jumok.files import MOST_JSON, read_plain, sync_folder
+from jumok.models.memory_check import memory_of
 
 MANIFEST = "manifest.json"
 FORMAT = 1

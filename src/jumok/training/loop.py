@@ -11,19 +11,24 @@ from torch import Tensor, nn
 
 from jumok.errors import ConfigError, JumokError
 from jumok.models.weights import load_weights
-from jumok.training.averaging import average_tensors
 from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
 from jumok.training.config import TrainingConfig
-from jumok.training.ema import MovingAverage
-from jumok.training.final import best_weights, is_put, judged_file, put, write_final
 from jumok.training.loss import BatchSource
-from jumok.training.optimiser import make_optimiser, set_rate
+from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.progress import Report
 from jumok.training.reading import Position, ReadAhead
 from jumok.training.recorder import DivergedError, Recorder
 from jumok.training.resume import begin, make_folder, only_here
-from jumok.training.schedule import learning_rate
-from jumok.training.snapshot import MODEL, save_snapshot
+from jumok.training.snapshot import (
+    MODEL,
+    average_tensors,
+    best_weights,
+    is_put,
+    judged_file,
+    put,
+    save_snapshot,
+    write_final,
+)
 from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest

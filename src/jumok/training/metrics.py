@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jumok.data.files import atomic_write, parse_json
 from jumok.errors import DataError
+from jumok.files import atomic_write, parse_json
 
 Record = dict[str, Any]
 """A line: "step" and either the means since the last one, or the scores of a "validation"."""

@@ -1,5 +1,8 @@
-"""AdamW over a model's weights, and its moments as named tensors that a checkpoint can hold."""
+"""AdamW, the learning rate of every step, and a moving average of the weights."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -7,6 +10,42 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from jumok.training.config import TrainingConfig
+
+
+def learning_rate(step: int, config: TrainingConfig, *, width: int) -> float:
+    """The learning rate of step 1, 2, ...; `width` is that of the model, which "noam" depends on."""
+    if config.schedule == "noam":
+        return noam(step, factor=config.learning_rate, warmup=config.warmup, width=width)
+    if config.schedule == "inverse_sqrt":
+        return inverse_sqrt(step, highest=config.learning_rate, warmup=config.warmup)
+    if config.schedule == "cosine":
+        return cosine(step, highest=config.learning_rate, warmup=config.warmup, steps=config.steps)
+    return constant(step, highest=config.learning_rate, warmup=config.warmup)
+
+
+def noam(step: int, *, factor: float, warmup: int, width: int) -> float:
+    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), as in Vaswani et al. (2017)."""
+    return inverse_sqrt(step, highest=factor * (width * max(warmup, 1)) ** -0.5, warmup=warmup)
+
+
+def inverse_sqrt(step: int, *, highest: float, warmup: int) -> float:
+    """Up in a line to `highest` at `warmup`, from there down with the square root of the step."""
+    warmup = max(warmup, 1)
+    return highest * min(step / warmup, math.sqrt(warmup / step))
+
+
+def cosine(step: int, *, highest: float, warmup: int, steps: int) -> float:
+    """Up in a line to `highest` at `warmup`, from there down half a wave to 0 at `steps`."""
+    if step <= warmup:
+        return highest * step / warmup
+    fallen = min((step - warmup) / (steps - warmup), 1.0)
+    return highest * 0.5 * (1 + math.cos(math.pi * fallen))
+
+
+def constant(step: int, *, highest: float, warmup: int) -> float:
+    """Up in a line to `highest` at `warmup`, and there it stays."""
+    return highest * min(step / max(warmup, 1), 1.0)
+
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
@@ -78,3 +117,38 @@ def _tables(module: nn.Module) -> list[Tensor]:
     if isinstance(module, nn.Embedding):
         return [module.weight]
     return [weight for name, weight in module.named_parameters(recurse=False) if name == "table"]
+
+
+class MovingAverage:
+    """average(n) = d · average(n-1) + (1 - d) · weights(n), with d = min(decay, (1 + n) / (10 + n)).
+
+    The smaller d of the first steps lets go of the random weights that training began with.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.average = {name: weight.detach().clone() for name, weight in trained(model).items()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take in the weights after step 1, 2, ..."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.average.values()), list(trained(model).values()), 1 - decay)
+
+    @contextmanager
+    def in_place(self, model: nn.Module) -> Iterator[None]:
+        """The model with its average for weights, until the block ends."""
+        weights = trained(model)
+        own = {name: weight.detach().clone() for name, weight in weights.items()}
+        try:
+            put(weights, self.average)
+            yield
+        finally:
+            put(weights, own)
+
+
+@torch.no_grad()
+def put(weights: dict[str, Tensor], values: dict[str, Tensor]) -> None:
+    """Write values into the weights of the same names."""
+    for name, weight in weights.items():
+        weight.copy_(values[name])

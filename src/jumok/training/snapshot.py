@@ -1,18 +1,22 @@
-"""What of a run goes into a checkpoint, and how it comes back out."""
+"""What of a run goes into a checkpoint, and the weights that are published: best, final, averaged."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from jumok.errors import CheckpointError, DataError
-from jumok.models.weights import check_fit, from_bytes, load_weights, to_bytes, weights_of
-from jumok.training.checkpoint import read_checkpoint, write_checkpoint
+from jumok.errors import ArgumentError, CheckpointError, DataError
+from jumok.files import atomic_write, sync_folder
+from jumok.models.weights import check_fit, from_bytes, load_weights, read_tensors, to_bytes, weights_of
+from jumok.sealed_folder import NEW_WEIGHTS
+from jumok.training.checkpoint import checkpoint_path, is_checkpoint, read_checkpoint, write_checkpoint
 from jumok.training.config import TrainingConfig
-from jumok.training.ema import MovingAverage
-from jumok.training.optimiser import load_moments, moments
+from jumok.training.optimiser import MovingAverage, load_moments, moments
 from jumok.training.state import Origin, TrainingState, from_json, to_json
 
 MODEL, MOMENTS, AVERAGE, STATE = "model.safetensors", "optimiser.safetensors", "average.safetensors", "state.json"
@@ -85,3 +89,86 @@ def restore(snapshot: Snapshot, model: nn.Module, optimiser: AdamW, average: Mov
             tensor.copy_(snapshot.average[name])
     load_weights(model, snapshot.weights, snapshot.path / MODEL)
     load_moments(model, optimiser, snapshot.moments)
+
+
+def average_files(paths: Sequence[str | Path], out: str | Path) -> None:
+    """Write the mean of some safetensors files, tensor by tensor, to `out`."""
+    content = to_bytes(average_tensors(paths))
+    with atomic_write(out) as file:
+        file.write(content)
+
+
+def average_tensors(paths: Sequence[str | Path]) -> dict[str, Tensor]:
+    """The mean of every tensor over some files with the same names and shapes; only one file is in memory at a time.
+
+    Of a checkpoint's folder it is the weights that were validated, the moving average where there is one. Sums are in
+    float64. What is not a real number, such as an index, must be the same in all files.
+    """
+    if not paths:
+        raise ArgumentError("no files to average; name at least one")
+    first = _weights(paths[0])
+    sums = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in first.items()}
+    for path in paths[1:]:
+        tensors = _weights(path)
+        check_fit(first, tensors, path)
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                sums[name] += tensor
+            elif not torch.equal(sums[name], tensor):
+                raise DataError(f"{path} and {paths[0]} differ in {name}, which holds {tensor.dtype} and has no mean")
+    return {
+        name: (total / len(paths)).to(first[name].dtype) if total.is_floating_point() else total
+        for name, total in sums.items()
+    }
+
+
+def _weights(path: str | Path) -> dict[str, Tensor]:
+    return read_snapshot(Path(path)).judged if is_checkpoint(Path(path)) else read_tensors(path)
+
+
+def best_weights(
+    folder: Path, model: nn.Module, average: MovingAverage | None, state: TrainingState
+) -> dict[str, Tensor]:
+    """The weights of the best validation, or where there was none those of now."""
+    if state.best_step is not None:
+        return read_snapshot(checkpoint_path(folder, state.best_step)).judged
+    return weights_of(model) | (average.average if average is not None else {})
+
+
+def write_final(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> Path:
+    """Leave these weights in the model and in a file that is to become model.safetensors."""
+    load_weights(model, weights, folder / MODEL)
+    return _write(folder, to_bytes(weights_of(model)))
+
+
+def judged_file(folder: Path, checkpoint: Path) -> Path:
+    """The weights that a checkpoint was validated with, in a file that is to become model.safetensors.
+
+    It is the checkpoint's own wherever a file may have two names: nothing is written twice.
+    """
+    if (checkpoint / AVERAGE).exists():
+        return _write(folder, to_bytes(read_tensors(checkpoint / MODEL) | read_tensors(checkpoint / AVERAGE)))
+    path = folder / NEW_WEIGHTS
+    path.unlink(missing_ok=True)
+    try:
+        os.link(checkpoint / MODEL, path)
+    except OSError:
+        return _write(folder, (checkpoint / MODEL).read_bytes())
+    return path
+
+
+def put(weights: Path, state: TrainingState) -> None:
+    """Make a new file of weights the model's, which it is without anything beside it."""
+    os.replace(weights, weights.with_name(MODEL))
+    sync_folder(weights.parent)
+
+
+def is_put(folder: Path) -> bool:
+    """Whether there are weights in a folder."""
+    return (folder / MODEL).exists()
+
+
+def _write(folder: Path, content: bytes) -> Path:
+    with atomic_write(folder / NEW_WEIGHTS) as file:
+        file.write(content)
+    return folder / NEW_WEIGHTS

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok import __version__
-from jumok.data.plan import ORDER
+from jumok.data.batches import ORDER
 from jumok.errors import CheckpointError, ConfigError
 from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome

@@ -8,9 +8,7 @@ from torch import nn
 from jumok.data import Batch
 from jumok.errors import TrainingError
 from jumok.training.config import TrainingConfig
-from jumok.training.cross_entropy import Loss
-from jumok.training.guided import Guide
-from jumok.training.loss import Places, batch_loss
+from jumok.training.loss import Guide, Loss, Places, batch_loss
 
 B = TypeVar("B", bound=Any)
 

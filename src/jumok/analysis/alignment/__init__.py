@@ -1,0 +1,1 @@
+"""Word alignments: from attention, from text alone, and their error rate."""

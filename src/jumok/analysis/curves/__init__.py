@@ -1,0 +1,1 @@
+"""Curves: training, gradient reach, time against length."""

@@ -1,0 +1,160 @@
+"""How much of the loss's gradient arrives at each source token: what a model can learn of words it read long ago."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.data import Batch, Tokenizers, collate
+from jumok.errors import ArgumentError
+from jumok.models.encoder_decoder import Seq2Seq
+
+ROWS = 16
+"""Sentences of a batch."""
+EVERY = 5
+"""How many distances share a point of the curve."""
+FEWEST = 5
+"""A mean over fewer sentences says nothing."""
+Ends = Literal["both", "last"]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The gradient some way from an end of the source, where 1 is what every token of a sentence gets on average."""
+
+    nearest: int
+    """Fewest tokens between the source token and that end."""
+    farthest: int
+    tokens: int
+    share: float
+    low: float
+    high: float
+
+
+def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch source"]:
+    """‖∂L/∂xᵢ‖ for the vector xᵢ of every source token; L is the sum of −log p over the tokens of the target.
+
+    What happens between tokens and vectors (the scale of a table, positions) is behind xᵢ. No dropout.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        # cuDNN's recurrences have no backward pass outside training, where dropout would be on.
+        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+            vectors, loss = _loss_from_vectors(model, batch)
+            (gradient,) = torch.autograd.grad(loss, vectors)
+    finally:
+        model.train(was_training)
+    norms: Tensor = gradient.float().norm(dim=-1)
+    return norms
+
+
+def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The vectors of the source tokens as the encoder sees them, cut from their table, and the loss they lead to."""
+    embedding = getattr(model.encoder, "embedding", None)
+    if not isinstance(embedding, nn.Module):
+        raise ArgumentError("this model's encoder has no token vectors, so there is no gradient at a token")
+    seen: list[Tensor] = []
+
+    def cut(_module: nn.Module, _ids: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
+        seen.append(vectors.detach().requires_grad_())
+        return seen[0]
+
+    # Only while encoding: a decoder may share the table.
+    handle = embedding.register_forward_hook(cut)
+    try:
+        encoding = model.encoder(batch.source, batch.source_visible)
+    finally:
+        handle.remove()
+    logits = model.decoder(encoding, batch.target_in).logits
+    loss = F.cross_entropy(
+        logits[batch.target_visible].float(), batch.target_out[batch.target_visible], reduction="sum"
+    )
+    return seen[0], loss
+
+
+def batches_of(
+    tokenizers: Tokenizers, sources: Sequence[str], references: Sequence[str], *, shortest: int, most: int
+) -> Iterator[Batch]:
+    """The first `most` pairs whose source has `shortest` tokens or more, those of like length together."""
+    encoded = (
+        (tokenizers.source.encode(source), tokenizers.target.encode(reference))
+        for source, reference in zip(sources, references, strict=True)
+    )
+    rows = sorted(islice((row for row in encoded if len(row[0]) >= shortest + 2), most), key=lambda row: len(row[0]))
+    for start in range(0, len(rows), ROWS):
+        yield collate(rows[start : start + ROWS])
+
+
+def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
+    """For each sentence, the gradient at its tokens over their mean; the mark of its end is left out."""
+    device = next(model.parameters()).device
+    for batch in batches:
+        norms = source_gradients(model, batch.to(device)).cpu().numpy()
+        for row, length in zip(norms, batch.source_visible.sum(1).tolist(), strict=True):
+            words = row[: length - 1].astype(float)
+            if len(words) and words.mean() > 0:
+                yield words / words.mean()
+
+
+def reach_by_distance(
+    sentences: Sequence[Float[np.ndarray, "_"]],
+    *,
+    ends: Ends = "both",
+    every: int = EVERY,
+    shortest: int = 2,
+    seed: int = 12345,
+) -> list[Reach]:
+    """The mean share at each distance from an end, with the interval 95% of resampled sets of sentences fall into.
+
+    An encoder that reads both ways ends at "both" ends of the source, one that reads forwards at the "last" token.
+    Only sentences of at least `shortest` tokens count: in a mean over all, what is far is far in long ones only.
+    """
+    chosen = [sentence for sentence in sentences if len(sentence) >= shortest]
+    if not chosen:
+        raise ArgumentError(f"no source has {shortest} tokens or more; lower --shortest, or join sentences")
+    distances = [_distances(len(sentence), ends) // every for sentence in chosen]
+    draws = np.random.default_rng(seed).integers(len(chosen), size=(1000, len(chosen)))
+    found = []
+    for number in range(1 + max(int(distance.max()) for distance in distances)):
+        inside = [sentence[at == number] for sentence, at in zip(chosen, distances, strict=True)]
+        sums, counts = np.array([part.sum() for part in inside]), np.array([len(part) for part in inside])
+        if (counts > 0).sum() >= FEWEST:
+            spread = sums[draws].sum(1) / np.maximum(counts[draws].sum(1), 1)
+            low, high = np.percentile(spread, [2.5, 97.5])
+            share, nearest = sums.sum() / counts.sum(), number * every
+            found.append(Reach(nearest, nearest + every - 1, int(counts.sum()), float(share), float(low), float(high)))
+    return found
+
+
+def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
+    """How many tokens are between each token and the end."""
+    back = np.arange(length)[::-1]
+    return back if ends == "last" else np.minimum(back, back[::-1])
+
+
+def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> str:
+    """The chart of `reach_curves` as SVG."""
+    return charts_svg(reach_curves(reaches, title=title, ends=ends))
+
+
+def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
+    """A curve for each model; where it is 1, a token gets as much as the average one of its sentence."""
+    curves = [Curve(name, [_point(reach) for reach in found]) for name, found in reaches.items()]
+    end = "the nearer end" if ends == "both" else "the end"
+    across = Axis(f"tokens between a source token and {end} of the source")
+    return [LineChart(curves, across, Axis("share of the gradient (1 is even)", log=True), title)]
+
+
+def _point(reach: Reach) -> Point:
+    said = (
+        f"{reach.nearest}–{reach.farthest} tokens from the end, {reach.share:.3g} [{reach.low:.3g}, {reach.high:.3g}]"
+    )
+    return Point((reach.nearest + reach.farthest) / 2, reach.share, reach.low, reach.high, said)

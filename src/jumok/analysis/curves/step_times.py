@@ -1,0 +1,144 @@
+"""How long a step takes as sequences grow: a recurrence waits for every place before, self-attention for none."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.errors import ArgumentError
+from jumok.models.encoder_decoder import Seq2Seq
+
+SPECIALS = 4
+"""The first ids are no words."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The fastest of some runs, in seconds: what is slower is what else the machine had to do."""
+
+    length: int
+    """Tokens of every source, and of every target."""
+    training: float
+    """One forward and backward pass over a batch."""
+    decoding: float
+    """One more token of one sentence, the mean over as many as the source has."""
+
+
+def step_times(
+    model: Seq2Seq, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
+) -> Iterator[StepTime]:
+    """Times for each length, on random tokens; a batch has about `tokens` target tokens whatever the length."""
+    if not lengths or min(lengths) < 1:
+        raise ArgumentError(f"lengths are numbers of tokens, at least 1, but they are {list(lengths)}")
+    if min(tokens, repeats) < 1:
+        raise ArgumentError(f"tokens = {tokens} and repeats = {repeats}; both must be at least 1")
+    limits = [limit for limit in (model.encoder.limit, model.decoder.limit) if limit is not None]
+    for length in lengths:
+        if length <= min(limits, default=length):
+            draws = torch.Generator().manual_seed(seed)
+            rows = max(1, tokens // length)
+            training = _fastest(model, _training(model, rows, length, draws), repeats)
+            yield StepTime(length, training, _fastest(model, _decoding(model, length, draws), repeats) / length)
+
+
+def _training(model: Seq2Seq, rows: int, length: int, draws: torch.Generator) -> Callable[[], None]:
+    source, target_in, target_out = (
+        _random(model, vocabulary, rows, length, draws)
+        for vocabulary in (_source_vocabulary(model), model.decoder.vocabulary, model.decoder.vocabulary)
+    )
+    visible = torch.ones_like(source, dtype=torch.bool)
+
+    def run() -> None:
+        model.train()
+        logits = model(source, visible, target_in).logits
+        F.cross_entropy(logits.flatten(0, 1).float(), target_out.flatten()).backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
+
+    return run
+
+
+def _decoding(model: Seq2Seq, length: int, draws: torch.Generator) -> Callable[[], None]:
+    source = _random(model, _source_vocabulary(model), 1, length, draws)
+    tokens = _random(model, model.decoder.vocabulary, 1, length, draws)
+    model.eval()
+    with torch.no_grad():
+        encoding = model.encoder(source, torch.ones_like(source, dtype=torch.bool))
+
+    @torch.no_grad()
+    def run() -> None:
+        model.eval()
+        state = model.decoder.start(encoding, capacity=length)
+        for place in range(length):
+            _, state = model.decoder.step(state, tokens[:, place : place + 1])
+
+    return run
+
+
+def _random(
+    model: Seq2Seq, vocabulary: int, rows: int, length: int, draws: torch.Generator
+) -> Int[Tensor, "rows length"]:
+    ids = torch.randint(min(SPECIALS, vocabulary - 1), vocabulary, (rows, length), generator=draws)
+    return ids.to(next(model.parameters()).device)
+
+
+def _source_vocabulary(model: Seq2Seq) -> int:
+    found = getattr(model.encoder, "vocabulary", None)
+    if not isinstance(found, int):
+        raise ArgumentError("this model's encoder reads no tokens, so its speed by length cannot be measured")
+    return found
+
+
+def _fastest(model: Seq2Seq, run: Callable[[], None], repeats: int) -> float:
+    was_training, device = model.training, next(model.parameters()).device
+    now = _clock(device)
+    try:
+        run()  # the first run allocates and chooses kernels
+        taken = []
+        for _ in range(repeats):
+            started = now()
+            run()
+            taken.append(now() - started)
+    finally:
+        model.train(was_training)
+    return min(taken)
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    if device.type == "cuda":
+
+        def now() -> float:
+            torch.cuda.synchronize(device)
+            return time.perf_counter()
+
+        return now
+    # One thread's own time does not count what other programs take from it.
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def speed_chart(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> str:
+    """The charts of `speed_curves` as SVG."""
+    return charts_svg(speed_curves(times, tokens=tokens, where=where))
+
+
+def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:
+    """Training above, decoding below."""
+    lengths = sorted({one.length for found in times.values() for one in found})
+    across = Axis("tokens in the source and in the target", [(float(one), str(one)) for one in lengths], log=True)
+    above = [Curve(name, [_point(one.length, one.training) for one in found]) for name, found in times.items()]
+    below = [Curve(name, [_point(one.length, one.decoding) for one in found]) for name, found in times.items()]
+    said = f"Training: {tokens:,} target tokens in sentences of one length, {where}"
+    spoken = f"Decoding: one sentence, token by token, {where}"
+    return [
+        LineChart(above, across, Axis("ms for a batch", log=True), said),
+        LineChart(below, across, Axis("ms for a token", log=True), spoken),
+    ]
+
+
+def _point(length: int, seconds: float) -> Point:
+    value = 1000 * seconds
+    return Point(length, value, value, value, f"{length} tokens, {value:.3g} ms")

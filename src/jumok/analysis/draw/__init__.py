@@ -1,0 +1,1 @@
+"""Pictures of attention maps and charts: PNG, PDF, SVG, HTML and terminal."""

@@ -1,0 +1,1 @@
+"""Attention maps as plain data, and how they are recorded."""

@@ -1,0 +1,1 @@
+"""How good outputs are: metrics, significance, length bands, statistics of outputs."""

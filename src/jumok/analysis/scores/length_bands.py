@@ -1,0 +1,100 @@
+"""Scores by the length of the source, as in figure 2 of Bahdanau et al. (2015)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from jumok.analysis.draw.chart import WIDTH, Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.scores.metrics import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
+from jumok.errors import ArgumentError
+
+EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
+"""The most words of each band; one more holds all that are longer."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The sentences whose sources are about as long, scored as a test set of their own."""
+
+    words: str
+    """How many words their sources have: "0", "6-10", "over 50"."""
+    sentences: int
+    score: Score
+
+
+def score_bands(
+    name: str,
+    sources: Sequence[str],
+    outputs: Sequence[str],
+    references: Sequence[str],
+    *,
+    edges: Sequence[int] = EDGES,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    resamples: int = RESAMPLES,
+    watch: Watch = unwatched,
+) -> list[Band]:
+    """The score called `name` for every band of source lengths that holds a sentence; words are what spaces divide."""
+    if not sources:
+        return []
+    counts = count_outputs(outputs, references, [name], tokenize=tokenize, lowercase=lowercase, watch=watch)
+    return bands_of(counts[name], sources, edges=edges, resamples=resamples, watch=watch)
+
+
+def bands_of(
+    counts: Counts,
+    sources: Sequence[str],
+    *,
+    edges: Sequence[int] = EDGES,
+    resamples: int = RESAMPLES,
+    watch: Watch = unwatched,
+) -> list[Band]:
+    """The bands of `score_bands`, where the sentences have been counted before."""
+    return [
+        Band(words, len(inside), score_counts(counts.only(inside), resamples, watch=watch))
+        for words, inside in members(sources, edges)
+    ]
+
+
+def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[str, list[int]]]:
+    """The name of each band, and the numbers of its sentences; no empty bands."""
+    if not edges or list(edges) != sorted(set(edges)) or edges[0] < 1:
+        raise ArgumentError(f"the edges of bands must be ascending lengths of at least 1, but they are {list(edges)}")
+    lengths = [len(source.split()) for source in sources]
+    limits = [("0", -1, 0.0), *((f"{low + 1}-{high}", low, float(high)) for low, high in pairwise((0, *edges)))]
+    limits.append((f"over {edges[-1]}", edges[-1], math.inf))
+    found = [(name, [at for at, length in enumerate(lengths) if low < length <= high]) for name, low, high in limits]
+    return [(name, inside) for name, inside in found if inside]
+
+
+def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
+    """Longer texts from short ones: for each number n, every n consecutive texts as one, the rest left out."""
+    if not together or min(together) < 1:
+        raise ArgumentError(f"sentences are joined by 1 or more, but {list(together)} was asked for")
+    return [
+        " ".join(text.strip() for text in texts[start : start + size])
+        for size in together
+        for start in range(0, len(texts) - size + 1, size)
+    ]
+
+
+def length_chart(bands: dict[str, list[Band]], *, width: int = WIDTH) -> str:
+    """The chart of `length_curves` as SVG."""
+    return charts_svg(length_curves(bands), width=width)
+
+
+def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
+    """A curve for each system over the same bands."""
+    first = next(iter(bands.values()))
+    ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
+    curves = [Curve(name, [_point(at, band) for at, band in enumerate(found)]) for name, found in bands.items()]
+    score = first[0].score.name
+    title = f"{score} by source length, with 95% intervals"
+    return [LineChart(curves, Axis("words in the source", ticks), Axis(score), title)]
+
+
+def _point(at: int, band: Band) -> Point:
+    score = band.score
+    said = f"{band.words} words, {band.sentences} sentences, {score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
+    return Point(at, score.value, max(score.low, 0.0), max(score.high, 0.0), said)

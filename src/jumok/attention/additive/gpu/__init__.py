@@ -1,0 +1,1 @@
+"""Fused additive attention on a GPU, in Triton: forward and backward side by side."""

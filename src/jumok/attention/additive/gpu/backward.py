@@ -1,0 +1,195 @@
+"""Launches the backward pass of fused additive attention, a piece of the batch and the queries at a time."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.attention.additive.gpu import few_queries as additive_few
+from jumok.attention.additive.gpu import gradients as additive_gradients
+from jumok.attention.additive.gpu import gradients as additive_upstream
+from jumok.attention.additive.gpu.forward import (
+    EVERYWHERE,
+    FEW,
+    WIDEST,
+    Inputs,
+    Reach,
+    Scorer,
+    blocks,
+    cuts,
+    empty_plane,
+    first_keys,
+    in_type,
+    multiprocessors,
+    padded,
+    power_of_two,
+)
+from jumok.attention.launch import INTERPRETED
+
+KEYS_AT_ONCE = (16, 4)
+"""So many keys make a program for few queries, shared by so many warps."""
+
+
+class Gradients(NamedTuple):
+    """Of what the scores were made from, and of the values."""
+
+    query: Tensor
+    key: Tensor
+    v: Tensor
+    value: Tensor | None = None
+
+
+def backward(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+    reach: Reach, seed: Tensor | None, dropout: float,
+) -> Gradients:  # fmt: skip
+    """The gradients of everything, the same to the bit in every run."""
+    inputs = Inputs(query, key, value, v)
+    batches, queries, keys, _, width = inputs.sizes
+    if queries <= FEW and width <= WIDEST:
+        return backward_of_few(d_out, inputs, out, lse, reach, seed, dropout)
+    sides = Sides(query, key, v)
+    d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
+    d_out, wide = in_type(d_out, torch.float32), in_type(value, torch.float32)
+    sound = None
+    if any(reach.switches.values()):
+        # Where the answer is NaN its dO is too, most likely, and 0 · NaN would reach keys that its query does not see.
+        sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
+        d_out = torch.where(sound[..., None], d_out, 0)
+    pieces = cuts(batches, queries, keys, planes=3)
+    for some, rows in pieces:
+        weights = sides.scorer.scores(some, rows, reach)
+        d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
+        given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
+        torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
+        turned = upstream(weights, d_scores, lse, sound, reach, seed, dropout, some, rows, keys)
+        whole = d_value if len(pieces) == 1 else d_value[some]
+        whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
+        sides.add(d_scores, turned, some, rows, reach)
+    return sides.gradients()._replace(value=d_value)
+
+
+def backward_of_few(
+    d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+) -> Gradients:
+    """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
+    query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
+    cols, warps = KEYS_AT_ONCE
+    parts = blocks(keys, cols)
+    # Several queries add to the same key: in single precision.
+    kind = query.dtype if queries == 1 else torch.float32
+    d_key = torch.empty(inputs.key.shape, dtype=kind, device=query.device)
+    d_value = torch.empty(inputs.value.shape, dtype=kind, device=query.device)
+    d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
+    additive_few.few_gradients_kernel(
+        (batches * parts,), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
+        *reach.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
+        batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
+        VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,
+    )  # fmt: skip
+    of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
+    return Gradients(d_query[0] if parts == 1 else d_query.sum(0), d_key, of_v, d_value)
+
+
+def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
+    """The gradients of scores that were written out."""
+    (batches, queries, _), keys = query.shape, key.shape[1]
+    sides = Sides(query, key, v)
+    for some, rows in cuts(batches, queries, keys, planes=2):
+        given = d_scores[some, rows].float()
+        plane, turned = (filled(part) for part in (given, given.mT))
+        sides.add(plane, turned, some, rows)
+    return sides.gradients()
+
+
+def filled(part: Tensor) -> Tensor:
+    """A copy as a plane, with zeros in its padding."""
+    batches, rows, cols = part.shape
+    plane = empty_plane(batches, padded(rows), cols, part.device).zero_()
+    plane[:, :rows, :cols] = part
+    return plane
+
+
+def upstream(
+    weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, reach: Reach, seed: Tensor | None,
+    dropout: float, some: slice, rows: slice, keys: int,
+) -> Tensor:  # fmt: skip
+    """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
+    batches, count = weights.shape[:2]
+    turned = empty_plane(batches, padded(keys, 64), count, weights.device)
+    height = 32 if count > 16 else 16
+    additive_upstream.upstream_kernel(
+        (batches * blocks(padded(count), height),),
+        weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
+        lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse, lse.shape[1]),
+        lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
+        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
+    )  # fmt: skip
+    return turned
+
+
+class Sides:
+    """Adds up the gradients of queries and keys over the pieces."""
+
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
+        self.query, self.key, self.v = query, key, v
+        self.scorer = Scorer(query, key, v, by_time=True)
+        self.tiling = side_tiling(query.shape[1], key.shape[1], query.shape[2])
+        self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
+        self.sums: list[tuple[slice, Tensor]] = []
+
+    def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> None:
+        """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
+        (batches, queries, dim), keys, scorer = self.query.shape, self.key.shape[1], self.scorer
+        number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
+        tiles = blocks(count, tiling.rows), blocks(keys, tiling.cols)
+        grid = number * sum(tiles), blocks(dim, tiling.dims)
+        parts = side_parts(grid[0] * grid[1], max(count, keys), plane.device)
+        d_query, d_key = self.d_query, self.d_key
+        if parts > 1:
+            d_query, d_key = (torch.empty(parts, *x.shape, device=x.device) for x in (self.query, self.key))
+        sums = torch.empty(parts, number, tiles[0], dim, device=plane.device)
+        additive_gradients.sides_kernel(
+            (grid[0] * parts, grid[1]), self.query, self.key, self.v, dim if self.v.shape[0] > 1 else 0, scorer.room,
+            plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
+            *reach.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
+            count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
+            **reach.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
+            ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1, registers=128,
+        )  # fmt: skip
+        if parts > 1:
+            self.d_query[some, rows] = d_query[:, some, rows].sum(0)
+            together = d_key[:, some].sum(0)
+            self.d_key[some] = together + self.d_key[some] if rows.start > 0 else together
+        self.sums.append((some, sums))
+
+    def gradients(self) -> Gradients:
+        """What they add up to."""
+        if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in one step
+            return Gradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
+        d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
+        for some, sums in self.sums:
+            d_v[some] += sums.sum((0, 2))
+        return Gradients(self.d_query, self.d_key, d_v if self.v.shape[0] > 1 else d_v.sum(0, keepdim=True))
+
+
+class SideTiling(NamedTuple):
+    """How the gradients of queries and keys are cut: times of each, features, and the warps that share a tile."""
+
+    rows: int
+    cols: int
+    dims: int
+    warps: int
+
+
+def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
+    """32 times, or as many as there are, and 64 features."""
+    rows, cols = (min(32, max(16, power_of_two(times))) for times in (queries, keys))
+    return SideTiling(rows, cols, min(64, max(16, power_of_two(dim))), 4)
+
+
+def side_parts(programs: int, count: int, device: torch.device) -> int:
+    """Into how many parts the other side is cut so that the card is full."""
+    wanted = 4 * multiprocessors(device)
+    return 1 if 2 * programs >= wanted else max(1, min(blocks(count, 32), wanted // programs))

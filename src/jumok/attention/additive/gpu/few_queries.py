@@ -1,0 +1,115 @@
+"""Fused additive attention in Triton, backward for few queries: one pass over keys and values, as the forward pass.
+
+A recurrent decoder asks with one query at a time. A program takes some keys of one entry of the batch, makes their
+weights again for each query, and writes what these keys and values are due; what the queries and v are due is summed up
+after.
+"""
+
+import triton
+import triton.language as tl
+
+from jumok.attention.additive.gpu.passes import kept, one_row_of_scores, seen
+from jumok.attention.additive.gpu.prepare import LOG2E, half_tanh
+from jumok.attention.launch import kernel
+
+
+@kernel
+def few_gradients_kernel(
+    d_out, query, key, value, v, V_BATCH, out, lse,
+    first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
+    mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
+    d_query, d_key, d_value, d_v, batches, queries, keys, dim, value_dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
+    BLOCK_DIM: tl.constexpr, VALUES: tl.constexpr, COLS: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The gradients of some keys and their values, and their share in those of the queries and v."""
+    batch, part = (tl.program_id(0) % batches).to(tl.int64), tl.program_id(0) // batches
+    cols = part * COLS + tl.arange(0, COLS)
+    key += batch * keys * dim
+    d_key += batch * keys * dim
+    v += batch * V_BATCH
+    place = (part * batches + batch).to(tl.int64)
+    for row in range(0, queries):
+        rows, line = row + tl.arange(0, 1), batch * queries + row
+        scores = one_row_of_scores(query + line * dim, key, cols, cols < keys, v, dim, BLOCK_DIM, COLS, ASSEMBLY)
+        visible = seen(
+            rows, cols, queries, keys, first + batch * FIRST_BATCH, FIRST_ROW,
+            beyond + batch * BEYOND_BATCH, BEYOND_ROW, mask + batch // MASK_SHARED * MASK_BATCH, MASK_ROW, MASK_KEY,
+            FIRST, BEYOND, MASK,
+        )  # fmt: skip
+        visible = tl.reshape(visible, [COLS])
+        keep = visible
+        if DROPOUT > 0:
+            keep = keep & tl.reshape(kept(rows, cols, keys, batch, seed, DROPOUT), [COLS])
+        d_weight, delta, broken = d_weights(
+            value + batch * keys * value_dim, d_out + line * value_dim, out + line * value_dim, cols, keep, value_dim,
+            COLS, VALUES,
+        )  # fmt: skip
+        level = tl.load(lse + line)
+        level = tl.where(level == float("-inf"), 0.0, level)
+        weights = tl.exp2((scores - level) * LOG2E) / tl.load(lse + batches * queries + line)
+        # Under a mask a query whose answer is NaN passes nothing on.
+        sound = (broken == 0) if FIRST or BEYOND or MASK else (broken >= 0)
+        weights = tl.where(sound, tl.where(visible, weights, 0.0), 0.0)
+        d_score = weights * (tl.where(keep, d_weight, 0.0) / (1.0 - DROPOUT) - delta)
+        d_score = tl.where(sound, tl.where(visible, d_score, 0.0), 0.0)
+        write_values(
+            d_value + batch * keys * value_dim, d_out + line * value_dim,
+            tl.where(keep, weights, 0.0) / (1.0 - DROPOUT), cols, cols < keys, sound, value_dim, row > 0, VALUES,
+        )  # fmt: skip
+        write_keys(
+            query + line * dim, key, v, d_score, d_query + (place * queries + row) * dim, d_key,
+            d_v + (place * queries + row) * dim, cols, cols < keys, dim, row > 0, BLOCK_DIM, ASSEMBLY,
+        )  # fmt: skip
+        tl.debug_barrier()  # what one thread wrote another may add to
+
+
+@triton.jit
+def d_weights(value, d_out, out, cols, wanted, value_dim, COLS: tl.constexpr, VALUES: tl.constexpr):
+    """dO · value for some keys, δ = dO · O, and whether O is not finite."""
+    found, delta, broken = tl.zeros([COLS], tl.float32), 0.0, 0
+    for start in range(0, value_dim, VALUES):
+        dims = start + tl.arange(0, VALUES)
+        given = tl.load(d_out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
+        mixed = tl.load(out + dims, mask=dims < value_dim, other=0.0).to(tl.float32)
+        delta += tl.sum(given.to(tl.float64) * mixed.to(tl.float64), 0).to(tl.float32)
+        broken = tl.maximum(broken, tl.max((~(tl.abs(mixed) < float("inf"))).to(tl.int32), 0))
+        at = value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
+        values = tl.load(at, mask=wanted[:, None] & (dims < value_dim)[None, :], other=0.0).to(tl.float32)
+        found += tl.sum(values * given[None, :], 1)
+    return found, delta, broken
+
+
+@triton.jit
+def write_values(d_value, d_out, weights, cols, cols_in, sound, value_dim, ADD, VALUES: tl.constexpr):
+    """p dO, added to what the queries before gave; nothing where the answer is NaN, for dO is most likely NaN too."""
+    for start in range(0, value_dim, VALUES):
+        dims = start + tl.arange(0, VALUES)
+        given = tl.load(d_out + dims, mask=(dims < value_dim) & sound, other=0.0).to(tl.float32)
+        at = d_value + cols[:, None].to(tl.int64) * value_dim + dims[None, :]
+        inside = cols_in[:, None] & (dims < value_dim)[None, :]
+        found = weights[:, None] * given[None, :]
+        if ADD:
+            found += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(at, found.to(d_value.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def write_keys(
+    query, key, v, w, d_query, d_key, d_v, cols, cols_in, dim, ADD, BLOCK_DIM: tl.constexpr, ASSEMBLY: tl.constexpr
+):  # fmt: skip
+    """4 v w (¼ − h²) for keys, summed up for the query; −2 Σ w h for v. Keys without weight may be NaN."""
+    for start in range(0, dim, BLOCK_DIM):
+        dims = start + tl.arange(0, BLOCK_DIM)
+        dims_in = dims < dim
+        a = tl.load(query + dims, mask=dims_in, other=0.0).to(tl.float32)
+        at, inside = cols[:, None].to(tl.int64) * dim + dims[None, :], cols_in[:, None] & dims_in[None, :]
+        b = tl.load(key + at, mask=inside, other=0.0).to(tl.float32)
+        h = half_tanh(a[None, :] + b, ASSEMBLY)
+        h = tl.where(h == h, h, 0.0)
+        slopes = w[:, None] * (0.25 - h * h) * (4 * tl.load(v + dims, mask=dims_in, other=0.0).to(tl.float32))[None, :]
+        tl.store(d_query + dims, tl.sum(slopes, 0), mask=dims_in)
+        tl.store(d_v + dims, -2 * tl.sum(w[:, None] * h, 0), mask=dims_in)
+        if ADD:
+            slopes += tl.load(d_key + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(d_key + at, slopes.to(d_key.dtype.element_ty), mask=inside)

@@ -1,0 +1,313 @@
+"""Launches the Triton kernels of fused additive attention: sizes, padding, tiles, and how the work is cut.
+
+All tensors are contiguous [batch, time, dim] here. Memory is linear in time: the exponentials of queries and keys, and
+planes [some queries, keys] of at most PLANES bytes, or of BLOCK queries where keys are so many that these take more.
+Scores written to such a plane, which mostly stays in the L2 cache, beat one pass that keeps them in registers: that
+left too few for several tiles on a multiprocessor. A launch costs the host as much as a small problem's kernels take,
+so there are few of them.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jumok.attention.additive.gpu import passes as additive_passes
+from jumok.attention.additive.gpu import prepare as additive_prepare
+from jumok.attention.additive.gpu import tiles as additive_tiles
+from jumok.attention.launch import INTERPRETED
+
+FEW = 4
+"""So many queries read their keys straight from memory; a tile would stand almost empty."""
+WIDEST = 4096
+"""Values of few queries up to this width are mixed in the pass that makes the weights."""
+TILE = 32
+"""So many queries and keys make a tile of scores where such tiles fill the card: no other size was faster."""
+WIDE_VALUES = (8, 8)
+"""So many keys are read at a time, by so many warps, for few queries with values wider than 256."""
+TOGETHER, SUMS = 64, 4
+"""So many features are summed by themselves, and more if that made more than so many sums."""
+FULL = 6
+"""From so many tiles for every multiprocessor the card is full, and they fill each other's pauses."""
+SMALL_TILE, AHEAD = 16, 16
+"""Fewer of them are cut smaller, and written out so many turns of the loop over features, for loads to come early."""
+AT_ONCE, REGISTERS = 8, 255
+"""So many small tiles are on a multiprocessor at once, each a warp whose threads take all the registers they can."""
+BLOCK = 128
+"""Planes hold multiples of so many queries: whole tiles."""
+PLANES = 256 * 2**20
+"""How many bytes the planes may take."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What each query sees: keys from `first` to before `beyond`, and those that `mask` shows; None: no limit.
+
+    `first` and `beyond` are [batch, query], `mask` is [batch, query, key]; axes of size 1 are shared by all, and with a
+    smaller batch each mask is shared by so many neighbours, the heads of a layer.
+    """
+
+    first: Tensor | None = None
+    beyond: Tensor | None = None
+    mask: Tensor | None = None
+
+    def limits(self, stand_in: Tensor) -> tuple[Any, ...]:
+        """`first` and `beyond` as the kernels read them."""
+        first = (stand_in, 0, 0) if self.first is None else (self.first, *broadcast_strides(self.first))
+        beyond = (stand_in, 0, 0) if self.beyond is None else (self.beyond, *broadcast_strides(self.beyond))
+        return (*first, *beyond)
+
+    def arguments(self, stand_in: Tensor, batches: int) -> tuple[Any, ...]:
+        """All of it as the kernels read it."""
+        if self.mask is None:
+            return (*self.limits(stand_in), stand_in, 1, 0, 0, 0)
+        shared = batches // self.mask.shape[0]
+        return (*self.limits(stand_in), self.mask.view(torch.uint8), shared, *broadcast_strides(self.mask))
+
+    @property
+    def bounds(self) -> dict[str, bool]:
+        """Which limits there are."""
+        return {"FIRST": self.first is not None, "BEYOND": self.beyond is not None}
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which of it there is."""
+        return {**self.bounds, "MASK": self.mask is not None}
+
+
+EVERYWHERE = Reach()
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Queries, keys, values and v [batch or 1, dim] of one call."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    v: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Batch, queries, keys, and the widths of scores and values."""
+        return (*self.query.shape[:2], *self.value.shape[1:2], self.query.shape[2], self.value.shape[2])
+
+    @property
+    def v_step(self) -> int:
+        """From one entry's v to the next."""
+        return self.v.stride(0) if self.v.shape[0] > 1 else 0
+
+
+def forward(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The mixed values [batch, query, value_dim] and the log-sum-exp as two numbers [2, batch, query]."""
+    inputs = Inputs(query, key, value, v)
+    batches, queries, keys, _, values = inputs.sizes
+    if queries <= FEW and values <= WIDEST:
+        return forward_of_few(inputs, reach, seed, dropout)
+    out = torch.empty(batches, queries, values, dtype=query.dtype, device=query.device)
+    lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
+    scorer = Scorer(query, key, v)
+    for some, rows in cuts(batches, queries, keys, planes=1):
+        mix(scorer.scores(some, rows, reach), value, out, lse, reach, seed, dropout, some, rows)
+    return out, lse
+
+
+def mix(
+    plane: Tensor, value: Tensor, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
+    some: slice, rows: slice,
+) -> None:  # fmt: skip
+    """Scores of some queries to their mixed values and log-sum-exp."""
+    (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
+    width = min(128, max(16, power_of_two(values)))
+    # 32 queries share what is read and split of the values; 16 where each block then has a multiprocessor to itself.
+    alone = batches * blocks(count, 16) * blocks(values, width) <= multiprocessors(plane.device)
+    height = 16 if count <= 16 or alone else 32
+    additive_passes.mix_kernel(
+        (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
+        out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
+        ROWS=height, COLS=min(32, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
+    )  # fmt: skip
+
+
+def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
+    """The same in one pass over keys and values, a program for each query and part of the keys."""
+    query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
+    cols, warps = (32, 4) if values <= 256 else WIDE_VALUES if values <= 1024 else (4, 8)
+    parts = parts_for(batches * queries, blocks(keys, cols), query.device)
+    shape = (batches, queries) if parts == 1 else (parts, batches, queries)
+    out = torch.empty(*shape, values, device=query.device, dtype=query.dtype if parts == 1 else torch.float32)
+    lse = torch.empty(2, *shape, device=query.device, dtype=torch.float32)
+    additive_passes.few_queries_kernel(
+        (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
+        *reach.arguments(lse, batches), lse if seed is None else seed, out, lse,
+        batches, queries, keys, dim, values, parts, **reach.switches, DROPOUT=dropout,
+        BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=cols, ASSEMBLY=not INTERPRETED,
+        warps=warps,
+    )  # fmt: skip
+    return (out, lse) if parts == 1 else joined(out, lse, query.dtype)
+
+
+def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The answer of all keys from those of their parts."""
+    highest = lse[0].amax(0)
+    share = torch.exp(lse[0] - highest.masked_fill(highest == -torch.inf, 0)) * lse[1]
+    total = share.sum(0)
+    total = total.masked_fill(total == 0, 1)
+    return ((share[..., None] * out).sum(0) / total[..., None]).to(dtype), torch.stack((highest, total))
+
+
+class Scorer:
+    """Writes out scores of some queries at a time; what all of them share is made once (see `workspace`)."""
+
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
+        self.query, self.key = query, key
+        batches, queries, dim = query.shape
+        keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
+        tiles = batches * blocks(queries, TILE) * blocks(keys, TILE)
+        full = tiles >= FULL * multiprocessors(query.device)
+        # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
+        self.at_once = by_time or not full
+        self.tile, self.ahead, self.registers = TILE, 1, None
+        if not full:
+            self.tile, self.ahead = SMALL_TILE, min(AHEAD, part_of(self.dims) // 4)
+            tiles = batches * blocks(queries, SMALL_TILE) * blocks(keys, SMALL_TILE)
+            self.registers = REGISTERS if tiles <= AT_ONCE * multiprocessors(query.device) else None
+        self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
+        size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
+        # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
+        self.room = torch.empty(size + 32, device=query.device)
+        additive_prepare.prepare_kernel(
+            (batches * (up_times + down_times) // self.tile + self.vectors,),
+            query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
+            DIM=self.dims, TILE=self.tile, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
+            FEATURES=power_of_two(self.dims), warps=4,
+        )  # fmt: skip
+
+    def scores(self, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> Tensor:
+        """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
+        (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
+        number, count = some.stop - some.start, rows.stop - rows.start
+        plane = empty_plane(number, count, keys, self.query.device)
+        height, width = number * blocks(count, self.tile), blocks(keys, self.tile)
+        arguments = (
+            self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
+            batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times,
+        )  # fmt: skip
+        constants = dict(
+            **reach.bounds,
+            DIM=self.dims,
+            PART=part_of(self.dims),
+            TILE=self.tile,
+            ASSEMBLY=not INTERPRETED,
+            warps=self.tile // 16,
+            stages=1,
+        )
+        if not self.at_once:
+            additive_tiles.scores_kernel((height, width), *arguments, **constants)
+        tiles = 1 if self.at_once else 4
+        additive_tiles.other_scores_kernel(
+            (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
+            ALL=self.at_once, TILES=tiles, AHEAD=self.ahead, registers=self.registers,
+        )  # fmt: skip
+        return plane
+
+
+def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """Every query with every key, [batch, query, key]."""
+    (batches, queries, dim), keys = query.shape, key.shape[1]
+    if queries > FEW:
+        return first_keys(Scorer(query, key, v).scores(slice(0, batches), slice(0, queries)), keys)
+    plane = torch.empty(batches, queries, keys, device=query.device)
+    additive_passes.few_scores_kernel(
+        (batches * queries, blocks(keys, 32)), query, key, v, v.stride(0) if v.shape[0] > 1 else 0,
+        plane, plane.stride(0), plane.stride(1), queries, keys, dim,
+        BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
+    )  # fmt: skip
+    return plane
+
+
+def exponentials_at_once(dims: int, by_time: bool) -> int:
+    """Of how many features: all, so that loads wait for each other but once, or as many as registers hold."""
+    return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
+
+
+@cache
+def part_of(dims: int) -> int:
+    """How many of the features are summed by themselves: equal parts, in whole groups of four."""
+    fewest = min(SUMS, blocks(dims, TOGETHER))
+    return next(dims // parts for parts in range(fewest, dims) if dims % (4 * parts) == 0)
+
+
+def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:
+    """Room for [batch, rows, cols], both padded so that kernels may read whole tiles of 32 × 64."""
+    plane = torch.empty(batches, padded(rows, 32), padded(cols, 64), dtype=torch.float32, device=device)
+    return first_rows(plane, rows)
+
+
+def first_rows(plane: Tensor, rows: int) -> Tensor:
+    """plane[:, :rows]; itself where these are all, for a view takes the host as long as an allocation."""
+    return plane if plane.shape[1] == rows else plane[:, :rows]
+
+
+def first_keys(plane: Tensor, keys: int) -> Tensor:
+    """plane[:, :, :keys]."""
+    return plane if plane.shape[2] == keys else plane[:, :, :keys]
+
+
+def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """tensor.to(dtype), which takes time even where there is nothing to do."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[slice, slice]]:
+    """The batch and the queries in pieces whose planes stay within PLANES bytes."""
+    row = 4 * planes * padded(keys, 64)
+    rows = min(queries, max(BLOCK, PLANES // (batches * row) // BLOCK * BLOCK))
+    some = min(batches, max(1, PLANES // (padded(rows, 32) * row)))
+    return [
+        (slice(start, min(start + some, batches)), slice(at, min(at + rows, queries)))
+        for start in range(0, batches, some)
+        for at in range(0, queries, rows)
+    ]
+
+
+def parts_for(programs: int, most: int, device: torch.device) -> int:
+    """Into how many parts the keys are cut so that the card is full; one if they are few: joining parts takes time."""
+    wanted = multiprocessors(device)
+    return 1 if programs >= 0.75 * wanted or most < 8 else max(1, min(most // 2, 2 * wanted // programs))
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """How many there are; the interpreter plays 4."""
+    return 4 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def precision(value: Tensor) -> str:
+    """How the tensor cores multiply: in three passes for single precision, in one for half, whose values fit."""
+    return additive_passes.SPLIT.value if value.dtype == torch.float32 else "tf32"
+
+
+def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:
+    """Strides, 0 along axes of size 1."""
+    return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def padded(size: int, multiple: int = 16) -> int:
+    """The next multiple of 16: loads of 16 bytes stay aligned, and loops may take four at a time."""
+    return -(-size // multiple) * multiple
+
+
+def power_of_two(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def blocks(size: int, block: int) -> int:
+    """How many blocks cover it."""
+    return -(-size // block)

@@ -1,0 +1,239 @@
+"""Fused additive attention as operators of PyTorch: autograd, torch.compile and CUDA graphs take them as they are.
+
+The compiler is given operators; without it the same functions run through torch.autograd.Function, which spares a call
+the operators' own work, as much as that of a small problem's kernels. Importing this module imports Triton.
+"""
+
+from functools import reduce
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from jumok.attention import transforms
+from jumok.attention.additive.gpu import backward as additive_backward
+from jumok.attention.additive.gpu import forward as additive_fused
+from jumok.attention.additive.gpu.forward import Reach, in_type
+from jumok.attention.additive.reference import Additive
+from jumok.errors import BackendError
+
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+@torch.library.custom_op("jumok::additive_attention", mutates_args=())
+def additive_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    v: Tensor,
+    first: Tensor | None,
+    beyond: Tensor | None,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """Σ softmax(v · tanh(q + k)) value for [batch, time, dim], v [batch or 1, dim]; and the log-sum-exp."""
+    return _forward(query, key, value, v, first, beyond, mask, seed, dropout)
+
+
+@additive_attention.register_fake
+def _attention_shapes(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, first: Any, beyond: Any, mask: Any, seed: Any, dropout: float
+) -> tuple[Tensor, Tensor]:
+    out = query.new_empty(*query.shape[:2], value.shape[2])
+    return out, query.new_empty(2, *query.shape[:2], dtype=torch.float32)
+
+
+@torch.library.custom_op("jumok::additive_attention_backward", mutates_args=())
+def additive_attention_backward(
+    d_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    first: Tensor | None,
+    beyond: Tensor | None,
+    mask: Tensor | None,
+    seed: Tensor | None,
+    dropout: float,
+) -> Four:
+    """The gradients of query, key, value and v."""
+    return _backward(d_out, query, key, value, v, first, beyond, mask, seed, out, lse, dropout)
+
+
+@additive_attention_backward.register_fake
+def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *_: Any) -> Four:
+    return _like(query), _like(key), _like(value), _like(v)
+
+
+@torch.library.custom_op("jumok::additive_scores", mutates_args=())
+def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    """v · tanh(q + k) of every query with every key, [batch, query, key], in single precision."""
+    return additive_fused.scores(query, key, v).contiguous()
+
+
+@additive_scores.register_fake
+def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
+    return query.new_empty(*query.shape[:2], key.shape[1], dtype=torch.float32)
+
+
+@torch.library.custom_op("jumok::additive_scores_backward", mutates_args=())
+def additive_scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    """The gradients of query, key and v."""
+    found = additive_backward.scores_backward(d_scores, query, key, v)
+    return found.query.to(query.dtype), found.key.to(key.dtype), found.v.to(v.dtype)
+
+
+@additive_scores_backward.register_fake
+def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
+    return _like(query), _like(key), _like(v)
+
+
+def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """The same as `additive_attention`, the quicker way."""
+    run: Any = additive_attention if torch.compiler.is_compiling() else _Attention.apply
+    found: tuple[Tensor, Tensor] = run(*arguments)
+    return found
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        output = _forward(*arguments)
+        _keep_attention(ctx, arguments, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        if d_out is None:  # what came after has no gradient
+            return (None,) * 9
+        differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+        found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, ctx.dropout)
+        return (*found, None, None, None, None, None)
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    first, beyond, mask, seed, dropout = others
+    return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+
+
+def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
+    first, beyond, mask, seed, out, lse, dropout = others
+    with torch.autocast(query.device.type, enabled=False):
+        found = additive_backward.backward(
+            d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
+        )
+    assert found.value is not None
+    d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
+    return d_query, d_key, in_type(found.value, value.dtype), d_v
+
+
+def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+    """The same as `_backward` from the direct form, tanh(q + k) and all, so that it has a gradient itself."""
+    from jumok.attention.attend import attend
+
+    query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
+    if dropout:
+        raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
+    inputs = transforms.graph_inputs(query, key, value, v)
+    visible = _seen(query, key, first, beyond, mask)
+    with torch.autocast(query.device.type, enabled=False):
+        query, key, value, v = (tensor.float() for tensor in inputs)
+        score = Additive(v[0] if len(v) == 1 else v)
+        mixed = attend(query, key, value, score=score, visible=visible, backend="direct").values
+        return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+
+
+def _seen(
+    query: Tensor, key: Tensor, first: Tensor | None, beyond: Tensor | None, mask: Tensor | None
+) -> Bool[Tensor, "batch #query key"] | None:
+    """Which keys each query sees; None if all see everything."""
+    at = torch.arange(key.shape[1], device=key.device)
+    parts = [
+        None if first is None else at >= first[..., None],
+        None if beyond is None else at < beyond[..., None],
+        None if mask is None else mask.repeat_interleave(len(query) // len(mask), 0),
+    ]
+    given = [part for part in parts if part is not None]
+    return reduce(torch.logical_and, given) if given else None
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, dropout = inputs
+    ctx.save_for_backward(*tensors, *output)
+    ctx.dropout = dropout
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _attention_gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if d_out is None:
+        return (None,) * 9
+    query, key, value, v, first, beyond, mask, seed, out, lse = ctx.saved_tensors
+    found = additive_attention_backward(d_out, query, key, value, v, out, lse, first, beyond, mask, seed, ctx.dropout)
+    return (*found, None, None, None, None, None)
+
+
+def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
+    differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+    found = _score_gradients_by_definition if differentiable else additive_scores_backward
+    query, key, v = found(d_scores, *ctx.saved_tensors)
+    return query, key, v
+
+
+def _score_gradients_by_definition(d_scores: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """The same as `additive_scores_backward` from the direct form, so that it has a gradient itself."""
+    leaves = transforms.graph_inputs(*inputs)
+    with torch.autocast(d_scores.device.type, enabled=False):
+        # What is NaN and seen has a gradient of NaN anyway; behind a mask it must not meet one of 0.
+        query, key, v = (tensor.float().masked_fill(tensor.isnan(), 0) for tensor in leaves)
+        scores = Additive(v[0] if len(v) == 1 else v)(query, key)
+        return torch.autograd.grad(scores, leaves, d_scores, create_graph=True)
+
+
+additive_attention.register_autograd(_attention_gradients, setup_context=_keep_attention)
+additive_scores.register_autograd(_score_gradients, setup_context=_keep_scores)
+
+
+class AdditiveFused(Additive):
+    """v · tanh(q + k), the same numbers as `Additive`, for weights on demand.
+
+    In single precision whatever the queries are in, as in the kernels: rounded scores would give other weights than
+    those that mixed the values.
+    """
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        """The score of every query with every key."""
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+        scores: Tensor = additive_scores(flat(query, lead), flat(key, lead), flat_vector(self.v, lead))
+        return scores.reshape(*lead, *scores.shape[-2:])
+
+    def planes(self, query: Tensor) -> int:
+        """Nothing larger than the scores is built."""
+        return 1
+
+
+def flat(tensor: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch time dim"]:
+    """[*lead, time, dim] with one leading axis, broadcast."""
+    if len(lead) == 1 and tensor.is_contiguous() and tensor.shape[:-2] == lead:
+        return tensor
+    return tensor.expand(*lead, *tensor.shape[-2:]).reshape(-1, *tensor.shape[-2:]).contiguous()
+
+
+def flat_vector(v: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch dim"]:
+    """v of the whole batch, [1, dim], or of each entry."""
+    return (v[None] if v.dim() == 1 else v.expand(*lead, v.shape[-1]).reshape(-1, v.shape[-1])).contiguous()

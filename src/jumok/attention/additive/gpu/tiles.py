@@ -1,0 +1,277 @@
+"""The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
+
+tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ, so with u = −2v a score is Σ u (r − ½). The exponentials belong to
+single queries and keys and are made once, in blocks [tile, dim, time], so that the loop over features is an outer
+product of two short vectors in registers, read at fixed steps. Two features share a fraction, centred so that sums stay
+as small as the score, and two such pairs a reciprocal:
+
+    u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
+
+which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x, times v,
+overflow when q + k can pass 9.5: there x is capped at 3 · 10⁸, where r is 0 to single precision. Beyond 40, where e²𐞥
+itself leaves the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh,
+every pair has its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the
+fast loop, and with them a tenth of its speed, so large problems leave them to a second launch.
+"""
+
+from struct import pack
+
+import triton
+import triton.language as tl
+
+from jumok.attention.additive.gpu.prepare import half_tanh, reciprocal, small_half_tanh, workspace
+from jumok.attention.launch import kernel
+
+SCALE = tl.constexpr(3)
+"""Where in the table stands what v's coefficients were divided by."""
+SMALL = tl.constexpr(3.0)
+"""Below this |q| + |k| every pair has its own tanh."""
+QUADS = tl.constexpr(9.5)
+"""Up to this |q| + |k| the product of four x is finite, with v's coefficients as factors, and its reciprocal not 0."""
+LARGEST_X = tl.constexpr(3e8)
+"""Beyond QUADS x is capped at this."""
+EXPONENTIALS = tl.constexpr(40.0)
+"""Up to this |q| and |k| their exponentials are finite and not 0."""
+ANCHOR = tl.constexpr(16)
+"""How long the sums of that product of zeros are (see `in_squares`)."""
+
+
+@triton.jit
+def is_usual(peak):
+    """Whether the fast loop can do a tile with this |q| + |k| at most."""
+    return (peak >= SMALL) & (peak <= QUADS)
+
+
+@triton.jit
+def in_squares(x, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The tile itself, laid out so that a thread holds squares of it, and computed once.
+
+    Triton spreads a tile over threads as suits its loads, a row at a time, and rather computes it anew in every layout
+    that is wanted of it than move it. The result of a product of matrices is what it neither spreads nor computes
+    anew, so this adds a product of zeros. From squares, a thread needs but two loads of 16 bytes for 16 pairs.
+    """
+    left = tl.zeros([ROWS, ANCHOR], tl.float32)
+    right = tl.zeros([ANCHOR, COLS], tl.float32)
+    return tl.dot(left, right, x, input_precision="ieee")
+
+
+@triton.jit
+def zeros_in_squares(ROWS: tl.constexpr, COLS: tl.constexpr):
+    return in_squares(tl.zeros([ROWS, COLS], tl.float32), ROWS, COLS)
+
+
+@triton.jit
+def two_features(a0, a1, b0, b1, u0, u1, c, CAP: tl.constexpr):
+    """Numerator and denominator of the score of two features, for all pairs of a tile."""
+    x0, x1 = a0 * b0 + 1.0, a1 * b1 + 1.0
+    if CAP > 0:
+        x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
+    below = x0 * x1
+    return below * c + (u0 * x1 + u1 * x0), below
+
+
+def four_features_of_a_pair(cap: str) -> str:
+    """`four_features` in assembly, with what caps x.
+
+    Pairs come one after another. In the order of the steps, the compiler's from Triton 3.7, all pairs of a thread are
+    begun before one is done, and their numbers fill the registers. The reciprocal is asked for as early as it can be.
+    """
+    return f"""{{
+.reg .f32 x0, x1, x2, x3, above, below, above_, below_, r;
+fma.rn.f32 x0, $2, $6, 0f3F800000;
+fma.rn.f32 x1, $3, $7, 0f3F800000;
+{cap.replace("x", "x0")}{cap.replace("x", "x1")}
+mul.rn.f32 below, x0, x1;
+mul.rn.f32 above, $11, x0;
+fma.rn.f32 above, $10, x1, above;
+fma.rn.f32 above, below, $12, above;
+fma.rn.f32 x2, $4, $8, 0f3F800000;
+fma.rn.f32 x3, $5, $9, 0f3F800000;
+{cap.replace("x", "x2")}{cap.replace("x", "x3")}
+mul.rn.f32 below_, x2, x3;
+mul.rn.f32 r, below, below_;
+rcp.approx.ftz.f32 r, r;
+mul.rn.f32 above_, $14, x2;
+fma.rn.f32 above_, $13, x3, above_;
+fma.rn.f32 above_, below_, $15, above_;
+mul.rn.f32 above_, above_, below;
+fma.rn.f32 above, above, below_, above_;
+fma.rn.f32 $0, above, r, $1;
+}}"""
+
+
+CAP_X = f"min.f32 x, x, 0f{pack('>f', LARGEST_X.value).hex().upper()};\n"
+USUAL, CAPPED = (tl.constexpr(four_features_of_a_pair(cap)) for cap in ("", CAP_X))
+
+
+@triton.jit
+def four_features(
+    acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_,
+    CAP: tl.constexpr, IN_TURN: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """A tile of scores with those of four features added, on demand the pairs of a thread IN_TURN."""
+    if ASSEMBLY and IN_TURN:
+        return tl.inline_asm_elementwise(
+            CAPPED if CAP > 0 else USUAL, "=f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
+            [acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_], dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        above, below = two_features(a0, a1, b0, b1, u0, u1, c, CAP)
+        above_, below_ = two_features(a2, a3, b2, b3, u2, u3, c_, CAP)
+        return acc + (above * below_ + above_ * below) * reciprocal(below * below_, ASSEMBLY)
+
+
+@triton.jit
+def write_scores(
+    at, up, down, table, TILE: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr,
+    CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The scores of a tile, four features to a reciprocal.
+
+    A long sum loses digits, so PART features are summed by themselves; what the others gave waits in memory, where it
+    takes no registers from the loop.
+    """
+    for start in range(0, DIM, PART):
+        found = some_scores(up + start * TILE, down + start * TILE, table + 2 * start, TILE, PART, CAP, AHEAD, ASSEMBLY)
+        tl.store(at, found * tl.load(table + SCALE) + tl.load(at, mask=start > 0, other=0.0))
+        tl.debug_barrier()
+
+
+@triton.jit
+def some_scores(
+    up, down, table, TILE: tl.constexpr, FEATURES: tl.constexpr,
+    CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The part of some features in them.
+
+    Where AHEAD turns of the loop are written out, loads come early, and wait in registers; otherwise these are few.
+    """
+    acc = zeros_in_squares(TILE, TILE)
+    for _ in tl.range(0, FEATURES, 4, loop_unroll_factor=AHEAD):
+        b0, b1 = tl.load(down)[None, :], tl.load(down + TILE)[None, :]
+        b2, b3 = tl.load(down + 2 * TILE)[None, :], tl.load(down + 3 * TILE)[None, :]
+        u0, u1, c = tl.load(table), tl.load(table + 1), tl.load(table + 2)
+        u2, u3, c_ = tl.load(table + 4), tl.load(table + 5), tl.load(table + 6)
+        a0, a1 = tl.load(up)[:, None], tl.load(up + TILE)[:, None]
+        a2, a3 = tl.load(up + 2 * TILE)[:, None], tl.load(up + 3 * TILE)[:, None]
+        acc = four_features(acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_, CAP, AHEAD == 1, ASSEMBLY)
+        up += 4 * TILE
+        down += 4 * TILE
+        table += 8
+    return acc
+
+
+@triton.jit
+def own_scores(
+    query, key, table, dim, rows_in, keys_in, NEAR: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr
+):
+    """The same with a tanh for every pair and feature: of any numbers, or of SMALL ones at half the price."""
+    acc = zeros_in_squares(TILE, TILE)
+    some = acc
+    for d in range(0, dim):
+        a = tl.load(query + d, mask=rows_in, other=0.0).to(tl.float32)
+        b = tl.load(key + d, mask=keys_in, other=0.0).to(tl.float32)
+        x = a[:, None] + b[None, :]
+        h = small_half_tanh(x, ASSEMBLY) if NEAR else half_tanh(x, ASSEMBLY)
+        some += tl.load(table + d // 2 * 4 + d % 2) * h
+        if d % 16 == 15:
+            acc += some
+            some = tl.zeros_like(some)
+    return (acc + some) * tl.load(table + SCALE)
+
+
+@kernel
+def scores_kernel(
+    room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The scores of `count` queries with every key, written out, a tile to a program.
+
+    Tiles that no query sees are left as they are, and those of large or small numbers to `other_scores_kernel`.
+    """
+    table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
+    blocks = tl.cdiv(count, TILE)
+    here = (tl.program_id(0) // blocks).to(tl.int64)
+    batch = here + batch_start
+    local = tl.program_id(0) % blocks * TILE + tl.arange(0, TILE)
+    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * TILE
+    col_block = tl.program_id(1) * TILE
+    cols = col_block + tl.arange(0, TILE)
+    up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
+    down_peak = tl.max(tl.load(down_peaks + batch * DOWN_TIMES + cols), 0)
+    if not is_usual(up_peak + down_peak):
+        return
+    start, end = seen_by(
+        rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
+        FIRST, BEYOND,
+    )  # fmt: skip
+    if (col_block >= end) | (col_block + TILE <= start):
+        return
+    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
+    down += (batch * DOWN_TIMES + col_block) * DIM + tl.arange(0, TILE)
+    table += tl.minimum(batch, vectors - 1) * (2 * DIM)
+    at = plane + here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW + cols[None, :]
+    write_scores(at, up, down, table, TILE, DIM, PART, 0, 1, ASSEMBLY)
+
+
+@kernel
+def other_scores_kernel(
+    query, key, room, first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, plane, PLANE_BATCH, PLANE_ROW,
+    batches, vectors, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, ALL: tl.constexpr, TILES: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The tiles that `scores_kernel` leaves, usually none, or ALL tiles; so many neighbouring TILES to a program."""
+    table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
+    blocks = tl.cdiv(count, TILE)
+    here = (tl.program_id(0) // blocks).to(tl.int64)
+    batch = here + batch_start
+    local = tl.program_id(0) % blocks * TILE + tl.arange(0, TILE)
+    rows, row_block = row_start + local, row_start + tl.program_id(0) % blocks * TILE
+    across = tl.program_id(1) * TILES * TILE + tl.arange(0, TILES * TILE)
+    down_peaks += batch * DOWN_TIMES
+    up_peak = tl.max(tl.load(up_peaks + batch * UP_TIMES + rows), 0)
+    peaks = tl.load(down_peaks + across, mask=across < DOWN_TIMES, other=0.0)
+    if not ALL and is_usual(up_peak + tl.min(peaks, 0)) and is_usual(up_peak + tl.max(peaks, 0)):
+        return
+    start, end = seen_by(
+        rows, rows < queries, keys, first + batch * FIRST_BATCH, FIRST_ROW, beyond + batch * BEYOND_BATCH, BEYOND_ROW,
+        FIRST, BEYOND,
+    )  # fmt: skip
+    up += (batch * UP_TIMES + row_block) * DIM + tl.arange(0, TILE)
+    down += batch * DOWN_TIMES * DIM + tl.arange(0, TILE)
+    table += tl.minimum(batch, vectors - 1) * (2 * DIM)
+    query += (batch * queries + rows) * dim
+    key += batch * keys * dim
+    plane += here * PLANE_BATCH + local[:, None].to(tl.int64) * PLANE_ROW
+    for one in tl.static_range(0, TILES):
+        tile = tl.program_id(1) * TILES + one
+        cols = tile * TILE + tl.arange(0, TILE)
+        down_peak = tl.max(tl.load(down_peaks + cols, mask=cols < DOWN_TIMES, other=0.0), 0)
+        peak, seen = up_peak + down_peak, ((tile + 1) * TILE > start) & (tile * TILE < end)
+        at, opposite = plane + cols[None, :], down + (tile * TILE).to(tl.int64) * DIM
+        if seen & is_usual(peak):
+            if ALL:
+                write_scores(at, up, opposite, table, TILE, DIM, PART, 0, AHEAD, ASSEMBLY)
+        elif seen & (peak > QUADS) & (up_peak <= EXPONENTIALS) & (down_peak <= EXPONENTIALS):
+            write_scores(at, up, opposite, table, TILE, DIM, PART, LARGEST_X, 1, ASSEMBLY)
+        elif seen:
+            theirs, inside, inside_too = key + cols.to(tl.int64) * dim, rows < queries, cols < keys
+            if peak < SMALL:
+                tl.store(at, own_scores(query, theirs, table, dim, inside, inside_too, True, TILE, ASSEMBLY))
+            else:
+                tl.store(at, own_scores(query, theirs, table, dim, inside, inside_too, False, TILE, ASSEMBLY))
+
+
+@triton.jit
+def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl.constexpr, BEYOND: tl.constexpr):
+    """From which key to before which some queries can see. Pointers are those of one entry of the batch."""
+    start, end = 0, keys
+    if FIRST:
+        start = tl.maximum(tl.min(tl.load(first + rows * FIRST_ROW, mask=rows_in, other=keys), 0).to(tl.int32), 0)
+    if BEYOND:
+        last = tl.max(tl.load(beyond + rows * BEYOND_ROW, mask=rows_in, other=0), 0)
+        end = tl.minimum(last, keys).to(tl.int32)
+    return start, end

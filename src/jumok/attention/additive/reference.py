@@ -1,0 +1,72 @@
+"""Additive scores: v · tanh(q + k) with query and key already projected (Bahdanau), and Luong's concat."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.attention.scores import Prepared, Reducible, Score
+from jumok.errors import ArgumentError
+
+
+@dataclass(frozen=True, eq=False)
+class Additive(Score):
+    """v · tanh(q + k), where q = W s and k = U h were projected before (Bahdanau et al. 2015)."""
+
+    v: Float[Tensor, "*#lead dim"]
+    own_axes: ClassVar[dict[str, int]] = {"v": 1}
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        """The score of every query with every key, by building tanh(q + k) for all of them."""
+        features = (query[..., :, None, :] + key[..., None, :, :]).tanh()
+        if self.v.dim() == 1:
+            return features @ self.v
+        return (features @ self.v[..., None, :, None]).squeeze(-1)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        """Query, key and v have one width."""
+        super().check(query, key)
+        if self.v.shape[-1] != query.shape[-1]:
+            raise ArgumentError(
+                f"additive: v has {self.v.shape[-1]} entries, but query and key have width {query.shape[-1]}"
+            )
+
+    def planes(self, query: Tensor) -> int:
+        """One for every feature."""
+        return query.shape[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Concat(Reducible):
+    """v · tanh(W [q; k]) (Luong et al. 2015): the additive score, once W = [W₁ W₂] has projected both sides."""
+
+    v: Float[Tensor, "*#lead dim"]
+    weight: Float[Tensor, "*#lead dim query_and_key_dim"]
+    own_axes: ClassVar[dict[str, int]] = {"v": 1, "weight": 2}
+
+    def prepare(self, query: Tensor, key: Tensor) -> Prepared:
+        """W [q; k] = W₁ q + W₂ k."""
+        for_query, for_key = self.weight.split([query.shape[-1], key.shape[-1]], dim=-1)  # type: ignore[no-untyped-call]
+        return Prepared(Additive(self.v), query @ for_query.mT, key @ for_key.mT)
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        """The matrix must take both sides and give v's width."""
+        wanted = [self.v.shape[-1], query.shape[-1] + key.shape[-1]]
+        if list(self.weight.shape[-2:]) != wanted:
+            raise ArgumentError(
+                f"concat: weight has shape {list(self.weight.shape)}, but v has {wanted[0]} entries and query and key "
+                f"are {wanted[1]} wide together, so it must be [..., {wanted[0]}, {wanted[1]}]"
+            )
+
+
+def additive(v: Float[Tensor, "*#lead dim"]) -> Score:
+    """v · tanh(q + k), query and key already projected."""
+    return Additive(v)
+
+
+def concat(v: Float[Tensor, "*#lead dim"], weight: Float[Tensor, "*#lead dim both"] | None = None) -> Score:
+    """v · tanh(W [q; k]); without `weight`, query and key are W₁ q and W₂ k already, and it is the additive score."""
+    return Additive(v) if weight is None else Concat(v, weight)

@@ -1,0 +1,1 @@
+"""Built-in corpora: one value rendered by CLDR in two languages, fully determined and unlimited."""

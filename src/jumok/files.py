@@ -1,0 +1,297 @@
+"""Files: reading text in any compression, writing so that a file appears whole or not at all."""
+
+import difflib
+import gzip
+import json
+import lzma
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from glob import escape
+from io import BufferedIOBase, BufferedReader
+from pathlib import Path
+from typing import Any, cast
+
+from jumok.errors import DataError
+
+MOST_JSON = 2**20
+"""Bytes of a file of facts, such as checksums."""
+FILE_TYPES = {
+    stat.S_ISFIFO: "a pipe",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISDIR: "a folder",
+}
+
+
+@contextmanager
+def open_plain(path: str | Path, *, within: Path | None = None) -> Iterator[BufferedReader]:
+    """The bytes of a plain file; `within` is the folder that links must not lead out of. All else is a DataError."""
+    path = Path(path)
+    try:
+        if within is not None and not (target := _resolved(path)).is_relative_to(_resolved(within)):
+            raise DataError(f"{path} is a link to {target}, outside {within}; copy the file itself there")
+        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(handle, "rb") as file:
+            mode = os.fstat(handle).st_mode
+            if not stat.S_ISREG(mode):
+                kind = next((name for is_kind, name in FILE_TYPES.items() if is_kind(mode)), "something else")
+                raise DataError(f"{path} is {kind}, not a plain file; put a plain file in its place")
+            yield file
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder, not a plain file; put a plain file in its place") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def read_plain(path: str | Path, *, most: int, within: Path | None = None) -> bytes:
+    """All bytes of a plain file of at most `most` bytes."""
+    with open_plain(path, within=within) as file:
+        _check_size(file, path, most)
+        return file.read(most)
+
+
+def check_plain(path: str | Path, *, most: int, within: Path | None = None) -> None:
+    """Raise a DataError for what `read_plain` would refuse; nothing is read."""
+    with open_plain(path, within=within) as file:
+        _check_size(file, path, most)
+
+
+def _check_size(file: BufferedReader, path: str | Path, most: int) -> None:
+    if (size := os.fstat(file.fileno()).st_size) > most:
+        raise DataError(f"{path} holds {size:,} bytes; {most:,} are the most it may hold")
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # Path.resolve has an error of its own for a link to itself
+
+
+STDIN = "-"
+LONGEST_LINE = 100_000_000
+"""Bytes; a few kilobytes of .gz or .xz can hold a line of any length."""
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+UNFINISHED, TRIAL = ".unfinished", "jumok-trial"
+"""How a file's name ends until all of it is written, after the writer's process number; a file that is only tried."""
+KINDS = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"RIFF": "an image, sound or film",
+    b"PK\x03\x04": "an archive, as .zip, .docx and .xlsx are",
+    b"\x1f\x8b": "compressed by gzip without the ending .gz",
+    b"\xfd7zXZ": "compressed by xz without the ending .xz",
+}
+"""How files begin that are taken for text by mistake, and what they are."""
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    r"""Stream the lines of `path` ("-" is standard input) without their line ends.
+
+    Only "\n" and "\r\n" end a line, as in `wc -l`; a byte order mark at the start is dropped.
+    """
+    with open_bytes(path) as file:
+        for number, raw in enumerate(bounded_lines(file, path), start=1):
+            yield decode_line(raw, path, number)
+
+
+def bounded_lines(file: BufferedIOBase, path: str | Path) -> Iterator[bytes]:
+    """The lines of an open file; a DataError for one so long that no memory should be spent on it."""
+    number = 0
+    while raw := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(raw) > LONGEST_LINE:
+            raise DataError(
+                f"{name(path)}, line {number} has more than {LONGEST_LINE:,} bytes; is it text, one sentence a line?"
+            )
+        yield raw
+
+
+def decode_line(raw: bytes, path: str | Path, number: int) -> str:
+    """The text of one line, or a DataError naming its first byte that is not UTF-8 or stands for no letter (NUL)."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_text(raw, error.start, path, number) from None
+    if "\0" in text:
+        raise _not_text(raw, raw.index(0), path, number)
+    if number == 1:
+        text = text.removeprefix("\ufeff")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def known_kind(beginning: bytes) -> str:
+    """What a file with this beginning is that is no text, in words; "" where its beginning does not say."""
+    return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")
+
+
+def _not_text(raw: bytes, at: int, path: str | Path, number: int) -> DataError:
+    """Why a line cannot be read, and what to do; `at` is the byte at fault."""
+    if number == 1 and (kind := known_kind(raw)):
+        return DataError(f"{name(path)} is {kind}, not text; name a file of text, one sentence a line")
+    where = f"{name(path)}, line {number}: byte {at + 1} of the line"
+    if raw[at]:
+        seen, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
+    elif 3 * raw.count(0) > len(raw):  # letters of two bytes each, one of them 0
+        swapped = number == 1 and raw[::2].count(0) > raw[1::2].count(0)
+        seen, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"
+    else:
+        return DataError(f"{where} is 0, which no text has; remove it, for example: tr -d '\\000' < FILE > NEW")
+    return DataError(f"{where} {seen}; convert the file first, for example: iconv -f {likely} -t UTF-8")
+
+
+def _likely_encoding(raw: bytes, number: int) -> str:
+    """What a line that is not UTF-8 is most likely in; old Korean files are in CP949."""
+    if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "UTF-16"
+    with suppress(UnicodeDecodeError):
+        beyond = [letter for letter in raw.decode("cp949") if letter > "\x7f"]
+        if 2 * sum("가" <= letter <= "힣" for letter in beyond) > len(beyond):
+            return "CP949"
+    return "ISO-8859-1"
+
+
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
+    """The bytes of `path`, decompressed by its name; every failure to read becomes one clear DataError."""
+    if str(path) == STDIN:
+        if sys.stdin is None:
+            raise DataError("standard input is closed; name a file, or pipe text in")
+        yield cast(BufferedIOBase, sys.stdin.buffer)
+        return
+    path = Path(path)
+    try:
+        with COMPRESSED.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}{_nearest(path)}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; name a file in it") from None
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        what = "cut short" if isinstance(error, EOFError) else "damaged, or not compressed as its name says"
+        raise DataError(f"{path} is {what} ({error}); make or download it again") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
+    """A file that appears under its name complete and on disk, or not at all."""
+    path = Path(path)
+    unfinished = _unfinished(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(path.parent, path.name)
+        with open(unfinished, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what processes that were killed left of files of this name; what a living one is writing stays."""
+    for path in folder.glob(f".{name if name == '*' else escape(name)}.*{UNFINISHED}"):
+        writer = path.name.removesuffix(UNFINISHED).rpartition(".")[2]
+        if writer.isascii() and writer.isdecimal() and not _is_running(int(writer)):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _unfinished(path: Path) -> Path:
+    """What a file is called while this process writes it."""
+    return path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix" or process == os.getpid():  # elsewhere this signal would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+def check_place(folder: str | Path) -> None:
+    """Raise a DataError if `folder` is not, and cannot become, one that can be written to; nothing is left in it."""
+    folder = Path(folder)
+    above = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
+    if not above.is_dir():
+        whose = "" if above == folder else f", so {folder} cannot be one in it"
+        raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")
+    try:
+        # Permissions do not tell all: a disk can be read-only or full, and some folders take no files of ours.
+        remove_unfinished(above, TRIAL)
+        trial = _unfinished(above / TRIAL)
+        trial.write_bytes(b"can be written")
+        trial.unlink()
+    except OSError as error:
+        raise DataError(
+            f"the folder {above} cannot be written to ({error.strerror or error}); "
+            "name another one, or change its permissions"
+        ) from None
+
+
+def check_file(path: str | Path) -> None:
+    """Raise a DataError if no file can be written at `path`; nothing is made."""
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file in it to write to")
+    check_place(path.parent)
+
+
+def parse_json(content: str | bytes) -> Any:
+    """What is written in JSON; a ValueError for all that is not, lists in lists without end among it."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def name(path: str | Path) -> str:
+    """How messages call a path."""
+    return "standard input" if str(path) == STDIN else str(path)
+
+
+def quoted(value: Any, longest: int = 60) -> str:
+    """A value as messages show it: on one line, and only its beginning where it is long; a text in quotes."""
+    if isinstance(value, str | bytes):
+        return repr(value) if len(value) <= longest else repr(value[:longest]) + "…"
+    shown = " ".join(repr(value).split())
+    return shown if len(shown) <= longest else shown[:longest] + "…"
+
+
+def bare_suffix(path: str | Path) -> str:
+    """The suffix below any compression: "train.tsv.gz" -> ".tsv"."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to disk."""
+    if os.name == "posix":  # elsewhere a folder cannot be opened, and the rename is on disk already
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _nearest(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either"
+    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""

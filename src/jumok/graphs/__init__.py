@@ -1,0 +1,1 @@
+"""Graph attention: edges, layers, networks, files, sampling and maps."""

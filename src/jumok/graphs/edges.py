@@ -1,0 +1,310 @@
+"""Attention over the edges of a graph: score each edge, softmax over a node's incoming edges, mix along them.
+
+    α_e = exp(s_e) / Σ_{e' into target(e)} exp(s_e')          out_i = Σ_{e into i} α_e · value_{source(e)}
+
+`edge_index` is [source, target]: edge e carries the value of node edge_index[0, e] to node edge_index[1, e].
+A score of -inf hides its edge; a node without a visible edge gets zeros in values, weights and gradients.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
+
+from jumok.errors import ArgumentError
+
+
+class Adjacency(NamedTuple):
+    """The edges at every node, node after node (compressed rows)."""
+
+    starts: Int[Tensor, " node_and_one"]
+    """Those of node n are starts[n] to starts[n + 1]."""
+    others: Int[Tensor, " edge"]
+    """The nodes at their other ends."""
+    edges: Int[Tensor, " edge"]
+    """Which edges they are, counted in the order they were given."""
+
+
+class SortedEdges(NamedTuple):
+    """A graph's edges, sorted once for any number of layers and steps."""
+
+    edge_index: Int[Tensor, "2 edge"]
+    into: Adjacency
+    """By target."""
+    out_of: Adjacency
+    """By source."""
+
+    @classmethod
+    def of(cls, edge_index: Int[Tensor, "2 edge"], nodes: int) -> "SortedEdges":
+        """Sort the edges of a graph with so many nodes; those into one node stay in the order they were given."""
+        check_range(edge_index, nodes)
+        return sort_edges(edge_index, nodes)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the graph."""
+        return len(self.into.starts) - 1
+
+    def to(self, device: torch.device | str) -> "SortedEdges":
+        """The same on another device."""
+        into, out_of = (Adjacency(*(part.to(device) for part in order)) for order in (self.into, self.out_of))
+        return SortedEdges(self.edge_index.to(device), into, out_of)
+
+
+def sort_edges(edge_index: Int[Tensor, "2 edge"], nodes: int) -> SortedEdges:
+    """The same as `SortedEdges.of` for edges whose numbers are known to be those of nodes."""
+    if edge_index.shape[1] + nodes >= 2**31:
+        raise ArgumentError(f"edge_index has {edge_index.shape[1]} edges; the kernels count up to 2,147,483,647")
+    source, target = edge_index
+    return SortedEdges(edge_index, _adjacency(target, source, nodes), _adjacency(source, target, nodes))
+
+
+def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
+    sorted_at, order = torch.sort(at.int(), stable=True)
+    numbers = torch.arange(nodes + 1, device=at.device, dtype=torch.int32)
+    return Adjacency(torch.searchsorted(sorted_at, numbers, out_int32=True), others[order].int(), order.int())
+
+
+def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:
+    """Raise an ArgumentError that names the first edge whose end is no node."""
+    # Looking costs a wait for the GPU, which neither a compiler nor a graph capture allows; elsewhere it is far
+    # cheaper than the device-side assertion that would end the process.
+    capturing = edge_index.is_cuda and torch.cuda.is_current_stream_capturing()
+    if edge_index.numel() == 0 or torch.compiler.is_compiling() or capturing or edge_index.is_meta:
+        return
+    lowest, highest = (bound.item() for bound in edge_index.aminmax())
+    if lowest < 0 or highest >= nodes:
+        row, column = ((edge_index < 0) | (edge_index >= nodes)).nonzero()[0].tolist()
+        there_are = f"x has {nodes} nodes, 0 to {nodes - 1}" if nodes else "x has no nodes"
+        raise ArgumentError(f"edge_index[{row}, {column}] = {edge_index[row, column]}, but {there_are}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EdgeWeights:
+    """Which edge has which α: call it for the given edges, ask `loops` for the self-loops that were added to them.
+
+    A fused kernel never builds the weights; `build` makes them again when they are asked for.
+    """
+
+    build: Callable[[], Float[Tensor, "edge_and_loop head"]]
+    edges: int
+    """How many edges were given; the rows after them are added self-loops, one a node."""
+    nodes: int
+
+    def __call__(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
+        """Return α of every edge, in the order of the edge_index that was passed in."""
+        return _choose(self.build()[: self.edges], heads)
+
+    def loops(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "node chosen"]:
+        """Return α of every node's added self-loop; zero where none was added."""
+        on_loops = self.build()[self.edges :]
+        return _choose(on_loops if len(on_loops) else on_loops.new_zeros(self.nodes, on_loops.shape[1]), heads)
+
+
+class GraphAttended(NamedTuple):
+    """The values mixed into every node, and the weights that mixed them: `weights()` gives α, one row an edge."""
+
+    values: Float[Tensor, "node *width"]
+    weights: EdgeWeights
+
+
+def attend_edges(
+    scores: Float[Tensor, "edge head"],
+    values: Float[Tensor, "source head dim"],
+    edge_index: Int[Tensor, "2 edge"],
+    nodes: int,
+    *,
+    dropout: float = 0.0,
+) -> GraphAttended:
+    """Mix the `values` of source nodes into `nodes` target nodes, by the softmax of `scores` over incoming edges.
+
+    `dropout` drops weights while mixing; the weights returned are those before it.
+    """
+    weights = edge_softmax(scores, edge_index[1], nodes)
+    mixed = mix_edges(F.dropout(weights, dropout), values, edge_index, nodes)
+    return GraphAttended(mixed, EdgeWeights(build=partial(_given, weights), edges=len(weights), nodes=nodes))
+
+
+def edge_softmax(
+    scores: Float[Tensor, "edge head"], target: Int[Tensor, " edge"], nodes: int
+) -> Float[Tensor, "edge head"]:
+    """Normalise the scores of the edges that share a target.
+
+    >>> edge_softmax(torch.zeros(3, 1), target=torch.tensor([0, 0, 2]), nodes=3).flatten()
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    if scores.ndim != 2 or target.shape != scores.shape[:1]:
+        raise ArgumentError(
+            f"scores is {list(scores.shape)} and target is {list(target.shape)}; wanted [edge, head] and [edge]"
+        )
+    weights = _apply(_EdgeSoftmax, _at_least_float32(scores), target.long(), nodes)
+    return weights.to(scores.dtype)
+
+
+def mix_edges(
+    weights: Float[Tensor, "edge head"],
+    values: Float[Tensor, "source head dim"],
+    edge_index: Int[Tensor, "2 edge"],
+    nodes: int,
+) -> Float[Tensor, "{nodes} head dim"]:
+    """Add up `weights` times the source's value over the edges into each target node."""
+    if len(weights) != edge_index.shape[-1] or weights.shape[1:] != values.shape[1:2]:
+        raise ArgumentError(
+            f"weights is {list(weights.shape)}, values {list(values.shape)} and edge_index {list(edge_index.shape)}; "
+            "wanted [edge, head], [source, head, dim] and [2, edge]"
+        )
+    precision = torch.promote_types(_at_least_float32(weights).dtype, _at_least_float32(values).dtype)
+    mixed = _apply(_Mix, weights.to(precision), values.to(precision), *edge_index, nodes)
+    return mixed.to(values.dtype)
+
+
+def static_edge_scores(
+    source: Float[Tensor, "source head"],
+    target: Float[Tensor, "target head"],
+    edge_index: Int[Tensor, "2 edge"],
+    edge: Float[Tensor, "edge head"] | None = None,
+    *,
+    slope: float,
+) -> Float[Tensor, "edge head"]:
+    """Score an edge as GAT does, LeakyReLU(source_j + target_i + edge), from one number per node and per edge."""
+    sums = source.index_select(0, edge_index[0]) + target.index_select(0, edge_index[1])
+    return F.leaky_relu(sums if edge is None else sums + edge, slope)
+
+
+def dynamic_edge_scores(
+    source: Float[Tensor, "source head dim"],
+    target: Float[Tensor, "target head dim"],
+    vector: Float[Tensor, "head dim"],
+    edge_index: Int[Tensor, "2 edge"],
+    edge_features: Float[Tensor, "edge edge_width"] | None = None,
+    edge_projection: Float[Tensor, "head dim edge_width"] | None = None,
+    *,
+    slope: float,
+) -> Float[Tensor, "edge head"]:
+    """Score an edge as GATv2 does, vector · LeakyReLU(source_j + target_i + edge_projection edge_features)."""
+
+    def score(piece: slice) -> Tensor:
+        hidden = source.index_select(0, edge_index[0, piece]) + target.index_select(0, edge_index[1, piece])
+        if edge_features is not None and edge_projection is not None:
+            hidden = hidden + F.linear(edge_features[piece], edge_projection.flatten(0, 1)).view_as(hidden)
+        return (F.leaky_relu(hidden, slope) * vector).sum(-1)
+
+    # The hidden layer of all edges is by far the largest tensor here: recomputing it piece by piece in the backward
+    # pass keeps memory linear in nodes. Each piece costs one gradient of the size of `source`, so none is smaller.
+    pieces = list(_pieces(edge_index.shape[1], vector, at_least=len(source)))
+    if len(pieces) == 1:
+        return score(pieces[0])
+    return torch.cat([checkpoint(score, p, use_reentrant=False, preserve_rng_state=False) for p in pieces])
+
+
+class _EdgeSoftmax(Function):
+    """A function of its own because the gradient needs α alone, where autograd would keep three tensors of its size."""
+
+    @staticmethod
+    def forward(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
+        none = scores.new_full((nodes, scores.shape[1]), -torch.inf)
+        highest = none.scatter_reduce_(0, target[:, None].expand_as(scores), scores, "amax")
+        raised = (scores - highest.masked_fill_(highest == -torch.inf, 0)[target]).exp_()
+        total = torch.zeros_like(highest).index_add_(0, target, raised)
+        return raised.div_(total.masked_fill_(total == 0, 1)[target])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        _, target, ctx.nodes = inputs
+        ctx.save_for_backward(output, target)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        weights, target = ctx.saved_tensors
+        grad = grad.masked_fill(weights == 0, 0)  # a NaN value behind a hidden edge must not reach the visible ones
+        mean = grad.new_zeros(ctx.nodes, grad.shape[1]).index_add(0, target, weights * grad)
+        return weights * (grad - mean[target]), None, None
+
+
+class _Mix(Function):
+    """out_i = Σ_{e into i} w_e · value_{source(e)}; its gradients are a `_Match` and a `_Mix` against the edges."""
+
+    @staticmethod
+    def forward(weights: Tensor, values: Tensor, source: Tensor, target: Tensor, nodes: int) -> Tensor:
+        mixed = values.new_zeros(nodes, *values.shape[1:])
+        for piece in _pieces(len(weights), values[:1]):
+            weight = weights[piece, :, None]
+            carried = values.index_select(0, source[piece]).mul_(weight)
+            mixed.index_add_(0, target[piece], carried.masked_fill_(weight == 0, 0))  # 0 · NaN is a hidden edge: 0
+        return mixed
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:4])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weights, values, source, target = ctx.saved_tensors
+        d_weights = _apply(_Match, grad, values, source, target) if ctx.needs_input_grad[0] else None
+        d_values = _apply(_Mix, weights, grad, target, source, len(values)) if ctx.needs_input_grad[1] else None
+        return d_weights, d_values, None, None, None
+
+
+class _Match(Function):
+    """s_e = left_{target(e)} · right_{source(e)}, head by head; its gradients are `_Mix`es."""
+
+    @staticmethod
+    def forward(left: Tensor, right: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        matches = left.new_empty(len(source), left.shape[1])
+        for piece in _pieces(len(source), left[:1]):
+            product = left.index_select(0, target[piece]).mul_(right.index_select(0, source[piece]))
+            matches[piece] = product.sum(-1)
+        return matches
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, source, target = ctx.saved_tensors
+        d_left = _apply(_Mix, grad, right, source, target, len(left)) if ctx.needs_input_grad[0] else None
+        d_right = _apply(_Mix, grad, left, target, source, len(right)) if ctx.needs_input_grad[1] else None
+        return d_left, d_right, None, None
+
+
+# How many numbers a piece of the edge-by-head-by-dim tensors may hold: what stays in a core's cache, what fills a GPU.
+_PIECE_ON_CPU = 2**18
+_PIECE_ON_GPU = 2**26
+
+
+def _pieces(edges: int, row: Tensor, at_least: int = 1) -> Iterator[slice]:
+    room = _PIECE_ON_CPU if row.device.type == "cpu" else _PIECE_ON_GPU
+    length = max(room // max(row.numel(), 1), at_least, 1)
+    for start in range(0, max(edges, 1), length):
+        yield slice(start, min(start + length, edges))
+
+
+def _apply(function: type[Function], *inputs: Tensor | int) -> Tensor:
+    output: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _given(weights: Tensor) -> Tensor:
+    return weights
+
+
+def _choose(weights: Tensor, heads: Sequence[int] | None) -> Tensor:
+    if heads is None:
+        return weights
+    count = weights.shape[1]
+    for head in heads:
+        if not -count <= head < count:
+            raise ArgumentError(f"heads names head {head}, but there are {count} heads, 0 to {count - 1}")
+    return weights[:, list(heads)]

@@ -1,0 +1,318 @@
+"""Graphs as people keep them: .npz, folders of .npy, tables of nodes and edges, PyTorch Geometric's `Data`."""
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from unicodedata import normalize
+
+import numpy as np
+from jaxtyping import Int
+
+from jumok.data.arrays import open_npy, open_npz
+from jumok.errors import DataError
+from jumok.files import bare_suffix, quoted, read_lines
+from jumok.graphs.graph import LARGEST, SPLITS, TOO_LARGE, GraphConfig, RawGraph, SparseTable
+
+SYMBOLS, COLOURS = 6, 4
+NAMES = ("red", "green", "blue", "white")
+FEWEST, MOST = 4, 8
+"""Neighbours of a node."""
+
+
+class Planted(NamedTuple):
+    """The graph, and for every node the neighbour it has to look at."""
+
+    graph: RawGraph
+    answer: Int[np.ndarray, " node"]
+
+
+def planted_graph(nodes: int, *, seed: int = 1) -> Planted:
+    """Edges point from the neighbour to the node that looks; train on them with graph.undirected = false."""
+    draws = np.random.default_rng([seed, nodes])
+    holds = draws.permutation(np.arange(nodes) % SYMBOLS)  # every symbol is held by someone
+    seeks, colour = draws.integers(SYMBOLS, size=nodes), draws.integers(COLOURS, size=nodes)
+    answer = np.empty(nodes, np.int64)
+    edges = []
+    for node in range(nodes):
+        right = np.flatnonzero(holds == seeks[node])
+        wrong = np.flatnonzero(holds != seeks[node])
+        answer[node] = draws.choice(right[right != node])
+        others = draws.choice(wrong[wrong != node], draws.integers(FEWEST, MOST + 1) - 1, replace=False)
+        around = draws.permutation([answer[node], *others])
+        edges.append(np.stack([around, np.full(len(around), node)]))
+    features = np.concatenate([np.eye(SYMBOLS)[holds], np.eye(SYMBOLS)[seeks], np.eye(COLOURS)[colour]], axis=1).astype(
+        np.float32
+    )
+    graph = RawGraph(
+        edges=np.concatenate(edges, axis=1),
+        features=features,
+        labels=colour[answer],
+        class_names=NAMES,
+        origin="the planted graph",
+    )
+    return Planted(graph, answer)
+
+
+ALIASES = {
+    "edges": ("edges", "edge_index"),
+    "features": ("features", "x", "feat"),
+    "labels": ("labels", "y", "label"),
+    "edge_features": ("edge_features", "edge_attr"),
+    "graph": ("graph", "batch"),
+    "train": ("train_mask",),
+    "valid": ("val_mask", "valid_mask"),
+    "test": ("test_mask",),
+}
+"""What arrays may be called, the first being our own name."""
+SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
+
+
+def read_graph(config: GraphConfig) -> RawGraph:
+    """The graph a recipe names."""
+    if config.built_in:
+        return planted_graph(config.size, seed=config.seed).graph
+    if config.nodes:
+        return read_tables(config.nodes, config.edges)
+    path = Path(config.path)
+    if path.is_dir():
+        return from_arrays({file.stem: open_npy(file) for file in sorted(path.glob("*.npy"))}, str(path))
+    if path.suffix == ".pt":
+        return from_arrays(_torch_file(path), str(path))
+    with open_npz(path) as arrays:
+        return from_arrays(arrays, str(path))
+
+
+def files_of(config: GraphConfig) -> dict[str, str]:
+    """Every file of a graph, by the setting that names it."""
+    paths = {name: Path(path) for name in ("path", "nodes", "edges") if (path := getattr(config, name))}
+    found: dict[str, str] = {}
+    for name, path in paths.items():
+        arrays = {f"{name}/{file.name}": str(file) for file in sorted(path.glob("*.npy"))}
+        found |= arrays if path.is_dir() else {name: str(path)}
+    return found
+
+
+def from_pyg(data: Any) -> RawGraph:
+    """A graph from a `torch_geometric.data.Data`, or anything with such attributes."""
+    arrays = {}
+    for name in {alias for aliases in ALIASES.values() for alias in aliases}:
+        value = getattr(data, name, None)
+        if value is not None:
+            arrays[name] = _numpy(value, name)
+    return from_arrays(arrays, "the Data object")
+
+
+def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
+    """A graph from arrays by their names."""
+    found: dict[str, Any] = {
+        name: next((arrays[alias] for alias in aliases if alias in arrays), None) for name, aliases in ALIASES.items()
+    }
+    if SPARSE[0] in arrays:
+        found["features"] = _sparse(arrays, origin)
+    for name in ("features", "labels", "edges"):
+        if found[name] is None:
+            wanted = " or ".join(ALIASES[name])
+            raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays))[:200] or 'nothing'}")
+    labels = found["labels"]
+    return RawGraph(
+        edges=_two_rows(found["edges"], origin),
+        features=found["features"],
+        labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
+        masks={name: found[name] for name in SPLITS if found[name] is not None},
+        edge_features=found["edge_features"],
+        graph=found["graph"],
+        class_names=_texts(arrays, "class_names", origin),
+        names=_texts(arrays, "names", origin),
+        origin=origin,
+    )
+
+
+def read_tables(nodes: str, edges: str) -> RawGraph:
+    """A graph from a table of nodes (`label`, perhaps `id` and `split`, all else features) and one of edges."""
+    rows = list(_rows(nodes))
+    if len(rows) < 2:
+        raise DataError(f"{nodes} is empty: it needs a header and a row for every node")
+    head, rows = rows[0], rows[1:]
+    if "label" not in head:
+        raise DataError(f"{nodes} has no column `label`; its columns are {', '.join(head)[:200]}")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(head):
+            raise DataError(f"{nodes}, line {number}: {len(row)} columns, but the header has {len(head)}")
+    column = {name: [row[at] for row in rows] for at, name in enumerate(head)}
+    names = column.get("id", [])
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{nodes}: two nodes have the id {quoted(twice[0])}")
+    labels, class_names = _classes(column["label"])
+    return RawGraph(
+        edges=_edges(edges, {name: at for at, name in enumerate(names)}, len(rows)),
+        features=_numbers(nodes, [name for name in head if name not in ("id", "label", "split")], column),
+        labels=labels,
+        masks=_masks(nodes, column["split"]) if "split" in column else {},
+        names=names,
+        class_names=class_names,
+        origin=nodes,
+    )
+
+
+def _rows(path: str) -> Iterator[list[str]]:
+    """The rows of a table, in composed form: names of nodes and edges that look the same are the same."""
+    lines = (normalize("NFC", line) for line in read_lines(path) if line.strip())
+    rows = csv.reader(lines, delimiter="\t" if bare_suffix(path) == ".tsv" else ",", skipinitialspace=True)
+    try:
+        yield from rows
+    except csv.Error as error:  # a lone carriage return, a cell of more than 131,072 letters
+        raise DataError(f"{path}, line {rows.line_num} is no row of a table: {error}") from None
+
+
+def _classes(column: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Numbers for the names of classes, in their order; an empty cell is a node without label."""
+    known = sorted({name for name in column if name}, key=lambda name: (not name.isdigit(), name.zfill(12), name))
+    number = {name: at for at, name in enumerate(known)} | {"": -1}
+    return np.array([number[name] for name in column], np.int64), known
+
+
+def _masks(path: str, column: list[str]) -> dict[str, np.ndarray]:
+    column = [{"val": "valid", "validation": "valid"}.get(name, name) for name in column]
+    for number, name in enumerate(column, start=2):
+        if name not in (*SPLITS, ""):
+            raise DataError(f"{path}, line {number}: split is {quoted(name)}; wanted train, valid, test or nothing")
+    return {split: np.array([name == split for name in column]) for split in SPLITS}
+
+
+def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.ndarray:
+    if not names:
+        raise DataError(f"{path} has no features: no column beside id, label and split")
+    table = np.empty((len(column[names[0]]), len(names)), np.float32)
+    for at, name in enumerate(names):
+        for row, text in enumerate(column[name]):
+            try:
+                value = float(text)
+            except ValueError:
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}; wanted a number") from None
+            if LARGEST < abs(value) < math.inf:
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {TOO_LARGE}")
+            table[row, at] = value
+    return table
+
+
+def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
+    found: list[tuple[int, int]] = []
+    for number, row in enumerate(_rows(path), start=1):
+        if len(row) < 2:
+            raise DataError(f"{path}, line {number}: wanted two columns, source and target")
+        ends = [names.get(cell) if names else _whole(cell) for cell in row[:2]]
+        if number == 1 and ends == [None, None]:  # a header
+            continue
+        source, target = ends
+        if source is None or target is None:
+            unknown = row[ends.index(None)]
+            wanted = "wanted a number"
+            if names:
+                wanted = f"which is no id of a node; ids are such as {quoted(next(iter(names)))}"
+            raise DataError(f"{path}, line {number}: an edge with {quoted(unknown)}, {wanted}")
+        if not (0 <= source < nodes and 0 <= target < nodes):
+            raise DataError(
+                f"{path}, line {number}: edge from {source} to {target}, but nodes are 0 to {nodes - 1}, counted from 0"
+            )
+        found.append((source, target))
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _whole(cell: str) -> int | None:
+    try:
+        return int(cell)
+    except ValueError:
+        return None
+
+
+def _torch_file(path: Path) -> dict[str, Any]:
+    """The tensors of a file that torch.save wrote; loading it runs no code."""
+    import torch
+
+    try:
+        with torch.serialization.safe_globals(_pyg_classes()):
+            found = torch.load(path, weights_only=True, map_location="cpu")
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except Exception:  # whatever a damaged or unsafe pickle raises
+        raise DataError(
+            f"{path} is damaged, or holds more than tensors; save it by torch.save(data.to_dict(), path)"
+        ) from None
+    found = found if isinstance(found, dict) else found.to_dict() if hasattr(found, "to_dict") else {}
+    return {name: _numpy(value, name) for name, value in found.items() if hasattr(value, "numpy")}
+
+
+def _pyg_classes() -> list[Any]:
+    try:
+        from torch_geometric.data import Data
+        from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+        from torch_geometric.data.storage import GlobalStorage
+    except ImportError:
+        return []
+    return [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+
+
+def _numpy(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    if not hasattr(value, "detach"):
+        raise DataError(f"{name} is {type(value).__name__}; wanted a tensor or an array")
+    dense = value.to_dense() if value.layout is not _strided() else value
+    array: np.ndarray = dense.detach().cpu().numpy()
+    return array
+
+
+def _texts(arrays: Mapping[str, Any], name: str, origin: str) -> list[str]:
+    try:
+        texts = [str(text) for text in _listed(arrays, name, origin)] if name in arrays else []
+        "".join(texts).encode()
+    except (SystemError, UnicodeError):  # numbers that are no letters, half a surrogate pair
+        raise DataError(f"{origin}: {name} holds what is no text") from None
+    return texts
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
+
+
+def _sparse(arrays: Mapping[str, Any], origin: str) -> SparseTable:
+    missing = [name for name in SPARSE if name not in arrays]
+    if missing:
+        raise DataError(
+            f"{origin} has {SPARSE[0]} but no {missing[0]}; sparse features need all of {', '.join(SPARSE)}"
+        )
+    values, columns, starts, shape = (_listed(arrays, name, origin) for name in SPARSE)
+    for name, array in (("feat_indices", columns), ("feat_indptr", starts), ("feat_shape", shape)):
+        if array.dtype.kind not in "iu":
+            raise DataError(f"{origin}: {name} holds {array.dtype}; wanted whole numbers")
+    if len(shape) != 2 or min(shape) < 0:
+        raise DataError(f"{origin}: feat_shape is {shape[:3].tolist()}; wanted two numbers, nodes and features")
+    if len(starts) != int(shape[0]) + 1 or int(starts[-1]) != len(values) or len(columns) != len(values):
+        raise DataError(
+            f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, "
+            f"for {int(shape[0])} nodes, {len(columns)} columns and {len(values)} values"
+        )
+    return SparseTable(starts=starts, columns=columns, values=values, width=int(shape[1]))
+
+
+def _listed(arrays: Mapping[str, Any], name: str, origin: str) -> np.ndarray:
+    """An array that must have one axis."""
+    array: np.ndarray = arrays[name]
+    if array.ndim != 1:
+        raise DataError(f"{origin}: {name} is {list(array.shape)}; wanted one axis")
+    return array
+
+
+def _two_rows(edges: np.ndarray, origin: str) -> np.ndarray:
+    if edges.ndim == 2 and edges.shape[0] != 2 and edges.shape[1] == 2:
+        return edges.T
+    if edges.size == 0:
+        return np.zeros((2, 0), np.int64)
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise DataError(f"{origin}: edges are {list(edges.shape)}; wanted [2, edge] or [edge, 2]")
+    return edges

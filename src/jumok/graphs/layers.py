@@ -1,0 +1,347 @@
+"""Graph attention: every node looks at its neighbours, as in Velickovic et al. (2018) or Brody et al. (2022).
+
+Both layers take `x` [node, in_width] (or `SparseRows`, where most of it is zero), `edge_index` [2, edge] whose rows are
+source and target, and optionally `edge_features` [edge, edge_width], and give back `GraphAttended(values, weights)`:
+
+    out.values           [node, out_width]
+    out.weights()        α [edge, head], row e belonging to edge_index[:, e], before dropout
+    out.weights.loops()  α [node, head] of the self-loops that were added
+
+While training, `dropout` drops weights α and `value_dropout` parts of the values they mix, scores being made of all.
+With `self_loops` every node also sees itself. A node whose loop is already among the edges keeps that one, with its own
+features; elsewhere a loop is added, its features the mean of the node's incoming edges (zeros when there are none).
+PyTorch Geometric instead throws given loops away and adds its own; the two agree on edges without loops.
+
+On a GPU one fused kernel scores, normalises and mixes (attention/kernels/graph_fused.py). It reads the edges sorted:
+`SortedEdges.of(edge_index, nodes)` in the place of `edge_index` sorts them once for all layers and steps.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from jumok.attention.additive.fused import why_no_kernels
+from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
+from jumok.attention.checks import check_kind
+from jumok.attention.transforms import at_work
+from jumok.errors import ArgumentError
+from jumok.graphs.edges import (
+    EdgeWeights,
+    GraphAttended,
+    SortedEdges,
+    attend_edges,
+    check_range,
+    dynamic_edge_scores,
+    edge_softmax,
+    sort_edges,
+    static_edge_scores,
+)
+from jumok.graphs.sparse import SparseRows, linear
+
+__all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2", "SortedEdges"]
+
+
+class GraphAttention(nn.Module):
+    """GAT: e = LeakyReLU(aₛ·W xⱼ + aₜ·W xᵢ + aₑ·Wₑ f),  α = softmax of e over the edges into i,  out = Σ α W xⱼ.
+
+    Velickovic et al., "Graph Attention Networks" (2018). Heads are joined when `concat`, else averaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_width: int,
+        out_width: int,
+        heads: int = 1,
+        concat: bool = True,
+        edge_width: int | None = None,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        value_dropout: float = 0.0,
+        self_loops: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        (edge_width,) = check_optional_sizes(edge_width=edge_width)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout)
+        self.in_width, self.edge_width = in_width, edge_width
+        self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
+        self.negative_slope, self.self_loops = negative_slope, self_loops
+        self.dropout, self.value_dropout = dropout, value_dropout
+
+        self.to_values = _glorot_linear(in_width, heads * self.head_dim, bias=False)
+        self.source_vector = _glorot(heads, self.head_dim)
+        self.target_vector = _glorot(heads, self.head_dim)
+        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, heads * self.head_dim, bias=False)
+        self.edge_vector = None if edge_width is None else _glorot(heads, self.head_dim)
+        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "node in_width"] | SparseRows,
+        edge_index: Int[Tensor, "2 edge"] | SortedEdges,
+        edge_features: Float[Tensor, "edge edge_width"] | None = None,
+    ) -> GraphAttended:
+        """Mix every node's neighbours, and itself where there are self-loops."""
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
+        values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
+        # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
+        source, target = (
+            linear(x, torch.einsum("hd,hdi->hi", vector, self.to_values.weight.view(self.heads, self.head_dim, -1)))
+            for vector in (self.source_vector, self.target_vector)
+        )
+        scores = partial(self._scores, source, target)
+        if not _runs_fused(values):
+            return _attend(self, scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
+        from jumok.graphs import gpu as graph_fused
+
+        edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
+        features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
+        mixed = graph_fused.static(
+            _dropped(self, values), source, target, self._edge_scores(features), edges,
+            slope=self.negative_slope, loops=self.self_loops, dropout=_dropout(self),
+        )  # fmt: skip
+        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+
+    def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
+        slope = self.negative_slope
+        return static_edge_scores(source, target, graph.edge_index, self._edge_scores(graph.features), slope=slope)
+
+    def _edge_scores(self, features: Tensor | None) -> Tensor | None:
+        if features is None or self.to_edges is None or self.edge_vector is None:
+            return None
+        # (aₑ Wₑ) f rather than aₑ (Wₑ f): the projected features of every edge and head are never built.
+        projection = self.to_edges.weight.view(self.heads, self.head_dim, -1)
+        return features @ torch.einsum("hd,hde->eh", self.edge_vector, projection)
+
+
+class GraphAttentionV2(nn.Module):
+    """GATv2: e = a·LeakyReLU(Wₛ xⱼ + Wₜ xᵢ + Wₑ f),  α = softmax of e over the edges into i,  out = Σ α Wₛ xⱼ.
+
+    Brody et al., "How Attentive are Graph Attention Networks?" (2022): unlike GAT's, the ranking of the neighbours can
+    depend on the node that looks. `share_weights` makes Wₜ the same as Wₛ. `bias` also gives Wₛ and Wₜ theirs.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_width: int,
+        out_width: int,
+        heads: int = 1,
+        concat: bool = True,
+        edge_width: int | None = None,
+        negative_slope: float = 0.2,
+        dropout: float = 0.0,
+        value_dropout: float = 0.0,
+        self_loops: bool = True,
+        bias: bool = True,
+        share_weights: bool = False,
+    ) -> None:
+        super().__init__()
+        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        (edge_width,) = check_optional_sizes(edge_width=edge_width)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout)
+        self.in_width, self.edge_width = in_width, edge_width
+        self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
+        self.negative_slope, self.self_loops = negative_slope, self_loops
+        self.dropout, self.value_dropout = dropout, value_dropout
+
+        width = heads * self.head_dim
+        self.to_source = _glorot_linear(in_width, width, bias=bias)
+        self.to_target = self.to_source if share_weights else _glorot_linear(in_width, width, bias=bias)
+        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, width, bias=False)
+        self.vector = _glorot(heads, self.head_dim)
+        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "node in_width"] | SparseRows,
+        edge_index: Int[Tensor, "2 edge"] | SortedEdges,
+        edge_features: Float[Tensor, "edge edge_width"] | None = None,
+    ) -> GraphAttended:
+        """Mix every node's neighbours, and itself where there are self-loops."""
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_source.weight)
+        source = linear(x, self.to_source.weight, self.to_source.bias).view(-1, self.heads, self.head_dim)
+        shared = self.to_target is self.to_source
+        target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
+        scores = partial(self._scores, source, target)
+        # The kernel makes scores of the very values it mixes, and reads nothing of an edge but its ends.
+        plain = edge_features is None and not (self.value_dropout and self.training)
+        if not (plain and _runs_fused(source)):
+            return _attend(self, scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
+        from jumok.graphs import gpu as graph_fused
+
+        edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
+        settings = {"slope": self.negative_slope, "loops": self.self_loops, "dropout": _dropout(self)}
+        mixed = graph_fused.dynamic(source, target, self.vector, edges, **settings)
+        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+
+    def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
+        projection = None if self.to_edges is None else self.to_edges.weight.view(self.heads, self.head_dim, -1)
+        return dynamic_edge_scores(
+            source, target, self.vector, graph.edge_index, graph.features, projection, slope=self.negative_slope
+        )
+
+
+_Layer = GraphAttention | GraphAttentionV2
+_Scores = Callable[["_Graph"], Tensor]
+
+
+class _Graph(NamedTuple):
+    """The edges attended over: those given, then one loop per node where loops are wanted."""
+
+    edge_index: Int[Tensor, "2 edge_and_loop"]
+    features: Float[Tensor, "edge_and_loop edge_width"] | None
+    hidden: Bool[Tensor, " edge_and_loop"] | None
+    given: int
+
+
+def _graph(edge_index: Tensor | SortedEdges, features: Tensor | None, nodes: int, self_loops: bool) -> _Graph:
+    edge_index = edge_index.edge_index if isinstance(edge_index, SortedEdges) else edge_index
+    given = edge_index.shape[1]
+    if not self_loops:
+        return _Graph(edge_index, features, None, given)
+    source, target = edge_index
+    # Every node gets a loop, hidden where it has one already: keeping only the missing ones would make shapes depend
+    # on the data, which stalls a GPU until it has counted them.
+    is_loop = source == target
+    has_loop = is_loop.new_zeros(nodes, dtype=torch.int32).index_add(0, target, is_loop.int()) > 0
+    hidden = torch.cat([torch.zeros_like(is_loop), has_loop])
+    loops = torch.arange(nodes, device=edge_index.device, dtype=edge_index.dtype)
+    features = _with_loops(features, target, nodes)
+    return _Graph(torch.cat([edge_index, loops.expand(2, -1)], dim=1), features, hidden, given)
+
+
+def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor | None:
+    """The features of the edges, then those of the loops: the mean of a node's incoming edges."""
+    if features is None:
+        return None
+    total = features.new_zeros(nodes, features.shape[1]).index_add(0, target, features)
+    degree = features.new_zeros(nodes).index_add(0, target, features.new_ones(len(target)))
+    return torch.cat([features, total / degree.clamp(min=1)[:, None]])
+
+
+def _runs_fused(values: Float[Tensor, "node head dim"]) -> bool:
+    """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
+    return values.numel() > 0 and not at_work() and why_no_kernels(values) is None
+
+
+def _attend(layer: "_Layer", scores: "_Scores", values: Tensor, graph: _Graph) -> GraphAttended:
+    """The definition: score every edge, softmax, mix."""
+    visible = _hidden(scores(graph), graph)
+    mixed, weights = attend_edges(
+        visible, _dropped(layer, values), graph.edge_index, len(values), dropout=_dropout(layer)
+    )
+    return GraphAttended(_joined(layer, mixed), replace(weights, edges=graph.given))
+
+
+def _weighed(
+    layer: "_Layer", mixed: Tensor, scores: "_Scores", edge_index: Tensor, features: Tensor | None
+) -> GraphAttended:
+    """What a kernel mixed, with the weights on demand."""
+    build = partial(_weights, scores, edge_index, features, len(mixed), layer.self_loops)
+    return GraphAttended(_joined(layer, mixed), EdgeWeights(build=build, edges=edge_index.shape[1], nodes=len(mixed)))
+
+
+def _weights(scores: "_Scores", edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> Tensor:
+    graph = _graph(edge_index, features, nodes, self_loops)
+    return edge_softmax(_hidden(scores(graph), graph), graph.edge_index[1], nodes)
+
+
+def _hidden(scores: Tensor, graph: _Graph) -> Tensor:
+    return scores if graph.hidden is None else scores.masked_fill(graph.hidden[:, None], -torch.inf)
+
+
+def _joined(layer: "_Layer", mixed: Float[Tensor, "node head dim"]) -> Float[Tensor, "node out_width"]:
+    out = mixed.flatten(1) if layer.concat else mixed.mean(1)
+    return out if layer.bias is None else out + layer.bias
+
+
+def _dropped(layer: "_Layer", values: Tensor) -> Tensor:
+    return F.dropout(values, layer.value_dropout) if layer.value_dropout and layer.training else values
+
+
+def _dropout(layer: "_Layer") -> float:
+    return layer.dropout if layer.training else 0.0
+
+
+def _head_dim(out_width: int, heads: int, concat: bool) -> int:
+    if not concat:
+        return out_width
+    if out_width % heads:
+        raise ArgumentError(
+            f"heads = {heads} does not divide out_width = {out_width}; the nearest width that works is "
+            f"{max(round(out_width / heads), 1) * heads}, or average the heads with concat=False"
+        )
+    return out_width // heads
+
+
+def _glorot(*shape: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(*shape)))
+
+
+def _glorot_linear(in_width: int, out_width: int, *, bias: bool) -> nn.Linear:
+    linear = nn.Linear(in_width, out_width, bias=bias)
+    nn.init.xavier_uniform_(linear.weight)
+    if bias:
+        nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _check_graph(
+    x: Tensor | SparseRows,
+    edge_index: Tensor | SortedEdges,
+    edge_features: Tensor | None,
+    in_width: int,
+    edge_width: int | None,
+    weight: Tensor,
+) -> None:
+    if isinstance(edge_index, SortedEdges):  # its numbers were looked at when it was sorted
+        if edge_index.nodes != x.shape[0]:
+            raise ArgumentError(f"edge_index was sorted for {edge_index.nodes} nodes, but x has {x.shape[0]}")
+        sorted_already, edge_index = True, edge_index.edge_index
+    else:
+        sorted_already = False
+    for name, given in (("x", x), ("edge_index", edge_index), ("edge_features", edge_features)):
+        fits = given is None if name == "edge_features" else name == "x" and isinstance(given, SparseRows)
+        if not isinstance(given, Tensor) and not fits:
+            raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}")
+    if len(x.shape) != 2 or x.shape[1] != in_width:
+        raise ArgumentError(f"x is {list(x.shape)}; wanted [node, in_width] with in_width = {in_width}")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        hint = "; transpose it" if edge_index.ndim == 2 and edge_index.shape[1] == 2 else ""
+        raise ArgumentError(f"edge_index is {list(edge_index.shape)}; wanted [2, edge]: sources, then targets{hint}")
+    if edge_index.dtype not in (torch.int64, torch.int32):
+        raise ArgumentError(f"edge_index holds {edge_index.dtype}; wanted torch.int64 or torch.int32")
+    if edge_index.device != x.device:
+        raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
+    check_kind("x", x, weight)
+    _check_features(edge_features, edge_index, edge_width)
+    if edge_features is not None:
+        check_kind("edge_features", edge_features, weight)
+    if not sorted_already:
+        check_range(edge_index, x.shape[0])
+
+
+def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width: int | None) -> None:
+    if edge_width is None:
+        if edge_features is not None:
+            raise ArgumentError(
+                f"edge_features is {list(edge_features.shape)}, but this layer was made without edge_width; "
+                "pass edge_width to its constructor or leave edge_features out"
+            )
+        return
+    wanted = [edge_index.shape[1], edge_width]
+    if edge_features is None:
+        raise ArgumentError(f"edge_features is missing: edge_width = {edge_width}, so wanted {wanted}")
+    if list(edge_features.shape) != wanted:
+        raise ArgumentError(f"edge_features is {list(edge_features.shape)}; wanted [edge, edge_width] = {wanted}")
+    if edge_features.device != edge_index.device:
+        raise ArgumentError(f"edge_features is on {edge_features.device} but edge_index is on {edge_index.device}")

@@ -1,0 +1,86 @@
+"""Sampled neighbourhoods: what a few nodes see, layer by layer, out of a graph that need not fit in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from jumok.errors import ConfigError
+from jumok.graphs.graph import Graph
+
+ALL = -1
+"""Instead of a number of neighbours: every one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How much of the graph goes into one step; by default all of it."""
+
+    fanout: tuple[int, ...] = ()
+    """Neighbours drawn for a node, one number a layer from the last one on, -1 for all; [] takes the whole graph."""
+    batch: int = 512
+    """Nodes learnt from in one step, where neighbours are drawn."""
+    evaluation_fanout: tuple[int, ...] = ()
+    """The same for validation and use; [] looks at all neighbours."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ConfigError(f"sampling.batch = {self.batch}; wanted at least 1")
+        for name in ("fanout", "evaluation_fanout"):
+            if any(number < 1 and number != ALL for number in getattr(self, name)):
+                raise ConfigError(
+                    f"sampling.{name} = {list(getattr(self, name))}; wanted numbers above 0, or -1 for all"
+                )
+
+
+class Neighbourhood(NamedTuple):
+    """Part of a graph: `nodes` are numbers in it, those asked for first; edges are between places in `nodes`."""
+
+    nodes: Int[np.ndarray, " node"]
+    edge_index: Int[np.ndarray, "2 edge"]
+    edges: Int[np.ndarray, " edge"]
+    """The number of each edge in the graph."""
+    reach: tuple[tuple[int, int], ...]
+    """How many of the first nodes and edges the nodes asked for see in 0, 1, 2 ... steps."""
+
+
+def sample(
+    graph: Graph, asked: Int[np.ndarray, " asked"], fanout: Sequence[int], draws: np.random.Generator
+) -> Neighbourhood:
+    """The nodes asked for and what they see in as many steps as `fanout` has numbers; each node's edges drawn once."""
+    place = {int(node): at for at, node in enumerate(asked)}
+    nodes, reach = [np.asarray(asked, np.int64)], [(len(asked), 0)]
+    columns: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
+    frontier, first = np.asarray(asked, np.int64), 0
+    for count in fanout:
+        edges, row = _edges_into(graph, frontier, count, draws)
+        sources = np.asarray(graph.sources[edges], np.int64)
+        new = [int(node) for node in dict.fromkeys(sources.tolist()) if int(node) not in place]
+        place |= {node: at for at, node in enumerate(new, start=len(place))}
+        at = np.fromiter((place[node] for node in sources.tolist()), np.int64, len(sources))
+        columns.append(np.stack([at, row + first]))
+        numbers.append(edges)
+        first += len(frontier)
+        frontier = np.array(new, np.int64)
+        nodes.append(frontier)
+        reach.append((len(place), reach[-1][1] + len(edges)))
+    return Neighbourhood(np.concatenate(nodes), np.concatenate(columns, 1), np.concatenate(numbers), tuple(reach))
+
+
+def _edges_into(
+    graph: Graph, nodes: np.ndarray, count: int, draws: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of at most `count` edges into every node, and which node each belongs to."""
+    starts = np.asarray(graph.starts[nodes])
+    degrees = np.asarray(graph.starts[nodes + 1]) - starts
+    row = np.repeat(np.arange(len(nodes)), degrees)
+    within = np.arange(len(row)) - np.repeat(degrees.cumsum() - degrees, degrees)
+    edges = starts[row] + within
+    if count == ALL or not len(row) or degrees.max() <= count:
+        return edges, row
+    order = np.lexsort((draws.random(len(row)), row))  # the edges of each node, shuffled
+    kept = np.sort(order[within < count])
+    return edges[kept], row[kept]

@@ -1,0 +1,276 @@
+"""Graphs in a folder of arrays: put in order in bounded memory, and opened without being read."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jumok.data.arrays import open_npy
+from jumok.data.dataset import fingerprint_of
+from jumok.data.fingerprint import Inputs, find, gone_message, record_sources, state, why_other
+from jumok.errors import DataError
+from jumok.files import atomic_write, parse_json
+from jumok.graphs.graph import (
+    SPLITS,
+    Graph,
+    GraphConfig,
+    RawGraph,
+    SparseTable,
+    Table,
+    check_edges,
+    check_features,
+    check_labels,
+    check_split,
+    chunks,
+)
+
+FACTS = "graph.json"
+FORMAT = 1
+
+
+def prepare_graph(
+    folder: str | Path, config: GraphConfig, *, say: Callable[[str], None] = lambda message: None
+) -> Graph:
+    """The graph of a recipe, from `folder` if it is there already and nothing has changed since."""
+    from jumok.graphs.files import read_graph
+
+    folder, inputs = Path(folder), graph_inputs(config)
+    known, graph = find(folder, inputs), open_graph(folder)
+    if graph is not None and graph.fingerprint == known.fingerprint:
+        if known.gone:
+            say(gone_message(known.gone, folder))
+        return graph
+    say("putting the graph in order")
+    raw = read_graph(config)
+    record_sources(folder, inputs, known.fingerprint)
+    return write_graph(folder, raw, config, fingerprint=known.fingerprint)
+
+
+def why_outdated(folder: str | Path, config: GraphConfig) -> str:
+    """Why `prepare_graph` would write over what it made of other files; "" if it would not."""
+    folder, inputs = Path(folder), graph_inputs(config)
+    found, graph = find(folder, inputs), open_graph(folder)
+    if graph is None or graph.fingerprint == found.fingerprint:
+        return ""
+    return why_other(folder, inputs, found, "graph")
+
+
+def graph_inputs(config: GraphConfig) -> Inputs:
+    """What a recipe for a graph names."""
+    from jumok.graphs.files import files_of
+
+    files, places = files_of(config), ("path", "nodes", "edges")
+    settings = {key: value for key, value in asdict(config).items() if key not in places}
+    states = [state(path) for path in files.values()]
+    return Inputs(fingerprint_of(asdict(config), states, FORMAT), fingerprint_of(settings, FORMAT), files)
+
+
+def write_graph(folder: Path, raw: RawGraph, config: GraphConfig, *, fingerprint: str = "") -> Graph:
+    """Check a graph and write it into `folder`; graph.json comes last, so that a folder with it is complete."""
+    classes = check_labels(raw, config.classes)
+    nodes = check_features(raw)
+    _check_items(raw, nodes)
+    raw = raw if raw.masks else replace(raw, masks=random_split(raw, config))
+    check_split(raw)
+    if not any(raw.masks.get("train", ())):
+        raise DataError(f"{raw.origin}: there is nothing to train on; the train mask is empty")
+    check_edges(raw, nodes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FACTS).unlink(missing_ok=True)
+    _write_edges(folder, raw, nodes, undirected=config.undirected)
+    _write_features(folder, raw.features, normalise=config.normalise)
+    _save(folder, "labels", np.asarray(raw.labels, np.int64))
+    for name in SPLITS:
+        _save(folder, name, np.flatnonzero(raw.masks.get(name, np.zeros(0, bool))).astype(np.int64))
+    if raw.graph is not None:
+        _save(folder, "graph", np.asarray(raw.graph, np.int64))
+    facts = {
+        "format": FORMAT,
+        "classes": classes,
+        "fingerprint": fingerprint,
+        "sparse": isinstance(raw.features, SparseTable),
+        "width": raw.features.width if isinstance(raw.features, SparseTable) else int(raw.features.shape[1]),
+        "edge_features": raw.edge_features is not None,
+        "names": list(raw.names),
+        "class_names": list(raw.class_names),
+    }
+    with atomic_write(folder / FACTS) as file:
+        file.write(json.dumps(facts, ensure_ascii=False).encode())
+    written = open_graph(folder)
+    assert written is not None
+    return written
+
+
+def open_graph(folder: str | Path) -> Graph | None:
+    """The graph in a folder that `write_graph` made; None if there is none."""
+    folder = Path(folder)
+    try:
+        facts = parse_json((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        return None
+    try:
+        features: Table = _sparse(folder, facts["width"]) if facts["sparse"] else _open(folder, "features")
+        graph = Graph(
+            **{name: _open(folder, name) for name in ("starts", "sources", "labels", *SPLITS)},
+            features=features,
+            classes=facts["classes"],
+            edge_features=_open(folder, "edge_features") if facts["edge_features"] else None,
+            graph=_open(folder, "graph") if (folder / "graph.npy").exists() else None,
+            names=facts["names"],
+            class_names=facts["class_names"],
+            fingerprint=facts["fingerprint"],
+        )
+        _check_shapes(graph)
+        return graph
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{folder} is damaged ({error}); delete it, and it is made anew") from None
+
+
+def _check_shapes(graph: Graph) -> None:
+    """A ValueError where the arrays of a folder cannot be of one graph."""
+    table = graph.features
+    plain = [graph.starts, graph.sources, graph.labels, *(getattr(graph, name) for name in SPLITS)]
+    if isinstance(table, SparseTable):
+        plain += [table.starts, table.columns]
+    if any(array.ndim != 1 or array.dtype != np.int64 for array in plain) or len(graph.starts) < 2:
+        raise ValueError("an array is not a list of whole numbers")
+    if int(graph.starts[-1]) != len(graph.sources) or len(table) != graph.nodes:
+        raise ValueError("its arrays are of different graphs")
+    if isinstance(table, SparseTable) and not int(table.starts[-1]) == len(table.columns) == len(table.values):
+        raise ValueError("its features are of different graphs")
+
+
+def random_split(raw: RawGraph, config: GraphConfig) -> dict[str, Any]:
+    """Masks over the labelled items in the shares of the config; the same for the same seed."""
+    known = np.flatnonzero(np.asarray(raw.labels) >= 0)
+    order = np.random.default_rng([config.seed, 1]).permutation(known)
+    bounds = np.cumsum([0, *(round(share * len(known)) for share in config.shares)])
+    bounds[1] = max(bounds[1], 1)
+    masks = {}
+    for name, start, end in zip(SPLITS, bounds, bounds[1:], strict=False):
+        masks[name] = np.zeros(len(raw.labels), bool)
+        masks[name][order[start:end]] = True
+    return masks
+
+
+def _check_items(raw: RawGraph, nodes: int) -> None:
+    if not nodes:
+        raise DataError(f"{raw.origin} is empty: it has no nodes")
+    if raw.graph is None and len(raw.labels) != nodes:
+        raise DataError(f"{raw.origin}: there are features of {nodes} nodes but labels of {len(raw.labels)}")
+    if raw.graph is None:
+        return
+    if raw.graph.ndim != 1 or raw.graph.dtype.kind not in "iu":
+        raise DataError(
+            f"{raw.origin}: graph is {raw.graph.dtype} {list(raw.graph.shape)}; wanted the number of every node's graph"
+        )
+    if len(raw.graph) != nodes:
+        raise DataError(f"{raw.origin}: there are {nodes} nodes, but {len(raw.graph)} have the number of their graph")
+    lowest, highest = int(np.min(raw.graph)), int(np.max(raw.graph))
+    if lowest < 0 or highest >= len(raw.labels):
+        raise DataError(
+            f"{raw.origin}: nodes belong to graphs {lowest} to {highest}, but there are labels of {len(raw.labels)}"
+        )
+
+
+def _write_edges(folder: Path, raw: RawGraph, nodes: int, *, undirected: bool) -> None:
+    """Sort edges by target in two passes, counting and placing; then drop those that are listed twice."""
+    ways = [(0, 1), (1, 0)] if undirected else [(0, 1)]
+    counts = np.zeros(nodes + 1, np.int64)
+    for part in chunks(raw.edges.shape[1]):
+        for _, to in ways:
+            counts[1:] += np.bincount(raw.edges[to, part].astype(np.int64), minlength=nodes)
+    starts = counts.cumsum()
+    placed = _new(folder, "sources", (int(starts[-1]),), np.int64)
+    features = raw.edge_features
+    carried = None if features is None else _new(folder, "edge_features", (len(placed), features.shape[1]), np.float32)
+    free = starts[:-1].copy()
+    for part in chunks(raw.edges.shape[1]):
+        for from_, to in ways:
+            target = np.asarray(raw.edges[to, part], np.int64)
+            order = np.argsort(target, kind="stable")
+            row = target[order]
+            rank = np.arange(len(row)) - np.searchsorted(row, row)  # how many of the same target came before
+            placed[free[row] + rank] = np.asarray(raw.edges[from_, part])[order]
+            if carried is not None and features is not None:
+                carried[free[row] + rank] = features[part][order]
+            free += np.bincount(row, minlength=nodes)
+    if carried is None:
+        starts, placed = _without_repeats(folder, starts, placed)
+    else:
+        carried.flush()
+    placed.flush()
+    _save(folder, "starts", starts)
+
+
+def _without_repeats(folder: Path, starts: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every source once for each target, in order; in place, as what is kept never comes after where it was."""
+    kept, counts, nodes = 0, np.zeros(len(starts), np.int64), len(starts) - 1
+    bounds = np.unique([0, nodes, *np.searchsorted(starts, range(0, int(starts[-1]), 2**22), "left")])
+    for first, last in pairwise(bounds.tolist()):
+        rows = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))
+        keys = np.unique(rows * nodes + sources[starts[first] : starts[last]])
+        counts[1:] += np.bincount(keys // nodes, minlength=nodes)
+        sources[kept : kept + len(keys)] = keys % nodes
+        kept += len(keys)
+    if kept < len(sources):
+        shorter = _new(folder, "kept", (kept,), np.int64)
+        for part in chunks(kept):
+            shorter[part] = sources[part]
+        shorter.flush()
+        (folder / "kept.npy").replace(folder / "sources.npy")
+        sources = shorter
+    return counts.cumsum(), sources
+
+
+def _write_features(folder: Path, table: Table, *, normalise: bool) -> None:
+    if isinstance(table, SparseTable):
+        values = np.asarray(table.values, np.float32)
+        if normalise and len(values):
+            rows = np.repeat(np.arange(len(table)), np.diff(table.starts))
+            sums = np.bincount(rows, weights=values, minlength=len(table))
+            values = np.asarray(values / np.where(sums == 0, 1, sums)[rows], np.float32)
+        _save(folder, "feature_starts", np.asarray(table.starts, np.int64))
+        _save(folder, "columns", np.asarray(table.columns, np.int64))
+        _save(folder, "values", values)
+        return
+    written = _new(folder, "features", table.shape, np.float32)
+    for part in chunks(len(table), max(2**24 // max(table.shape[1], 1), 1)):
+        rows = np.asarray(table[part], np.float32)
+        sums = rows.sum(1, keepdims=True)
+        written[part] = rows / np.where(sums == 0, 1, sums) if normalise else rows
+    if isinstance(written, np.memmap):
+        written.flush()
+
+
+def _sparse(folder: Path, width: int) -> SparseTable:
+    starts, columns, values = (_open(folder, name) for name in ("feature_starts", "columns", "values"))
+    return SparseTable(starts=starts, columns=columns, values=values, width=width)
+
+
+def _new(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> Any:
+    if not np.prod(shape):  # an empty file cannot be mapped
+        _save(folder, name, np.zeros(shape, dtype))
+        return _Empty(shape, dtype)
+    return np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
+
+
+class _Empty(np.ndarray):
+    """An array without entries, which has nothing to flush."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def _save(folder: Path, name: str, array: np.ndarray) -> None:
+    np.save(folder / f"{name}.npy", array)
+
+
+def _open(folder: Path, name: str) -> Any:
+    return open_npy(folder / f"{name}.npy")

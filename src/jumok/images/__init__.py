@@ -1,0 +1,1 @@
+"""Images: files, encoders, image-caption pairs and drawn scenes."""

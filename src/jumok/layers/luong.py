@@ -1,0 +1,170 @@
+"""Luong's attention: the current decoder state looks at the source, globally or through a window."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from jumok.attention import (
+    Attended,
+    Score,
+    Source,
+    Visible,
+    additive,
+    attend,
+    dot,
+    gaussian_window,
+    location,
+    remember,
+    window,
+)
+from jumok.attention.arguments import check_sizes
+from jumok.attention.checks import check_kind
+from jumok.attention.masks import Tile, as_visible
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers.additive import small_vector
+from jumok.layers.memory import Memory, check_memory
+
+SCORES = ("dot", "general", "concat", "location")
+REACHES = ("global", "local-m", "local-p")
+
+
+class LuongAttention(nn.Module):
+    """c = Σ αᵢ hᵢ, then s̃ = tanh(W [c; s]) (Luong et al. 2015).
+
+    Scores of the state s with a source state h: dot s · h, general s · W h, concat v · tanh(W [s; h]), location (W s)ᵢ.
+    Reach: global; local-m, a window that moves on with the target position; local-p, a window around a predicted
+    position with a Gaussian over it. `memory(states)` projects a whole source once, for every step to use.
+    """
+
+    def __init__(
+        self,
+        *,
+        query_width: int,
+        key_width: int,
+        score: str = "general",
+        reach: str = "global",
+        half_window: int = 10,
+        longest: int = 512,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        query_width, key_width, longest = check_sizes(query_width=query_width, key_width=key_width, longest=longest)
+        _check_choices(score, reach, query_width, key_width)
+        (half_window,) = check_sizes(half_window=half_window, least=1 if reach == "local-p" else 0)
+        self.key_width = key_width
+        self.score, self.reach, self.half_window, self.backend = score, reach, half_window, backend
+        if score in ("general", "concat"):
+            self.to_key = nn.Linear(key_width, query_width, bias=False)
+        if score == "concat":
+            self.to_query = nn.Linear(query_width, query_width, bias=False)
+            self.v = small_vector(query_width)
+        if score == "location":
+            self.positions = nn.Parameter(torch.empty(longest, query_width).uniform_(-0.1, 0.1))
+        if reach == "local-p":
+            self.to_centre = nn.Sequential(
+                nn.Linear(query_width, query_width, bias=False),
+                nn.Tanh(),
+                nn.Linear(query_width, 1, bias=False),
+                nn.Sigmoid(),
+            )
+        self.to_state = nn.Linear(key_width + query_width, query_width, bias=False)
+
+    def memory(
+        self,
+        states: Float[Tensor, "batch key key_width"],
+        visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
+    ) -> Memory:
+        """The states, ready to be looked at: projected where the score projects them, and themselves as values."""
+        if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[-1] != self.key_width:
+            seen = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
+            raise ArgumentError(f"states must be [batch, key, {self.key_width}], but it is {seen}")
+        check_kind("states", states, self.to_state.weight)
+        keys = self.to_key(states) if self.score in ("general", "concat") else states
+        return Memory(keys, states, visible)
+
+    def source(
+        self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
+    ) -> Memory | Source:
+        """A memory for states that come one after another; made ready for many looks where the reach is global."""
+        memory = self.memory(states, visible)
+        if self.reach != "global":
+            return memory
+        return remember(memory.keys, states, score=self._score(), visible=visible, backend=self.backend)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch query query_width"],
+        memory: Memory | Source,
+        *,
+        start: int = 0,
+        together: bool = False,
+    ) -> Attended:
+        """Look from every state at the memory.
+
+        For local-m, `start` is the target position of the first state; the others follow, or with `together` stand at
+        the same position, as the hypotheses of a beam do.
+        """
+        if not isinstance(query, Tensor) or query.dim() != 3 or query.shape[-1] != self.to_state.out_features:
+            seen = list(query.shape) if isinstance(query, Tensor) else type(query).__name__
+            raise ArgumentError(f"query must be [batch, query, {self.to_state.out_features}], but it is {seen}")
+        check_kind("query", query, self.to_state.weight)
+        queries = self.to_query(query) if self.score == "concat" else query
+        if isinstance(memory, Source):
+            return memory.look(queries)
+        check_memory(memory)
+        visible = self._window(query, memory, start, together)
+        if visible is not None and memory.visible is not None:
+            visible = as_visible(memory.visible) & visible
+        return attend(
+            queries,
+            memory.keys,
+            memory.values,
+            score=self._score(),
+            visible=memory.visible if visible is None else visible,
+            backend=self.backend,
+        )
+
+    def attentional_state(
+        self, context: Float[Tensor, "batch query key_width"], query: Float[Tensor, "batch query query_width"]
+    ) -> Float[Tensor, "batch query query_width"]:
+        """s̃ = tanh(W [c; s]), from which the next word is predicted (equation 5)."""
+        state: Tensor = self.to_state(torch.cat([context, query], -1)).tanh()
+        return state
+
+    def _score(self) -> Score:
+        if self.score == "concat":
+            return additive(self.v)
+        if self.score == "location":
+            return location(self.positions)
+        return dot()
+
+    def _window(self, query: Tensor, memory: Memory, start: int, together: bool) -> Visible | None:
+        if self.reach == "global":
+            return None
+        if self.reach == "local-m":
+            centre = query.new_full(query.shape[:2], start, dtype=torch.float32) if together else None
+            return window(self.half_window, centre=centre, offset=start)
+        # p = S · sigmoid(v · tanh(W s)), S the length of the source (equation 9)
+        return gaussian_window(_lengths(memory)[:, None] * self.to_centre(query).squeeze(-1), self.half_window)
+
+
+def _lengths(memory: Memory) -> Float[Tensor, " batch"]:
+    """How long each source is; in 32 bits at least, for bfloat16 counts to 256 only."""
+    batch, keys = memory.keys.shape[:2]
+    precision = torch.promote_types(memory.keys.dtype, torch.float32)
+    if memory.visible is None:
+        return memory.keys.new_full((batch,), keys, dtype=precision)
+    first_row = Tile((batch,), 1, keys, memory.keys.device)
+    return as_visible(memory.visible).tile(first_row).expand(batch, 1, keys).sum((1, 2)).to(precision)
+
+
+def _check_choices(score: str, reach: str, query_width: int, key_width: int) -> None:
+    if score not in SCORES:
+        raise ConfigError(f"score must be one of {', '.join(SCORES)}, but it is {score!r}")
+    if reach not in REACHES:
+        raise ConfigError(f"reach must be one of {', '.join(REACHES)}, but it is {reach!r}")
+    if score == "dot" and query_width != key_width:
+        raise ConfigError(
+            f'score "dot" needs states of one width, but query_width = {query_width} and key_width = {key_width}; '
+            'use score "general"'
+        )

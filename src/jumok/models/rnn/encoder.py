@@ -1,0 +1,142 @@
+"""A recurrent encoder, h(t) = f(h(t-1), x(t)), reading the source from one side or from both."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from jumok.attention import transforms
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers import Recurrence, TokenEmbedding
+from jumok.models.config import HalfConfig, token_table
+from jumok.models.encoder_decoder import Encoder, Encoding
+
+Cell = Literal["rnn", "gru", "lstm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnConfig(HalfConfig):
+    """The settings of one half, encoder or decoder; they need not be alike."""
+
+    kind: Literal["rnn"] = "rnn"
+    """Kind of model: "transformer" or "rnn"."""
+    cell: Cell = "gru"
+    """Recurrent cell: plain "rnn", "gru" or "lstm"."""
+    width: int = 512
+    """Size of the hidden state; in an encoder, of both directions together."""
+    layers: int = 1
+    """Number of recurrent layers."""
+    embedding: int = 256
+    """Size of the embeddings."""
+    dropout: float = 0.2
+    """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "layers", "embedding"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{self._said(name)}; wanted at least 1")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"{self._said('dropout')}; wanted at least 0 and below 1")
+        self._one_of("kind", ("rnn",))
+        self._one_of("cell", get_args(Cell))
+
+    @property
+    def token_width(self) -> int:
+        """Size of a token's vector, by the name it has in every family of models."""
+        return self.embedding
+
+    def width_for(self, token_width: int) -> str:
+        """The setting that makes a token's vector this wide."""
+        return f"{self.section}.embedding = {token_width}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnEncoderConfig(RnnConfig):
+    """The section [encoder] of a recipe, with kind = "rnn"."""
+
+    section: ClassVar[str] = "encoder"
+
+    bidirectional: bool = True
+    """Read the source in both directions; each direction gets half of `width`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bidirectional and self.width % 2:
+            raise ConfigError(
+                f"{self._said('width')} is odd, but two directions share it equally; "
+                f"use {self.width + 1}, or set {self.section}.bidirectional = false"
+            )
+
+
+class RnnEncoder(Encoder):
+    """Source ids to states; padding stands after the tokens, and its states are zeros.
+
+    A state is that of reading up to its token, beside that of reading back to it when bidirectional. The summary is
+    where each direction ends. `embedding` is a table to use, pretrained or shared; it makes its own unless given one.
+    """
+
+    def __init__(self, config: RnnEncoderConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
+        super().__init__()
+        self.config, self.width, self.vocabulary = config, config.width, vocabulary
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
+        self.dropout = nn.Dropout(config.dropout)
+        self.forwards = self._one_direction()
+        self.backwards = self._one_direction() if config.bidirectional else None
+
+    def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
+        """Encode a padded batch; what is not visible changes nothing."""
+        _check_padding(source, visible)
+        lengths = visible.sum(1)
+        states: Tensor = self.embedding(source)
+        for layer, forwards in enumerate(self.forwards):
+            states = self.dropout(states)
+            ahead = forwards(states)
+            if self.backwards is None:
+                states = ahead
+            else:
+                back = _turned(self.backwards[layer](_turned(states, lengths)), lengths)
+                states = torch.cat([ahead, back], -1)
+        states = states.masked_fill(~visible[..., None], 0)
+        return Encoding(states, visible, self._summary(states, lengths), source)
+
+    def _one_direction(self) -> nn.ModuleList:
+        config = self.config
+        width = config.width // 2 if config.bidirectional else config.width
+        inputs = [config.embedding] + [config.width] * (config.layers - 1)
+        return nn.ModuleList(Recurrence(cell=config.cell, inputs=size, width=width) for size in inputs)
+
+    def _summary(
+        self, states: Float[Tensor, "batch source width"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch width"]:
+        last = (lengths - 1).clamp(min=0)
+        ends = states[torch.arange(len(states), device=states.device), last]
+        if self.backwards is None:
+            return ends
+        half = self.width // 2
+        return torch.cat([ends[:, :half], states[:, 0, half:]], -1)
+
+
+def _turned(
+    states: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"]
+) -> Float[Tensor, "batch time width"]:
+    """Each sequence from its own last token to its first; its padding stays where it is."""
+    places = torch.arange(states.shape[1], device=states.device)
+    mirrored = lengths[:, None] - 1 - places
+    index = torch.where(mirrored >= 0, mirrored, places)
+    return states.gather(1, index[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def _check_padding(source: Tensor, visible: Tensor) -> None:
+    if source.shape != visible.shape or source.dim() != 2 or source.shape[1] == 0:
+        raise ArgumentError(
+            f"source is {list(source.shape)} and visible is {list(visible.shape)}; wanted [batch, source] of both, "
+            "with at least one place"
+        )
+    if transforms.readable(visible) and bool((visible[:, 1:] & ~visible[:, :-1]).any()):
+        row = int((visible[:, 1:] & ~visible[:, :-1]).any(1).nonzero()[0])
+        raise ArgumentError(
+            f"visible[{row}] has a visible token after a hidden one; a recurrent encoder wants padding at the end only"
+        )

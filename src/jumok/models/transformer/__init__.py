@@ -1,0 +1,1 @@
+"""Transformer encoders and decoders."""

@@ -1,0 +1,149 @@
+"""What the two halves of a Transformer share: their settings, tokens with positions, and how weights begin."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.errors import ConfigError
+from jumok.layers import (
+    AddedPositions,
+    ConcatenatedPositions,
+    LearnedPositions,
+    MultiHeadAttention,
+    RotaryPositions,
+    TokenEmbedding,
+)
+from jumok.layers.transformer import Activation, Norm
+from jumok.models.config import HalfConfig, token_table
+
+Positions = Literal["added", "concatenated", "learned", "rotary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(HalfConfig):
+    """The settings of one half, encoder or decoder; they need not be alike."""
+
+    kind: Literal["transformer"] = "transformer"
+    """Kind of model: "transformer" or "rnn"."""
+    width: int = 256
+    """Size of a token's vector between layers."""
+    heads: int = 4
+    """Attention heads per layer; must divide `width`."""
+    key_heads: int | None = None
+    """Heads of keys and values, shared by groups of `heads`; must divide `heads` and defaults to `heads`."""
+    hidden: int = 1024
+    """Hidden size of the feed-forward networks."""
+    layers: int = 3
+    """Number of layers."""
+    norm: Norm = "pre"
+    """Layer normalisation before each sublayer ("pre") or after the residual connection ("post")."""
+    positions: Positions = "added"
+    """Position encoding: sinusoids "added" or "concatenated" to the embeddings, "learned" vectors, or "rotary"."""
+    position_width: int = 32
+    """Part of `width` used by concatenated positions."""
+    longest: int = 512
+    """Number of learned positions."""
+    activation: Activation = "relu"
+    """Activation function of the feed-forward networks: "relu", "gelu", "silu" or "swiglu"."""
+    dropout: float = 0.1
+    """Dropout on the embeddings and on the output of each sublayer."""
+    attention_dropout: float = 0.0
+    """Dropout on attention weights."""
+    activation_dropout: float = 0.0
+    """Dropout inside the feed-forward networks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("width", "heads", "hidden", "layers", "position_width", "longest"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{self._said(name)}; wanted at least 1")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{self._said(name)}; wanted at least 0 and below 1")
+        self._one_of("kind", ("transformer",))
+        self._one_of("norm", get_args(Norm))
+        self._one_of("positions", get_args(Positions))
+        self._one_of("activation", get_args(Activation))
+        self._check_heads()
+        if self.positions == "concatenated" and self.position_width >= self.width:
+            raise ConfigError(
+                f"{self._said('position_width')} leaves no room for the token in {self._said('width')}; "
+                f"wanted 1 to {self.width - 1}"
+            )
+
+    @property
+    def token_width(self) -> int:
+        """How much of `width` is the token itself."""
+        return self.width - self.position_width if self.positions == "concatenated" else self.width
+
+    def width_for(self, token_width: int) -> str:
+        """The setting that makes the token itself this wide."""
+        return f"{self.section}.width = {token_width + self.width - self.token_width}"
+
+    @property
+    def limit(self) -> int | None:
+        """The longest sequence there can be; None where there is no such limit."""
+        return self.longest if self.positions == "learned" else None
+
+    def layer_options(self) -> dict[str, Any]:
+        """What an `EncoderLayer` or a `DecoderLayer` is made with."""
+        names = ("width", "heads", "key_heads", "hidden", "norm", "activation")
+        dropouts = ("dropout", "attention_dropout", "activation_dropout")
+        rotary = RotaryPositions(head_dim=self.width // self.heads) if self.positions == "rotary" else None
+        return {name: getattr(self, name) for name in names + dropouts} | {"rotary": rotary}
+
+    def _check_heads(self) -> None:
+        if self.width % self.heads:
+            nearest = max(round(self.width / self.heads), 1) * self.heads
+            raise ConfigError(
+                f"{self._said('heads')} does not divide {self._said('width')}; "
+                f"the nearest width that works is {nearest}"
+            )
+        if self.key_heads is not None and (self.key_heads < 1 or self.heads % self.key_heads):
+            works = ", ".join(str(n) for n in range(1, self.heads + 1) if self.heads % n == 0)
+            raise ConfigError(f"{self._said('key_heads')} does not divide {self._said('heads')}; what does: {works}")
+
+
+class PlacedTokens(nn.Module):
+    """Token ids to vectors that know where they stand: embeddings times √width, positions, dropout."""
+
+    def __init__(self, config: TransformerConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
+        super().__init__()
+        self.embedding = token_table(config, vocabulary=vocabulary, scale=True, embedding=embedding)
+        self.positions = _positions(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Int[Tensor, "batch time"], *, start: int = 0) -> Float[Tensor, "batch time width"]:
+        """Look the tokens up and place them; `start` is the position of the first."""
+        vectors = self.embedding(ids)
+        placed: Tensor = self.dropout(vectors if self.positions is None else self.positions(vectors, start))
+        return placed
+
+
+def initialise(model: nn.Module) -> None:
+    """Xavier's uniform spread for every linear map and zero for its bias (Glorot & Bengio 2010).
+
+    Query, key and value are spread as the one matrix of three that they are in other libraries.
+    """
+    thirds = {
+        third
+        for module in model.modules()
+        if isinstance(module, MultiHeadAttention)
+        for third in (module.to_query, module.to_key, module.to_value)
+    }
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight, gain=2**-0.5 if module in thirds else 1.0)
+            nn.init.zeros_(module.bias)
+
+
+def _positions(config: TransformerConfig) -> nn.Module | None:
+    if config.positions == "added":
+        return AddedPositions(width=config.width)
+    if config.positions == "concatenated":
+        return ConcatenatedPositions(width=config.width, position_width=config.position_width)
+    if config.positions == "learned":
+        return LearnedPositions(width=config.width, longest=config.longest)
+    return None  # rotary positions turn queries and keys, in every layer

@@ -1,0 +1,208 @@
+"""Launches the Triton kernels of kernel regression: queries and points in blocks, and which block visits which."""
+
+import importlib.util
+import math
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jumok.regression.sums import PointBlocks, gaps, surely_within, within
+
+KERNELS = ("gaussian", "boxcar", "epanechnikov", "triangular")
+MOST_DIMENSIONS = 8
+MOST_VALUES = 8
+"""More values than this are better mixed by a product of matrices."""
+LONGEST = 64
+"""Points in a tile, at most."""
+VISITS = 2**24
+"""Pairs of blocks looked at in one go."""
+FLAT = 8.0
+"""Where no exponent of the Gaussian is larger, it may be a sum of products: in float32 weights round to 10⁻⁶ still."""
+
+
+class Tiling(NamedTuple):
+    """A tile's sides, the warps that share it, how far ahead Triton loads, and tiles taken in one turn of the loop."""
+
+    rows: int = 64
+    cols: int = 64
+    warps: int = 4
+    stages: int = 1
+    unroll: int = 1
+
+
+def why_not(x: Tensor, values: int, block: int = LONGEST) -> str | None:
+    """Why points in blocks of that size cannot be summed by the kernels; None if they can."""
+    if x.device.type != "cuda" and not (x.is_cpu and os.environ.get("TRITON_INTERPRET") == "1"):
+        return f"the kernels run on a CUDA GPU and the points are on {x.device}"
+    if x.dtype not in (torch.float32, torch.float64):
+        return f"the kernels take float32 and float64 and the points are {x.dtype}"
+    if x.shape[1] > MOST_DIMENSIONS or values > MOST_VALUES:
+        return f"the kernels take {MOST_DIMENSIONS} dimensions and {MOST_VALUES} outputs, not {x.shape[1]} and {values}"
+    if block % LONGEST:
+        return f"blocks of {block} points are no whole tiles of {LONGEST}"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; pip install triton"
+    if x.is_cuda and torch.cuda.get_device_properties(x.device).major < 8:
+        return "the GPU is older than Ampere (compute capability 8.0)"
+    return None
+
+
+def kernel_sums(
+    query: Float[Tensor, "query dim"],
+    points: PointBlocks,
+    values: Float[Tensor, "value place"],
+    kernel: str,
+    bandwidth: float,
+    *,
+    squares: bool = False,
+    tiling: Tiling | None = None,
+) -> Float[Tensor, "query sum"]:
+    """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's."""
+    tiling = tiling or tiling_for(query.dtype, len(values))
+    low = torch.minimum(query.amin(0), points.low.amin(0))
+    high = torch.maximum(query.amax(0), points.high.amax(0))
+    if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
+        return _wide_sums(query, points, values, (low + high) / 2, bandwidth, squares, tiling)
+    asked = PointBlocks.of(query, tiling.rows)
+    x = asked.x.clone()
+    x[asked.points :] = x[asked.points - 1]  # empty places ask what the last one does, and are dropped
+    x = x.mT.contiguous()
+    key = points.x.mT.contiguous()
+    found = x.new_empty(1 + len(values) + squares, x.shape[1])
+    nearest = x.new_zeros(x.shape[1])
+    reach = nearest.new_full((asked.count,), bandwidth * bandwidth)
+    if kernel == "gaussian":
+        nearest = nearest_squared(asked, x, points, key, tiling)
+        slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
+        reach = nearest.view(-1, tiling.rows).amax(1) + slack
+    for some, starts, blocks in visits(asked, points, reach):
+        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+        for first in range(0, len(values), 2):
+            some_values, last = values[first : first + 2], first + 2 >= len(values)
+            sums = _sums(
+                x[:, rows], nearest[rows], key, some_values, starts, blocks, points.size, kernel, bandwidth,
+                squares and last, tiling,
+            )  # fmt: skip
+            found[0, rows] = sums[0]
+            found[1 + first : first + len(sums), rows] = sums[1:]
+    return asked.of_points(found.mT)
+
+
+def nearest_squared(
+    asked: PointBlocks,
+    x: Float[Tensor, "dim query"],
+    points: PointBlocks,
+    key: Float[Tensor, "dim place"],
+    tiling: Tiling,
+) -> Float[Tensor, " query"]:
+    """The squared distance from each query to its nearest point."""
+    from jumok.regression import gpu_kernels as smoothing_tiles
+
+    found = x.new_empty(x.shape[1])
+    parts = [surely_within(low, high, points) for low, high in _some_boxes(asked, points)]
+    for some, starts, blocks in visits(asked, points, torch.cat(parts)):
+        rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
+        smoothing_tiles.nearest_kernel(
+            (some.stop - some.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, found[rows],
+            DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, warps=tiling.warps,
+        )  # fmt: skip
+    return found
+
+
+def visits(
+    asked: PointBlocks, points: PointBlocks, reach: Float[Tensor, " block"]
+) -> Iterator[tuple[slice, Int[Tensor, " start"], Int[Tensor, " visit"]]]:
+    """Some blocks of queries at a time: which blocks of points are within reach, and where each one's list begins."""
+    start = 0
+    for low, high in _some_boxes(asked, points):
+        stop = start + len(low)
+        near = within(gaps(low, high, points), reach[start:stop, None])
+        starts = torch.zeros(len(low) + 1, dtype=torch.int32, device=low.device)
+        starts[1:] = near.sum(1).cumsum(0)
+        yield slice(start, stop), starts, near.nonzero()[:, 1].to(torch.int32)
+        start = stop
+
+
+def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
+    """Sums of a tile must fit in registers."""
+    if dtype == torch.float64:
+        return Tiling(32, 32, 4)
+    return Tiling(64, LONGEST, 4) if values == 1 else Tiling(64, 32, 4)
+
+
+def _some_boxes(asked: PointBlocks, points: PointBlocks) -> Iterator[tuple[Tensor, Tensor]]:
+    size = max(1, VISITS // points.count)
+    yield from zip(torch.split(asked.low, size), torch.split(asked.high, size), strict=True)
+
+
+def _sums(
+    x: Float[Tensor, "dim query"],
+    nearest: Float[Tensor, " query"],
+    key: Float[Tensor, "dim place"],
+    values: Float[Tensor, "value place"],
+    starts: Int[Tensor, " start"],
+    blocks: Int[Tensor, " visit"],
+    block: int,
+    kernel: str,
+    bandwidth: float,
+    squares: bool,
+    tiling: Tiling,
+) -> Float[Tensor, "sum query"]:
+    from jumok.regression import gpu_kernels as smoothing_tiles
+
+    sums = x.new_empty(1 + len(values) + squares, x.shape[1])
+    smoothing_tiles.sums_kernel(
+        (x.shape[1] // tiling.rows,), x, nearest, x.stride(0), key, values, key.shape[1], starts, blocks, sums,
+        sums.shape[1], x.new_full((1,), _scale(kernel, bandwidth, x.dtype)),
+        KERNEL=KERNELS.index(kernel), SQUARES=squares, DIM=len(x), VALUES=len(values), BLOCK=block,
+        ROWS=tiling.rows, COLS=tiling.cols, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
+        warps=tiling.warps, stages=tiling.stages, multiply_add=kernel != "boxcar",  # its squares are smoothing's
+    )  # fmt: skip
+    return sums
+
+
+def _wide_sums(
+    query: Float[Tensor, "query dim"],
+    points: PointBlocks,
+    values: Float[Tensor, "value place"],
+    middle: Float[Tensor, " dim"],
+    bandwidth: float,
+    squares: bool,
+    tiling: Tiling,
+) -> Float[Tensor, "query sum"]:
+    """The Gaussian's sums over all points where it is nearly flat; nobody needs neighbours, nor the nearest point."""
+    from jumok.regression import gpu_kernels as smoothing_wide
+
+    unit = math.log2(math.e) ** 0.5 / bandwidth  # half a squared length in this unit is a power of two
+    x = F.pad((query - middle).mul_(unit), (0, 0, 0, -len(query) % tiling.rows)).mT.contiguous()
+    key = (points.x - middle).mul_(unit).masked_fill_(points.x.isinf(), 0.0).mT
+    lengths = (key.square().sum(0) / -2).masked_fill_(points.x[:, 0].isinf(), -torch.inf)
+    key = torch.cat([key, lengths[None]]).contiguous()
+    found = x.new_empty(1 + len(values) + squares, x.shape[1])
+    for first in range(0, len(values), 2):
+        some_values, last = values[first : first + 2], first + 2 >= len(values)
+        sums = found.new_empty(1 + len(some_values) + (squares and last), x.shape[1])
+        smoothing_wide.wide_kernel(
+            (x.shape[1] // tiling.rows,), x, x.stride(0), key, some_values, key.shape[1], sums, sums.shape[1],
+            SQUARES=squares and last, DIM=len(x), VALUES=len(some_values), ROWS=tiling.rows, COLS=tiling.cols,
+            STAGES=tiling.stages, UNROLL=tiling.unroll, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,
+            warps=tiling.warps,
+        )  # fmt: skip
+        found[0], found[1 + first : first + len(sums)] = sums[0], sums[1:]
+    found *= (x.square().sum(0) / -2).exp2()
+    if squares:
+        found[-1] *= (x.square().sum(0) / -2).exp2()
+    return found.mT[: len(query)]
+
+
+def _scale(kernel: str, bandwidth: float, dtype: torch.dtype) -> float:
+    """log₂e / 2h² for the Gaussian, neither infinite nor 0; h² for the boxcar kernel, h for the others."""
+    if kernel != "gaussian":
+        return bandwidth * bandwidth if kernel == "boxcar" else bandwidth
+    limits, square = torch.finfo(dtype), 2 * bandwidth * bandwidth
+    return min(limits.max, max(limits.tiny, math.log2(math.e) / square)) if square else limits.max

@@ -1,0 +1,283 @@
+"""ŷ(x) = Σ α(x, xᵢ) yᵢ on tensors: kernel regression as attention over the training points, a few queries at a time."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.distance_scores import distances, unit_of
+from jumok.regression import gpu as smoothing_fused
+from jumok.regression.leave_one_out import Ladder, left_out, means, rows_asked
+from jumok.regression.sums import (
+    FEWEST_QUERIES,
+    QUERIES,
+    TILE,
+    Asked,
+    PointBlocks,
+    Points,
+    keep_memory,
+    kernel_sums,
+    nearest_sums,
+    of_device,
+)
+
+Item = TypeVar("Item")
+
+PATIENCE = 2.0
+"""Seconds of work before a bar is worth showing."""
+
+
+@contextmanager
+def progress(what: str, total: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
+    """What to call after each of `total` pieces of work; the bar comes once they took more than PATIENCE seconds."""
+    if not enabled:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    started = time.monotonic()
+    with Progress(console=Console(stderr=True), disable=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance() -> None:
+            if bar.disable and time.monotonic() - started > PATIENCE:
+                bar.disable = False
+                bar.start()
+            bar.update(task, advance=1)
+
+        yield advance
+        bar.update(task, completed=total)
+
+
+def shown(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
+    """The items one by one, with a bar once they have taken more than PATIENCE seconds."""
+    with progress(what, len(items), enabled=enabled) as advance:
+        for item in items:
+            yield item
+            advance()
+
+
+def stretch(bandwidth: Float[Tensor, "*#dim"]) -> Float[Tensor, "*#dim"]:
+    """What points are divided by: each dimension's bandwidth, which leaves one of 1, or what keeps squares in range."""
+    if bandwidth.dim():
+        return bandwidth
+    unit = unit_of(bandwidth, bandwidth.dtype)
+    assert isinstance(unit, Tensor)
+    return unit
+
+
+@dataclass(frozen=True, eq=False)
+class SortedSmoother:
+    """Points in order, divided by their stretch, a kernel and its bandwidth, divided likewise."""
+
+    kernel: str
+    bandwidth: float
+    points: Points
+    """Their values are the outputs and a 1, whose sum is Σ K."""
+    stretch: Float[Tensor, "*#dim"]
+
+    @staticmethod
+    def of(
+        kernel: str,
+        bandwidth: Float[Tensor, "*#dim"],
+        x: Float[Tensor, "point dim"],
+        y_and_one: Float[Tensor, "point output_and_one"],
+        order: Int[Tensor, " place"] | None = None,
+    ) -> "SortedSmoother":
+        """Points x with outputs y."""
+        by = stretch(bandwidth)
+        single = 1.0 if bandwidth.dim() else float(bandwidth / by)
+        return SortedSmoother(kernel, single, Points.of(x / by, y_and_one, order), by)
+
+    def with_values(self, y_and_one: Float[Tensor, "point output_and_one"]) -> "SortedSmoother":
+        """The same points with other outputs."""
+        values = self.points.blocks.at_places(y_and_one).mT.contiguous()
+        return replace(self, points=replace(self.points, values=values))
+
+    def __call__(self, query: Float[Tensor, "query dim"], *, verbose: bool = False) -> Float[Tensor, "query output"]:
+        """Σ α y."""
+        return means(self.sums(query, verbose=verbose)).to(query.dtype)
+
+    def sums(
+        self,
+        query: Float[Tensor, "query dim"],
+        *,
+        squares: bool = False,
+        what: str = "predicting",
+        verbose: bool = False,
+    ) -> Float[Tensor, "query sum"]:
+        """Σ K y, Σ K, and with `squares` Σ K²; over the nearest points, each with weight 1, where no kernel reaches.
+
+        The Gaussian's K is relative to that of the nearest point, so at a point of its own every kernel has K = 1.
+        `what` is what the bar of `verbose` says.
+        """
+        query = query / self.stretch
+        if smoothing_fused.why_not(query, len(self.points.values) - 1, self.points.blocks.size) is None:
+            return self._fused(query, squares)
+
+        def compute(asked: Asked) -> Tensor:
+            return kernel_sums(asked, self.points, self.kernel, self.bandwidth, squares=squares)
+
+        found = self._in_blocks(query, compute, int(squares), what=what, verbose=verbose)
+        return self._or_nearest(found, query, squares)
+
+    def loo_errors(self, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False) -> list[float]:
+        """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
+        keep_memory(rows.device)
+        total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
+        # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
+        held = of_device(TILE, rows) // (ladder.count * len(self.points.values))
+        size = max(1, min(self._at_once(len(rows)), held))
+        for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
+            asked = Asked(self.points.blocks.x[places], places)
+            found = left_out(asked, self.points, self.kernel, ladder)
+            total += (found - self.points.values[:-1, places].mT).square().sum((1, 2))
+        return (total / len(rows)).tolist()
+
+    def _fused(self, query: Float[Tensor, "query dim"], squares: bool) -> Float[Tensor, "query sum"]:
+        """The same by the Triton kernels."""
+        found = smoothing_fused.kernel_sums(
+            query, self.points.blocks, self.points.values[:-1], self.kernel, self.bandwidth, squares=squares
+        ).double()
+        one = len(self.points.values)
+        return self._or_nearest(torch.cat([found[:, 1:one], found[:, :1], found[:, one:]], 1), query, squares)
+
+    def _or_nearest(self, sums: Tensor, query: Tensor, squares: bool) -> Tensor:
+        """Queries that no kernel reaches take their nearest points instead.
+
+        So do those so far away that their squared distances are no numbers: for them all points are as near.
+        """
+        lost = (~(sums[:, len(self.points.values) - 1] > 0)).nonzero()[:, 0]
+        if len(lost):
+            near = self._in_blocks(query[lost], lambda asked: nearest_sums(asked, self.points))
+            sums[lost] = torch.cat([near, near[:, -1:]], 1) if squares else near
+        return sums
+
+    def _in_blocks(
+        self,
+        query: Float[Tensor, "query dim"],
+        compute: Callable[[Asked], Tensor],
+        more: int = 0,
+        *,
+        what: str = "predicting",
+        verbose: bool = False,
+    ) -> Float[Tensor, "query sum"]:
+        """What is computed of each block of neighbouring queries, put together."""
+        keep_memory(query.device)
+        asked = PointBlocks.of(query, self._at_once(len(query)))
+        found = query.new_empty(len(asked.x), len(self.points.values) + more, dtype=torch.float64)
+        for start in shown(range(0, asked.points, asked.size), what, enabled=verbose):
+            rows = slice(start, min(start + asked.size, asked.points))
+            found[rows] = compute(Asked(asked.x[rows], None))
+        return asked.of_points(found)
+
+    def _at_once(self, queries: int) -> int:
+        """How many queries make a block: fewer of them where they stand far apart among the points."""
+        most = of_device(QUERIES, self.points.x)
+        return max(
+            of_device(FEWEST_QUERIES, self.points.x),
+            min(most, 4 * queries * self.points.blocks.size // self.points.blocks.points),
+        )
+
+
+KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
+"""The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
+
+FEW = 4096
+"""Up to so many points every query looks at all of them; above, points are sorted and far ones left out."""
+
+CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20}
+"""How large one chunk's plane of weights may be: what a core's cache nearly holds, what fills a GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """Training points to attend to: x are the keys, y the values, K(‖x − xᵢ‖ / bandwidth) the weight.
+
+    A query that no kernel reaches takes the mean of its nearest training points, the Gaussian's limit at bandwidth 0.
+    """
+
+    kernel: str
+    bandwidth: Float[Tensor, "*#dim"]
+    """One number, or one for each input dimension."""
+    x: Float[Tensor, "point dim"]
+    y_and_one: Float[Tensor, "point output_and_one"]
+    """The outputs and a column of ones, whose mixture Σ α tells a query that sees nothing (0) from the others (1)."""
+
+    @staticmethod
+    def of(kernel: str, bandwidth: Tensor, x: Float[Tensor, "point dim"], y: Float[Tensor, "point out"]) -> "Smoother":
+        """A smoother of points x with outputs y."""
+        return Smoother(kernel, bandwidth, x, torch.cat([y, torch.ones_like(y[:, :1])], -1))
+
+    def __call__(
+        self, query: Float[Tensor, "query dim"], visible: Bool[Tensor, "query point"] | None = None
+    ) -> Float[Tensor, "query output"]:
+        """Σ α y."""
+        mixed = self._attend(query, visible).values
+        y, reached = mixed[:, :-1], mixed[:, -1:] > 0
+        return y if reached.all() else torch.where(reached, y, self._nearest(query, visible).values[:, :-1])
+
+    def predict(
+        self, query: Float[Tensor, "query dim"], order: Int[Tensor, " place"] | None = None, *, verbose: bool = False
+    ) -> Float[Tensor, "query output"]:
+        """Σ α y of many queries, a few at a time; of many points only those near each, found by their order."""
+        if order is not None:
+            points = SortedSmoother.of(self.kernel, self.bandwidth, self.x, self.y_and_one, order)
+            return points(query, verbose=verbose)
+        # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
+        y = query.new_empty(len(query), self.y_and_one.shape[-1] - 1)
+        if self.kernel == "constant":
+            return y.copy_(self(query[:1]))
+        parts = list(chunks(torch.arange(len(query), device=query.device), len(self.x), query.element_size()))
+        for part in shown(parts, "predicting", enabled=verbose):
+            y[part] = self(query[part])
+        return y
+
+    def weights(self, query: Float[Tensor, "query dim"]) -> Float[Tensor, "query point"]:
+        """α, the whole matrix."""
+        weights = self._attend(query, None).weights()
+        reached = weights.sum(-1, keepdim=True) > 0
+        return weights if reached.all() else torch.where(reached, weights, self._nearest(query, None).weights())
+
+    def _attend(self, query: Tensor, visible: Tensor | None) -> Attended:
+        if self.kernel == "constant":
+            return attend(query, self.x, self.y_and_one, score=_indifferent, normalise="mean", visible=visible)
+        score = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth / stretch(self.bandwidth))
+        return attend(self._stretched(query), self._stretched(self.x), self.y_and_one, score=score, visible=visible)
+
+    @torch.no_grad()
+    def _nearest(self, query: Tensor, visible: Tensor | None) -> Attended:
+        query, x = self._stretched(query), self._stretched(self.x)
+        return attend(query, x, self.y_and_one, score=_closeness, normalise=_nearest, visible=visible)
+
+    def _stretched(self, points: Float[Tensor, "some dim"]) -> Float[Tensor, "some dim"]:
+        return points / stretch(self.bandwidth)
+
+
+def chunks(rows: Int[Tensor, " row"], points: int, element_size: int) -> Iterator[Int[Tensor, " chunk"]]:
+    """The rows in parts whose weights on all points stay within CHUNK_BYTES; at least one row each."""
+    at_once = CHUNK_BYTES.get(rows.device.type, CHUNK_BYTES["cuda"])
+    keep_memory(rows.device)
+    size = max(1, at_once // max(1, points * element_size))
+    yield from (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _indifferent(query: Tensor, key: Tensor) -> Tensor:
+    return query.new_zeros(query.shape[-2], key.shape[-2])
+
+
+def _closeness(query: Tensor, key: Tensor) -> Tensor:
+    return -distances(query, key)
+
+
+def _nearest(scores: Float[Tensor, "query point"]) -> Float[Tensor, "query point"]:
+    """All weight on the largest score, shared where several are equal."""
+    largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
+    return largest / largest.sum(-1, keepdim=True)

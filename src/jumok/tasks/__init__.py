@@ -1,0 +1,1 @@
+"""Tasks: translation, captioning, node classification."""

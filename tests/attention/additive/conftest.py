@@ -1,0 +1,11 @@
+"""Fixtures of the checks of fused attention."""
+
+import pytest
+
+
+@pytest.fixture(params=["small tiles", "large tiles"])
+def tiles(request, monkeypatch):
+    """As on a GPU that the problem does not fill, and on one that it does."""
+    from jumok.attention.additive.gpu import forward as additive_fused
+
+    monkeypatch.setattr(additive_fused, "FULL", 0 if request.param == "large tiles" else float("inf"))

@@ -1,0 +1,91 @@
+"""Sums over the points near each query: their order and blocks, and the Triton kernels' own checks."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from jumok.regression import gpu as smoothing_fused
+from jumok.regression.sums import PointBlocks, gaps, near_order, surely_within
+
+CHECKS = Path(__file__).with_name("gpu_checks.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+def test_the_kernels_do_what_they_must():
+    interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(CHECKS)],
+        cwd=CHECKS.parents[2],
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | interpreter,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("points", "dim", "size"), [(1, 1, 4), (1, 3, 4), (64, 2, 8), (65, 2, 8), (100, 3, 7), (9, 1, 4)]
+)
+def test_blocks_hold_every_point_once_and_within_its_box(points, dim, size):
+    x = torch.rand(points, dim)
+    blocks = PointBlocks.of(x, size)
+    assert sorted(blocks.order[:points].tolist()) == list(range(points))
+    assert torch.equal(blocks.of_points(blocks.x), x)
+    assert torch.equal(blocks.of_points(blocks.at_places(x)), x)
+    assert not blocks.at_places(x)[points:].any()
+    held = blocks.x.view(blocks.count, size, dim)
+    inside = (held >= blocks.low[:, None]) & ((held <= blocks.high[:, None]) | held.isinf())
+    assert inside.all()
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_neighbours_stand_together(dim):
+    blocks = PointBlocks.of(torch.rand(4096, dim), 64)
+    volume = (blocks.high - blocks.low).prod(1).mean() * blocks.count
+    assert volume < 1.2, "boxes of 64 neighbours cover the cube about once; of any 64 points, about 64 times"
+
+
+def test_boxes_tell_how_near_points_can_be_and_surely_are():
+    x, query = torch.rand(200, 2), torch.rand(30, 2) + 0.5
+    blocks = PointBlocks.of(x, 16)
+    gap = gaps(query, query, blocks)
+    squared = torch.cdist(query, blocks.x.nan_to_num(posinf=1e9)).square().view(30, -1, 16)
+    assert (gap <= squared.amin(-1) + 1e-6).all()
+    assert (surely_within(query, query, blocks) >= squared.amin((1, 2)) - 1e-6).all()
+
+
+def test_the_order_of_equal_points_is_an_order_too():
+    assert sorted(near_order(torch.ones(20, 2), 4)[:20].tolist()) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("x", "values", "reason"),
+    [
+        (torch.zeros(3, 2), 1, "the points are on cpu"),
+        (torch.zeros(3, 2, device="meta"), 1, "the points are on meta"),
+    ],
+)
+def test_the_kernels_say_why_they_cannot_run(x, values, reason, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert reason in smoothing_fused.why_not(x, values)
+
+
+@pytest.mark.parametrize(
+    ("x", "values", "reason"),
+    [
+        (torch.zeros(3, 2, dtype=torch.float16), 1, "float16"),
+        (torch.zeros(3, 9), 1, "8 dimensions"),
+        (torch.zeros(3, 2), 9, "8 outputs"),
+    ],
+)
+def test_the_kernels_say_what_they_do_not_take(x, values, reason, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert reason in smoothing_fused.why_not(x, values)
+    assert "no whole tiles" in smoothing_fused.why_not(torch.zeros(3, 2), 1, 60)

@@ -1,0 +1,129 @@
+"""A server in a test: on a port of its own, in a thread of this process, asked over real sockets."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Live(NamedTuple):
+    """A running server."""
+
+    port: int
+    service: Any
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, headers=headers)
+
+    def post(self, path: str, message: Any, **headers: str) -> Answer:
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        return self.ask("POST", path, body, {**JSON, **headers})
+
+
+def events(text: str) -> list[tuple[str, Any]]:
+    """The server-sent events of a stream, each with its data."""
+    blocks = (block.split("\n") for block in text.strip().split("\n\n"))
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+@contextmanager
+def serving(
+    models: Any, *, key: str | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = (), **options: Any
+) -> Iterator[Live]:
+    """Serve `models`, given as name: folder; options are those of Limits, of batches and of connections."""
+    import uvicorn
+
+    from jumok.serve.app import create_app
+    from jumok.serve.models import load_models
+    from jumok.serve.run import configured, listen
+    from jumok.serve.service import Limits, Service
+
+    batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
+    network = {name: options.pop(name) for name in ("connections", "head_seconds", "proxies") if name in options}
+    limits = Limits(**options)
+    service = Service.start(load_models(models, device="cpu"), limits, **batching)
+    app = create_app(service, key=key, origins=origins, hosts=hosts)
+    server = uvicorn.Server(configured(app, seconds=limits.seconds, **network))
+    with listen("127.0.0.1", 0) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        until(lambda: server.started)
+        try:
+            yield Live(listening.getsockname()[1], service)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def until(ready: Any, seconds: float = 30, wait: Any = lambda: time.sleep(0.005)) -> None:
+    """Wait until something holds, doing `wait` meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "it never came"
+        wait()
+
+
+class Blocker:
+    """Work that keeps the server busy until it is let go."""
+
+    weight = 1
+    engine = "blocker"
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def size(self, item: Any) -> int:
+        return 1
+
+    def split(self, item: Any) -> list[Any]:
+        return [item]
+
+    def join(self, item: Any, results: list[Any]) -> Any:
+        return results[0]
+
+    def __call__(self, items: list[Any], check: Any) -> list[Any]:
+        self.begun.set()
+        assert self.go_on.wait(30)
+        return items
+
+
+@contextmanager
+def busy(live: Live) -> Iterator[Blocker]:
+    """The server's one thread is taken; everything else waits."""
+    blocker = Blocker()
+    live.service.batcher.submit(blocker, [None])
+    assert blocker.begun.wait(30)
+    try:
+        yield blocker
+    finally:
+        blocker.go_on.set()
