@@ -6,7 +6,7 @@ READY := .venv/.ready
 TEST_READY := .venv/.ready-test
 INSTALL = $(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint constraints.txt --editable
 # Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
-SHAPES := --jaxtyping-packages=jumok,support.shapes.checked
+SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
 # Somebody who watches sees what pip downloads, a log file does not.
 QUIET := $(shell test -t 2 || echo --quiet)

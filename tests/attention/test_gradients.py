@@ -5,6 +5,7 @@ import torch
 from torch.autograd import gradcheck
 
 from jumok.attention import attend, gaussian_window
+from jumok.attention.additive import cpu
 from jumok.attention.additive.cpu import AdditiveInTiles
 from jumok.attention.additive.reference import Additive
 from support.attention import DOT_PRODUCTS, KERNELS, SCORES, every_normaliser, every_score, random_inputs
@@ -73,7 +74,7 @@ def test_values_through_pytorchs_fused_kernel(name):
 @pytest.mark.parametrize("tile", [1, 5, 2**20])
 @pytest.mark.parametrize("shift", [0.0, 50.0])
 def test_the_additive_kernel(monkeypatch, tile, shift):
-    monkeypatch.setattr("jumok.attention.additive.cpu.TILE", tile)
+    monkeypatch.setattr(cpu, "TILE", tile)
     (query, key, _), _ = inputs_and_mask()
     v = torch.randn(2, dtype=torch.float64)
     check(lambda q, k, v: AdditiveInTiles(v)(q + shift, k - shift), [query, key, v])

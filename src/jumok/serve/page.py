@@ -13,7 +13,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-FOLDERS = ("jumok.analysis", "jumok.serve")
+FOLDERS = ("jumok.analysis.draw", "jumok.serve")
 
 
 class File(NamedTuple):

@@ -43,7 +43,7 @@ TEXTS: dict[Language, dict[str, str]] = {
 
 def widget(name: str) -> str:
     """The text of a file in the folder web, the same for a saved page and a server's."""
-    return (files("jumok.analysis") / "web" / name).read_text(encoding="utf-8")
+    return (files("jumok.analysis.draw") / "web" / name).read_text(encoding="utf-8")
 
 
 def attention_page(attention: AttentionMap, language: Language = "en") -> str:
