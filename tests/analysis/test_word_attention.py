@@ -8,7 +8,7 @@ from jumok.analysis.alignment.attention import Aligner, extract
 from jumok.analysis.alignment.word_attention import Look, all_looks, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
-from jumok.model_folder import load_model
+from jumok.tasks.translator import Translator
 
 pytestmark = pytest.mark.slow  # trains the models of conftest.py
 
@@ -17,13 +17,13 @@ PAIRS = [Pair("12 345", "543 21"), Pair("7", "7"), Pair("", "1"), Pair("1 2 3 45
 
 @pytest.fixture(params=["reverser", "transformer"])
 def trained(request):
-    return load_model(request.getfixturevalue(request.param))
+    return Translator.load(request.getfixturevalue(request.param), device="cpu").trained
 
 
 def test_looks_are_every_head_the_mean_of_heads_and_both_shifts(transformer, reverser):
-    looks = all_looks(load_model(transformer).model)
+    looks = all_looks(Translator.load(transformer, device="cpu").trained.model)
     assert len(looks) == 2 * (2 + 1) * 2 == len(set(looks))
-    assert all_looks(load_model(reverser).model) == [Look(0, 0, True), Look(0, 0, False)]
+    assert all_looks(Translator.load(reverser, device="cpu").trained.model) == [Look(0, 0, True), Look(0, 0, False)]
 
 
 def test_unshifted_weights_are_those_of_the_attention_map_without_its_end(trained):
@@ -60,7 +60,7 @@ def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
 
 
 def test_the_reverser_looks_from_the_other_end(reverser):
-    trained = load_model(reverser)
+    trained = Translator.load(reverser, device="cpu").trained
     pairs = [Pair("1 2", "2 1"), Pair("", ""), Pair("3 4", "4 3")]
     found = Aligner(trained.model, trained.tokenizers, Look(0, 0, shift=False)).align(pairs)
     assert found[1] == set()

@@ -12,8 +12,7 @@ from jumok.graphs.graph import GraphConfig, SparseTable
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, write_graph
-from jumok.recipe import make_recipe
-from jumok.tasks.graph_model import make_graph_recipe
+from jumok.tasks import make_recipe
 from support.commands import jumok, write
 from support.graphs import CONFIG, raw_graph
 
@@ -168,17 +167,17 @@ def test_recipes_of_graphs_and_of_texts_are_told_apart():
     with pytest.raises(ConfigError, match="recipe of a graph network"):
         make_recipe(graph)
     with pytest.raises(ConfigError, match=r"no section \[decoder\] in the recipe of a graph"):
-        make_graph_recipe({**graph, "decoder": {}})
+        make_recipe({**graph, "decoder": {}})
     with pytest.raises(ConfigError, match=r'training.metric = "bleu" is of texts'):
-        make_graph_recipe({**graph, "training": {"metric": "bleu"}})
+        make_recipe({**graph, "training": {"metric": "bleu"}})
     with pytest.raises(ConfigError, match=r'training.metric = "accuracy" is for graphs'):
         make_recipe({"data": {"corpus": "reverse"}, "training": {"metric": "accuracy"}})
     with pytest.raises(ConfigError, match=r"network.head is not a setting; did you mean heads"):
-        make_graph_recipe({**graph, "network": {"head": 3}})
+        make_recipe({**graph, "network": {"head": 3}})
     with pytest.raises(ConfigError, match=r"\[graph\] must be a section of its own, but it is the value 3"):
-        make_graph_recipe({"graph": 3})
+        make_recipe({"graph": 3})
     with pytest.raises(ConfigError, match="steps stands before the first section"):
-        make_graph_recipe({**graph, "steps": 3})
+        make_recipe({**graph, "steps": 3})
     with pytest.raises(ConfigError, match=r"sampling.fanout = \[0\]"):
         SamplingConfig(fanout=(0,))
 

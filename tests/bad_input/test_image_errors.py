@@ -20,9 +20,9 @@ from jumok.images.pairs import ImagesConfig, read_everything, read_split
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import prepare_images
 from jumok.models.rnn.decoder import RnnDecoderConfig
-from jumok.tasks.caption_model import make_caption_recipe
+from jumok.tasks import make_recipe
 from jumok.tasks.captioner import Caption, Captioner
-from jumok.tasks.captioning import run_caption_recipe
+from jumok.tasks.run import train
 from support.commands import jumok, write
 
 
@@ -232,14 +232,14 @@ def test_zips_that_are_none_or_hold_bombs(files):
 )
 def test_a_recipe_that_cannot_work_says_why(tables, said):
     with pytest.raises(ConfigError, match=said):
-        make_caption_recipe(tables)
+        make_recipe(tables)
 
 
 def test_a_caption_must_find_its_positions(tmp_path):
     decoder = {"kind": "transformer", "positions": "learned", "longest": 40}
-    recipe = make_caption_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
+    recipe = make_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
     with pytest.raises(ConfigError, match=r"decoder.longest = 40 positions are too few for images.max_length = 40"):
-        run_caption_recipe(recipe, tmp_path / "model", device="cpu")
+        train(recipe, out=tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
 
 

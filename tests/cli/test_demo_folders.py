@@ -7,7 +7,7 @@ import pytest
 from jumok.cli import demo_translation as translation_demo
 from jumok.cli.demo_folders import MARK, check_models
 from jumok.errors import ArgumentError, CheckpointError
-from jumok.recipe import make_recipe
+from jumok.tasks import make_recipe
 from support.commands import RECIPE, jumok, well, write
 from support.refusals import contents
 from support.runs import Remarks, interrupt

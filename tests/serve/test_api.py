@@ -14,7 +14,7 @@ from jumok.analysis.alignment.word_attention import Look, all_looks
 from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
-from jumok.model_folder import BUNDLED, load_model
+from jumok.model_folder import BUNDLED
 from jumok.serve.models import MOST_EXAMPLES, Served
 from jumok.tasks.translator import Translator
 from support.serving import events, serving
@@ -141,7 +141,7 @@ def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
     with serving({"en-ko": BUNDLED}) as bundled:
         asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}
         assert bundled.post("/api/align", asked).json["pharaoh"] == "0-3 1-1 2-2 3-0"
-        trained = load_model(BUNDLED)
+        trained = Translator.load(BUNDLED, device="cpu").trained
         pairs = list(corpus_pairs("phrases", 200, split="valid"))
         look = choose_look(trained.model, trained.tokenizers, pairs, all_looks(trained.model))
         assert bundled.service.models["en-ko"].aligner.look == look

@@ -12,12 +12,12 @@ from jumok.analysis.alignment.choice import SAMPLE, Watch, choose_by_agreement, 
 from jumok.analysis.alignment.error_rate import Gold
 from jumok.analysis.alignment.word_attention import Look, all_looks
 from jumok.analysis.maps.attention_map import place_of
-from jumok.cli.output import COLUMNS, are_same, print_json, progress, say
+from jumok.cli.output import COLUMNS, are_same, print_json, say
 from jumok.data import Pair
 from jumok.errors import ArgumentError
-from jumok.model_folder import Trained, load_model
-from jumok.tasks.guided_head import taught_look
-from jumok.tasks.translator import find_device
+from jumok.screen import progress
+from jumok.tasks.translation import Trained, guided_head
+from jumok.tasks.translator import Translator
 
 if TYPE_CHECKING:
     from jumok.analysis.alignment.error_rate import Gold, Scores
@@ -60,13 +60,12 @@ def make_aligner(
 ) -> Aligner | TwoWayAligner:
     """The aligner for these pairs; what was not asked for is chosen on some of them, or on `dev`."""
     wanted.check()
-    where = find_device(device)
-    there = load_model(model, where)
+    there = Translator.load(model, device=device).trained
     if reverse is None:
         look = _choose(there, wanted, _sample(pairs), dev)
         say(f"aligning with {look}")
         return _aligner(there, look, wanted)
-    back = load_model(reverse, where)
+    back = Translator.load(reverse, device=device).trained
     looks = _choose_both(there, back, wanted, _sample(pairs), dev)
     for folder, look in zip((model, reverse), looks, strict=True):
         say(f"aligning with {look} of {folder}")
@@ -79,7 +78,7 @@ def make_aligner(
 def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
     """The looks of a model that fit what was asked for; of a model with guided alignment, the one that was guided."""
     layer, head, shift = wanted.layer, wanted.head, wanted.shift
-    taught = taught_look(trained) if layer is None and head is None else None
+    taught = guided_head(trained) if layer is None and head is None else None
     if taught is not None:
         return [taught if shift is None else taught._replace(shift=shift)]
     every = all_looks(trained.model)

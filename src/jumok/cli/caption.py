@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, print_json, progress, say
+from jumok.cli.output import WIDEST_BEAM, print_json, say
 from jumok.errors import DataError
+from jumok.screen import progress
 
 if TYPE_CHECKING:
     from jumok.tasks.captioner import Caption, Captioner

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jumok.analysis.scores.metrics import Score, score_outputs
-from jumok.cli.output import progress, stages
+from jumok.cli.output import stages
 from jumok.errors import ArgumentError, DataError
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
+from jumok.screen import progress
 from jumok.tasks.captioner import Captioner
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, print_json, print_table, progress, say, stages
+from jumok.cli.output import MAX_SOURCE, WIDEST_BEAM, print_json, print_table, say, stages
 from jumok.cli.systems import all_named, check_model, check_named
+from jumok.screen import progress
 
 if TYPE_CHECKING:
     from jumok.analysis.draw.chart import LineChart
@@ -126,8 +127,8 @@ def speed(
 ) -> None:
     """Time of a training step and of a decoded token against length, on random tokens."""
     from jumok.analysis.curves.step_times import speed_curves, step_times
-    from jumok.model_folder import load_model
-    from jumok.tasks.translator import find_device
+    from jumok.devices import find_device
+    from jumok.tasks.translator import Translator
 
     wanted, where = _numbers(lengths, "--lengths"), find_device(device)
     given = all_named(models)
@@ -135,7 +136,9 @@ def speed(
     _check_models(given)
     found = {}
     for one in given:
-        times = step_times(load_model(one.path, where).model, wanted, tokens=tokens, repeats=repeats)
+        times = step_times(
+            Translator.load(one.path, device=device).trained.model, wanted, tokens=tokens, repeats=repeats
+        )
         found[one.name] = list(progress(times, f"timing {one.name}", "lengths", total=len(wanted)))
     _draw(out, lambda: speed_curves(found, tokens=tokens, where=where.type.upper() if where.type == "cpu" else "GPU"))
     if json:
@@ -159,12 +162,12 @@ def _gradients(
 ) -> list[Any]:
     """The gradients of the first `most` sentences that are long enough."""
     from jumok.analysis.curves.gradient_reach import batches_of, relative_gradients
-    from jumok.model_folder import load_model, new_model
-    from jumok.tasks.translator import find_device
+    from jumok.tasks import TRANSLATION
+    from jumok.tasks.translator import Translator
 
-    where = find_device(device)
-    model, recipe, tokenizers = load_model(given.path, where)
-    model = new_model(recipe, tokenizers).to(where) if fresh else model
+    model, recipe, tokenizers = Translator.load(given.path, device=device).trained
+    if fresh:
+        model = TRANSLATION.new_model(recipe, tokenizers).to(next(model.parameters()).device)
     batches = batches_of(tokenizers, sources, references, shortest=shortest, most=most)
     found = relative_gradients(model, progress(batches, f"gradients of {given.name}", "batches"))
     return list(found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jumok.errors import ArgumentError
 from jumok.files import check_file
-from jumok.sealed_folder import COMING, NEW_WEIGHTS
+from jumok.model_folder import COMING, NEW_WEIGHTS
 from jumok.training.resume import BESIDE, WRITTEN, only_here
 
 MARK = ".jumok-demo"

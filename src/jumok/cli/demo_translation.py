@@ -12,8 +12,7 @@ from jumok.analysis.scores.metrics import by_length
 from jumok.cli.demo_folders import ATTENTION, FIXED, PICTURE, replacing
 from jumok.data import Pair, corpus_pairs
 from jumok.files import atomic_write
-from jumok.recipe import Recipe, make_recipe
-from jumok.tasks.translation import run_recipe
+from jumok.tasks.run import train
 from jumok.tasks.translator import Translation, Translator
 from jumok.training.progress import report_to_stderr
 
@@ -40,32 +39,29 @@ class Comparison:
     picture: Path
 
 
-def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
+def demo_recipe(attention: str, steps: int, minutes: float) -> dict[str, Any]:
     """A small recurrent model; the two of the demo differ in their attention only."""
     half = {"kind": "rnn", "cell": "gru", "width": 192, "embedding": 128, "dropout": 0.1}
-    return make_recipe(
-        {
-            "data": {"corpus": "cldr", "size": PAIRS, "valid_size": 200},
-            "tokenizer": {"kind": "unigram", "size": 500},
-            "encoder": half,
-            "decoder": half | {"attention": attention},
-            "batch": {"tokens": 768},
-            "training": {
-                "minutes": minutes,
-                "steps": steps,
-                "learning_rate": 0.006,
-                "schedule": "inverse_sqrt",
-                "warmup": 150,
-                "label_smoothing": 0.0,
-                "validate_every": 100_000,
-                "ema": 0.99,
-                "patience": 0,
-                "metric": "exact_match",
-            },
-            "decoding": {"beam": 3},
+    return {
+        "data": {"corpus": "cldr", "size": PAIRS, "valid_size": 200},
+        "tokenizer": {"kind": "unigram", "size": 500},
+        "encoder": half,
+        "decoder": half | {"attention": attention},
+        "batch": {"tokens": 768},
+        "training": {
+            "minutes": minutes,
+            "steps": steps,
+            "learning_rate": 0.006,
+            "schedule": "inverse_sqrt",
+            "warmup": 150,
+            "label_smoothing": 0.0,
+            "validate_every": 100_000,
+            "ema": 0.99,
+            "patience": 0,
+            "metric": "exact_match",
         },
-        origin="the demo",
-    )
+        "decoding": {"beam": 3},
+    }
 
 
 def compare(out: Path, *, steps: int, minutes: float, say: Callable[[str], None]) -> Comparison:
@@ -126,16 +122,17 @@ def as_plain(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _trained(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Translator:
+def _trained(recipe: dict[str, Any], folder: Path, say: Callable[[str], None]) -> Translator:
     report = report_to_stderr()
     report.resumes = False
     with replacing(folder) as new:
-        run = run_recipe(recipe, new, report=report, draw=False)
+        run = train(recipe, out=new, report=report, draw=False)
         if run.stopped == "interrupted":
             say(f"the demo was stopped: {folder} is as it was before; a demo begins anew each time")
             raise KeyboardInterrupt
-    _say_if_short(run.result.state.step, recipe.training.steps, recipe.training.minutes, say)
-    return run.translator
+    _say_if_short(run.state.step, recipe["training"]["steps"], recipe["training"]["minutes"], say)
+    translator: Translator = run.model
+    return translator
 
 
 def _say_if_short(done: int, steps: int, minutes: float, say: Callable[[str], None]) -> None:

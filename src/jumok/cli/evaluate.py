@@ -50,7 +50,7 @@ def evaluate(
     """
     from jumok.analysis.report.numbers import Task
     from jumok.cli.systems import check_lines, named, read_test_set, system_of
-    from jumok.model_folder import is_captioner, is_graph_model
+    from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, task_in
 
     for_texts: dict[str, Any] = {
         "--output": output,
@@ -59,12 +59,12 @@ def evaluate(
         "--by-length": by_length or None,
     }
     for_texts |= {"--columns": columns, "--max-source": max_source}
-    if model is not None and is_graph_model(model):
+    if model is not None and task_in(model) is NODE_CLASSIFICATION:
         _check_unused(model, "a graph model", {**for_texts, "--source": source, "--reference": reference})
         _evaluate_graph(model, save, device, json)
         return
     names = _checked(metrics, tokenize)
-    if model is not None and is_captioner(model):
+    if model is not None and task_in(model) is CAPTIONING:
         _check_unused(model, "a captioner", for_texts)
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
@@ -148,30 +148,30 @@ def _check_unused(model: Path, what: str, options: dict[str, Any]) -> None:
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
     from jumok.cli.output import check_written
-    from jumok.sealed_folder import RECIPE
-    from jumok.tasks.graph_model import read_graph_recipe
-    from jumok.tasks.node_classification import evaluate_graph
+    from jumok.tasks.node_classifier import NodeClassifier
 
+    classifier = NodeClassifier.load(model, device=device)
     if save is not None:
-        graph = read_graph_recipe(model / RECIPE, variables=False).graph
+        graph = classifier.trained.recipe.graph
         check_written("--save", save, [model, *(path for path in (graph.path, graph.nodes, graph.edges) if path)])
-    found = evaluate_graph(model, device=device, save=save)
+    value, low, high, items = classifier.accuracy()
+    if save is not None:
+        _save(save, [classifier.graph.class_name(int(number)) for number in classifier.classify()])
     if json:
-        print_json(found)
+        print_json({"accuracy": value, "low": low, "high": high, "items": items})
         return
-    interval = f"{found['low']:.1f} - {found['high']:.1f}"
-    row = ["accuracy", f"{found['accuracy']:.1f}", interval, f"{found['items']:,}"]
+    row = ["accuracy", f"{value:.1f}", f"{low:.1f} - {high:.1f}", f"{items:,}"]
     print_table(["score", "value", "95% interval", "items"], [row])
 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
     from jumok.cli.caption_scores import evaluate_captioner
     from jumok.cli.output import check_written
-    from jumok.sealed_folder import RECIPE
-    from jumok.tasks.caption_model import read_caption_recipe
+    from jumok.model_folder import RECIPE
+    from jumok.tasks import read_recipe
 
     if save is not None:
-        images = read_caption_recipe(model / RECIPE, variables=False).images
+        images = read_recipe(model / RECIPE, variables=False).images
         own = [path for path in (images.path, images.captions) if path]
         check_written("--save", save, [model, options["images"], options["captions"], *own])
     found = evaluate_captioner(model, names, **options)

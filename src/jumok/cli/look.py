@@ -22,25 +22,24 @@ def looked_in_graph(
     model: str | None, node: str | None, *, layers: Sequence[int], heads: Sequence[int], device: str
 ) -> tuple[dict[str, Any], "AttentionMap"]:
     """What there is to say of the node, and its map in all layers and heads or in those asked for."""
-    from jumok.graphs.map import find_node, graph_map
-    from jumok.tasks.graph_model import load_graph_model
-    from jumok.tasks.translator import find_device
+    from jumok.graphs.map import find_node
+    from jumok.tasks.node_classifier import NodeClassifier
 
     _check(model, node)
-    trained, graph = load_graph_model(str(model), find_device(device), say=say)
-    number = find_node(graph, str(node))
-    chosen = _own_heads(trained.model, layers, heads)
-    shown = graph_map(trained.model, graph, number).select(layer=list(layers) or None, head=chosen or None)
+    classifier = NodeClassifier.load(str(model), device=device)
+    number = find_node(classifier.graph, str(node))
+    chosen = _own_heads(classifier.trained.model, layers, heads)
+    shown = classifier.attention(str(node)).select(layer=list(layers) or None, head=chosen or None)
     return {"node": number, "text": shown.title}, shown
 
 
 def _check(model: str | None, node: str | None) -> None:
-    from jumok.model_folder import is_captioner, is_graph_model
+    from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, task_in
 
     if model is None:
         raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
-    if Path(model).is_dir() and not is_graph_model(model):
-        does, wanted = ("captions images", "image.jpg") if is_captioner(model) else ("translates", '"text"')
+    if Path(model).is_dir() and (task := task_in(model)) is not NODE_CLASSIFICATION:
+        does, wanted = ("captions images", "image.jpg") if task is CAPTIONING else ("translates", '"text"')
         raise ArgumentError(f"--node is for graph models, and {model} {does}; write: jumok look {model} {wanted}")
     if node is None:
         raise ArgumentError(f"{model} is a graph model; say which node to look at: jumok look {model} --node 0")
@@ -213,17 +212,18 @@ def look(
     """
     from jumok.analysis.draw.save import check_kind
     from jumok.cli.output import check_written
-    from jumok.model_folder import is_captioner, is_graph_model
+    from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, TRANSLATION, task_in
 
+    task = TRANSLATION if model is None else task_in(model)
     for path in out or ():
         check_kind(path.suffix.lstrip(".").lower(), path)
         check_written("--out", path, [model, text])
-    if node is not None or (model is not None and is_graph_model(model)):
+    if node is not None or task is NODE_CLASSIFICATION:
         given = {"--target": target is not None, "--beam": beam is not None, "--tokens": tokens, "--grid": grid}
         _only_for_texts(str(model), "a graph model", {**given, "--max-source": max_source is not None})
         facts, shown = looked_in_graph(model, node, layers=layer or [], heads=head or [], device=device)
         looked = Looked(facts, [shown])
-    elif model is not None and is_captioner(model):
+    elif model is not None and task is CAPTIONING:
         _only_for_texts(model, "a captioner", {"--grid": grid, "--max-source": max_source is not None})
         looked = looked_in_image(model, text, target, beam=beam, words=not tokens, device=device).select(layer, head)
     else:

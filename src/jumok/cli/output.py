@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from typer import BadParameter
 
 from jumok.errors import JumokError
 from jumok.screen import to_screen
-
-Item = TypeVar("Item")
 
 WIDEST_BEAM = 1000
 """That of `jumok.decoding.config`, which a command does not import, with torch, to tell its options."""
@@ -64,25 +62,6 @@ def print_table(heads: list[str], rows: list[list[str]]) -> None:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else 10_000
     Console(width=width, highlight=False, markup=False, soft_wrap=False).print(table)
-
-
-def progress(items: Iterable[Item], verb: str, unit: str, total: int | None = None) -> Iterator[Item]:
-    """Pass items on; when it takes longer than two seconds and somebody watches, show how far it is."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    started, shown = time.monotonic(), 0.0
-    count = 0
-    for count, item in enumerate(items, start=1):
-        now = time.monotonic()
-        if now - started > 2 and now - shown > 0.2:
-            of = f" of {total}" if total is not None else ""
-            pace = count / (now - started)
-            print(f"\r{verb}: {count}{of} {unit}, {pace:.0f}/s ", end="", file=sys.stderr, flush=True)
-            shown = now
-        yield item
-    if shown:
-        print(f"\r{verb}: {count} {unit} in {time.monotonic() - started:.0f} s      ", file=sys.stderr, flush=True)
 
 
 def group_progress(verb: str, unit: str) -> Callable[[range, float], None] | None:
@@ -151,7 +130,7 @@ def check_written(option: str, place: Path | None, read: Iterable[str | Path | N
 
 
 def _files(read: Iterable[str | Path | None]) -> Iterator[Path]:
-    from jumok.sealed_folder import own_files
+    from jumok.model_folder import own_files
 
     for path in read:
         if path is not None:

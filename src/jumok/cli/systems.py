@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jumok.cli.output import progress, say
+from jumok.cli.output import say
+from jumok.screen import progress
 
 if TYPE_CHECKING:
     from jumok.analysis.maps.attention_map import AttentionMap
@@ -142,9 +143,10 @@ def check_lines(option: str, path: str, lines: int, reference: str, references: 
 
 def check_model(folder: Path) -> None:
     """Refuse a folder that is no whole model, or one that does not translate."""
-    from jumok.model_folder import check_translator
+    from jumok.tasks import TRANSLATION
+    from jumok.tasks import check_model as check_folder
 
-    check_translator(folder)
+    check_folder(folder, TRANSLATION)
 
 
 def system_of(given: Named, sources: Sequence[str], device: str, **settings: Any) -> "System":

@@ -17,9 +17,9 @@ from jumok.cli.output import (
     named_folder,
     named_or_bundled,
     print_json,
-    progress,
     say,
 )
+from jumok.screen import progress
 
 
 def translate(

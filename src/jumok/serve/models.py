@@ -11,9 +11,8 @@ from jumok.analysis.alignment.attention import Aligner
 from jumok.analysis.alignment.choice import choose_look, usual_look
 from jumok.analysis.alignment.word_attention import Look, all_looks
 from jumok.data import BOS, EOS, DataConfig, Pair
-from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
-from jumok.tasks.guided_head import taught_look
+from jumok.tasks.translation import Trained, guided_head
 from jumok.tasks.translator import Translator
 
 EXAMPLES = "examples.txt"
@@ -56,7 +55,7 @@ class Served:
     def aligner(self) -> Aligner:
         """With the part of its attention that aligns; found when it is first asked for, which takes a moment."""
         trained = self.translator.trained
-        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
+        return Aligner(trained.model, trained.tokenizers, guided_head(trained) or _chosen_look(trained))
 
     def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
         """The same with the layer and head asked for, if any are; of a layer alone, with the mean of its heads."""

@@ -15,7 +15,7 @@ from jumok.data import Batch
 from jumok.errors import ConfigError
 from jumok.images.store import ImageBatch
 from jumok.models.encoder_decoder import Copied, Encoding, HeadWeights, Hidden
-from jumok.training.config import Context, TrainingConfig
+from jumok.training.config import Context
 
 
 class Loss(NamedTuple):
@@ -96,20 +96,6 @@ class Guide:
     shift: bool
     context: Context = "causal"
     null: bool = False
-
-    @classmethod
-    def of(cls, config: TrainingConfig) -> "Guide | None":
-        """The recipe's guide; None where there is none."""
-        if not config.guided_alignment:
-            return None
-        return cls(
-            weight=config.guided_alignment,
-            layer=config.guided_layer,
-            head=config.guided_head,
-            shift=config.guided_shift,
-            context=config.guided_context,
-            null=config.guided_null,
-        )
 
     def taught(self, decoder: Any, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
         """The attention of the layer that is taught, `hidden` being what the decoder made of the batch."""
