@@ -11,10 +11,9 @@ from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import ALL, SamplingConfig
 from jumok.graphs.store import write_graph
-from jumok.tasks.node_classification import GraphRecipe, NodeClassificationTask, held_out_scores
+from jumok.tasks.node_classification import GraphRecipe, GraphTraining, NodeClassificationTask, held_out_scores
 from jumok.tasks.node_classifier import GraphBatches, predict
 from jumok.tasks.run import train
-from jumok.training import TrainingConfig
 from support.graphs import raw_graph, stored
 from support.runs import Remarks, assert_same_run, interrupt
 
@@ -37,7 +36,7 @@ def test_neighbourhoods_of_everything_give_the_loss_and_gradients_of_the_whole_g
         model = network_of(graph, config)
         batches = GraphBatches(graph, graph.train, SamplingConfig(fanout=fanout, batch=7), layers=layers)
         losses = [
-            NodeClassificationTask().loss(model, batches.batch(0, step), CPU, TrainingConfig(label_smoothing=0.1)).total
+            NodeClassificationTask().loss(model, batches.batch(0, step), CPU, GraphTraining(label_smoothing=0.1)).total
             for step in range(batches.steps(0))
         ]
         sum(losses).backward()
@@ -86,7 +85,7 @@ RECIPE = GraphRecipe(
     graph=GraphConfig(built_in="planted", size=60, undirected=False),
     network=NETWORK,
     sampling=SamplingConfig(),
-    training=TrainingConfig(
+    training=GraphTraining(
         steps=12, validate_every=4, metric="loss", warmup=0, schedule="constant", log_every=3, keep=2, ema=0.9
     ),
 )
