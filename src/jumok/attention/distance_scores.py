@@ -64,7 +64,7 @@ class Smoothing(Score):
     """log K(u) of the distance u = ‖q − k‖ / bandwidth; a bandwidth tensor can be learned, or differ between heads."""
 
     bandwidth: float | Float[Tensor, "*#lead"] = 1.0
-    own_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
+    parameter_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
 
     def __post_init__(self) -> None:
         if not isinstance(self.bandwidth, Tensor):

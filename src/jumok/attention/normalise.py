@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention import transforms
-from jumok.attention.arguments import check_takes
+from jumok.attention.arguments import check_signature
 from jumok.errors import ArgumentError
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -145,7 +145,7 @@ def find_normaliser(normalise: str | Normaliser) -> Normaliser:
     """The function behind a name; a function stays itself."""
     if callable(normalise):
         if normalise not in NORMALISERS.values():
-            check_takes("normalise", normalise, "scores")
+            check_signature("normalise", normalise, "scores")
         return normalise
     if not isinstance(normalise, str) or normalise not in NORMALISERS:
         raise ArgumentError(

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from jumok.attention.additive.fused import why_no_kernels
 from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
-from jumok.attention.checks import check_kind
+from jumok.attention.checks import check_device_and_dtype
 from jumok.attention.transforms import at_work
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import (
@@ -322,10 +322,10 @@ def _check_graph(
         raise ArgumentError(f"edge_index holds {edge_index.dtype}; wanted torch.int64 or torch.int32")
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
-    check_kind("x", x, weight)
+    check_device_and_dtype("x", x, weight)
     _check_features(edge_features, edge_index, edge_width)
     if edge_features is not None:
-        check_kind("edge_features", edge_features, weight)
+        check_device_and_dtype("edge_features", edge_features, weight)
     if not sorted_already:
         check_range(edge_index, x.shape[0])
 

@@ -5,7 +5,7 @@ import torch
 
 from jumok.attention import additive, attend
 from jumok.attention.additive import cpu as additive_cpu
-from jumok.attention.additive.cpu import AdditiveInTiles, twin
+from jumok.attention.additive.cpu import TiledAdditive, twin
 from jumok.attention.additive.reference import Additive
 from support.attention import random_inputs, values_and_gradients
 
@@ -32,7 +32,7 @@ def plain(query, key, v):
 
 
 def tiled(query, key, v):
-    return AdditiveInTiles(v)(query, key)
+    return TiledAdditive(v)(query, key)
 
 
 @pytest.mark.usefixtures("tile", "poisoned")
@@ -99,7 +99,7 @@ def test_it_gives_no_gradient_that_was_not_asked_for_and_the_right_ones_that_wer
 
 def test_attend_runs_it_where_it_can(monkeypatch):
     ran = []
-    monkeypatch.setattr(AdditiveInTiles, "__call__", lambda self, q, k: ran.append(1) or plain(q, k, self.v))
+    monkeypatch.setattr(TiledAdditive, "__call__", lambda self, q, k: ran.append(1) or plain(q, k, self.v))
     query, key, value = random_inputs()
     attend(query, key, value, score=additive(torch.randn(3).double()))
     assert ran

@@ -46,10 +46,10 @@ def why_not(score: Score, query: Tensor) -> str | None:
 
 def twin(score: Score, query: Tensor) -> Score:
     """The faster form of a score, or the score itself."""
-    return AdditiveInTiles(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
+    return TiledAdditive(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
 
 
-class AdditiveInTiles(Additive):
+class TiledAdditive(Additive):
     """v · tanh(q + k), the same numbers as `Additive`."""
 
     def __call__(
