@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jumok.attention import PrecomputedKeys, additive, attend, precompute_keys
-from jumok.attention.additive import steps as additive_steps
+from jumok.attention.additive import cpu_steps
 from jumok.attention.precomputed import AdditiveKeys, PlainKeys
 from jumok.errors import ArgumentError
 
@@ -164,7 +164,7 @@ def test_looks_left_out_of_the_loss_add_nothing():
 def test_tiles_smaller_than_the_problem_change_nothing(monkeypatch):
     inputs = problem()
     whole = torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs)
-    monkeypatch.setattr(additive_steps, "TILE", 13)
+    monkeypatch.setattr(cpu_steps, "TILE", 13)
     for one, two in zip(
         torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs), whole, strict=True
     ):

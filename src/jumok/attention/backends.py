@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from jumok.attention import blocks, sdpa, transforms
-from jumok.attention.additive import cpu as additive_cpu
-from jumok.attention.additive import fused
+from jumok.attention import blocks, sdpa, tracing
+from jumok.attention.additive import cpu, fused
 from jumok.attention.blocks import bytes_at_once, in_blocks
 from jumok.attention.call import AttentionCall
 from jumok.attention.normalise import NORMALISERS
@@ -34,8 +33,8 @@ class Plan:
 
 def plan(call: AttentionCall, backend: str = "auto") -> Plan:
     """Choose the backend for a call, or check that the one asked for can run it."""
-    if backend == "auto" and transforms.at_work():
-        return Plan("direct", _why("direct", call), dict.fromkeys(OBSTACLES, transforms.REASON))
+    if backend == "auto" and tracing.in_transform():
+        return Plan("direct", _why("direct", call), dict.fromkeys(OBSTACLES, tracing.REASON))
     if backend == "auto":
         against: dict[str, str] = {}
         for name, why_not in OBSTACLES.items():
@@ -60,7 +59,7 @@ def run(call: AttentionCall, backend: str) -> Attended:
         values, call = fused.run(call)
         return _answer(call, values, built=None)
     if backend == "blocked":
-        call = replace(call, score=additive_cpu.twin(call.score, call.query))
+        call = replace(call, score=cpu.twin(call.score, call.query))
         return _answer(call, _joined(call), built=None)
     weights = call.weights()
     return _answer(call, call.mix(weights), built=weights)
@@ -96,9 +95,9 @@ def _why_not_blocked(call: AttentionCall) -> str | None:
     if call.normalise not in NORMALISERS.values():
         name = getattr(call.normalise, "__name__", "of the caller")
         return f"normalise {name} is a function that may need to see every row at once"
-    if transforms.is_open(*call.query.shape, *call.key.shape):
+    if tracing.is_symbolic(*call.query.shape, *call.key.shape):
         return "it is for large calls, and how large this call will be is not known yet"
-    if additive_cpu.why_not(call.score, call.query) is None or bytes_at_once(call) > blocks.BLOCK_BYTES:
+    if cpu.why_not(call.score, call.query) is None or bytes_at_once(call) > blocks.BLOCK_BYTES:
         return None
     # A compiler that leaves sizes open has no number to print.
     size = "" if torch.compiler.is_compiling() else f", {_size(bytes_at_once(call))},"
@@ -125,7 +124,7 @@ def _why(chosen: str, call: AttentionCall) -> str:
         )
     if chosen == "direct":
         return "it is computed as the equation is written, all rows at once"
-    if additive_cpu.why_not(call.score, call.query) is None:
+    if cpu.why_not(call.score, call.query) is None:
         return "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient"
     return "it is computed in blocks of rows, recomputed for the gradient"
 

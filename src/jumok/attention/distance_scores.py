@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.scores import Score
 from jumok.errors import ArgumentError
 
@@ -27,7 +27,7 @@ def euclidean(
 ) -> Float[Tensor, "*lead query key"]:
     """‖q − k‖ of every query with every key."""
     needs_gradient = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    if not needs_gradient or torch.compiler.is_compiling() or transforms.at_work():
+    if not needs_gradient or torch.compiler.is_compiling() or tracing.in_transform():
         return torch.cdist(query, key, compute_mode=_DIFFERENCES)
     distances: Tensor = _Euclidean.apply(query, key)  # type: ignore[no-untyped-call]
     return distances
@@ -69,7 +69,7 @@ class Smoothing(Score):
     def __post_init__(self) -> None:
         if not isinstance(self.bandwidth, Tensor):
             found = [self.bandwidth]
-        elif transforms.readable(self.bandwidth) and self.bandwidth.numel():
+        elif tracing.is_readable(self.bandwidth) and self.bandwidth.numel():
             found = [float(end) for end in self.bandwidth.detach().aminmax()]
         else:
             found = []

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.arguments import check_dense, check_sizes
 from jumok.errors import ArgumentError
 
@@ -167,7 +167,7 @@ class Lengths(Visible):
             )
         if self.lengths.device != device:
             raise ArgumentError(f"lengths is on {self.lengths.device} but query is on {device}")
-        if transforms.readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
+        if tracing.is_readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
             raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
 
 

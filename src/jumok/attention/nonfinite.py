@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.masks import Tile, Visible
 
 PLANE = 2**25
@@ -58,7 +58,7 @@ def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visibl
 def _all_harmless(*tensors: Tensor) -> bool:
     """Whether it is known that no number is so large that a product of two could overflow."""
     return all(
-        transforms.readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
+        tracing.is_readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
     )
 
 
@@ -73,7 +73,7 @@ def _largest(tensor: Tensor) -> float:
 def _parts(tile: Tile) -> Iterator[Tile]:
     """The tile, a few rows at a time: the whole plane may be far larger than all else."""
     sizes = (*tile.lead, tile.keys)
-    rows = tile.height if transforms.is_open(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
+    rows = tile.height if tracing.is_symbolic(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
     if tile.height <= rows:
         yield tile
         return

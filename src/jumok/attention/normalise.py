@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.arguments import check_signature
 from jumok.errors import ArgumentError
 
@@ -28,7 +28,7 @@ def distribution(
     if scores.shape[-1] == 0:
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
-    if transforms.readable(scores) and not torch.is_grad_enabled() and not nothing.any():
+    if tracing.is_readable(scores) and not torch.is_grad_enabled() and not nothing.any():
         # The usual case; the two copies below would cost more than the softmax.
         return _like(scores, normaliser(scores), normalise)
     # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import transforms
-from jumok.attention.additive import steps as additive_steps
+from jumok.attention import tracing
+from jumok.attention.additive import cpu_steps
 from jumok.attention.attend import attend, find_score
 from jumok.attention.scores import Score
 from jumok.attention.weights import Attended
@@ -42,8 +42,8 @@ def precompute_keys(
     `backend` is that of `attend`; only "auto" may choose the kernel made for this.
     """
     plain = PlainKeys(key, value, find_score(score), visible, backend)
-    if backend == "auto" and transforms.readable(key) and additive_steps.why_not(plain.score, key, value) is None:
-        return AdditiveKeys(plain, additive_steps.opened(key, value, plain.score, visible))
+    if backend == "auto" and tracing.is_readable(key) and cpu_steps.why_not(plain.score, key, value) is None:
+        return AdditiveKeys(plain, cpu_steps.opened(key, value, plain.score, visible))
     return plain
 
 
@@ -71,14 +71,14 @@ class PlainKeys(PrecomputedKeys):
 
 @dataclass(frozen=True, eq=False)
 class AdditiveKeys(PrecomputedKeys):
-    """The additive score on a CPU: e²ᵏ of every key is there already (see kernels/additive_steps.py)."""
+    """The additive score on a CPU: e²ᵏ of every key is there already (see kernels/cpu_steps.py)."""
 
     plain: PlainKeys
-    opened: additive_steps.KeyExponentials
+    opened: cpu_steps.KeyExponentials
 
     def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """One step of the kernel, or a call of attention where the kernel cannot take the query."""
-        if not (transforms.readable(query) and self.opened.takes(query)):
+        if not (tracing.is_readable(query) and self.opened.takes(query)):
             return self.plain.attend(query)
         return self.opened.attend(query)
 

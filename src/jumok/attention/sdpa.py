@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Causal
 from jumok.attention.normalise import softmax
@@ -39,8 +39,8 @@ def run(call: AttentionCall) -> Tensor:
     if call.visible is not None and not is_causal:
         return _masked(call)
     keys = call.key.shape[-2]
-    may_lose_nan = call.query.is_cpu and (transforms.is_open(keys) or keys < FEW) and not call.dropout
-    if may_lose_nan and (torch.compiler.is_compiling() or transforms.at_work()):
+    may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW) and not call.dropout
+    if may_lose_nan and (torch.compiler.is_compiling() or tracing.in_transform()):
         return _masked(call)  # slower, but no answer needs to be looked at
     values = _fused(call, is_causal=is_causal)
     return _masked(call) if may_lose_nan and _holds_zeros(values) else values
@@ -96,7 +96,7 @@ def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: b
 
 def _refuse_second_gradient(values: Tensor) -> None:
     """Its kernels have none, and PyTorch's error names an operator that no caller knows."""
-    if values.requires_grad and not torch.compiler.is_compiling() and not transforms.at_work():
+    if values.requires_grad and not torch.compiler.is_compiling() and not tracing.in_transform():
         node = values.grad_fn
         assert node is not None
         if node.name().startswith("ScaledDotProduct"):

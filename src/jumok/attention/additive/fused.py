@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.additive.reference import Additive
 from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window, places
@@ -41,8 +41,8 @@ def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: 
 
 
 def _why_not(normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
-    if transforms.at_work():
-        return transforms.REASON
+    if tracing.in_transform():
+        return tracing.REASON
     if normaliser is not softmax:
         return "it normalises by softmax only"
     if visible is not None and visible.scales_weights:
@@ -72,7 +72,7 @@ def twin(score: Score, query: Tensor) -> Score:
     """The faster form of a score, or the score itself."""
     if not isinstance(score, Additive) or why_no_kernels(query) is not None:
         return score
-    from jumok.attention.additive.gpu.ops import AdditiveFused
+    from jumok.attention.additive.gpu.operators import AdditiveFused
 
     return AdditiveFused(score.v)
 
@@ -82,7 +82,7 @@ def run(call: AttentionCall) -> tuple[Tensor, AttentionCall]:
 
     tanh(q + k) is never built, and scores only of some rows at a time.
     """
-    from jumok.attention.additive.gpu.ops import attention, flat, flat_vector
+    from jumok.attention.additive.gpu.operators import attention, flat, flat_vector
 
     assert isinstance(call.score, Additive)
     lead = tuple(call.query.shape[:-2])

@@ -1,6 +1,6 @@
 """Additive attention over one source by one query after another, on a CPU.
 
-The same arithmetic as in additive_cpu.py, arranged for the loop of a recurrent decoder: the exponentials of the keys
+The same arithmetic as in cpu.py, arranged for the loop of a recurrent decoder: the exponentials of the keys
 are computed once for all steps, and every step is one function of autograd, which adds up the gradients of keys, values
 and v over the steps.
 """
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.additive.cpu import LARGEST
 from jumok.attention.additive.cpu import why_not as why_not_additive
 from jumok.attention.additive.reference import Additive
@@ -163,7 +163,7 @@ def _gradients_by_definition(
     d_values: Tensor, d_weights: Tensor, visible: Tensor | None, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     """The same from the direct form, so that they have gradients themselves."""
-    leaves = transforms.graph_inputs(*inputs)
+    leaves = tracing.graph_inputs(*inputs)
     query, key, value, v = leaves
     call = _call(query, key, value, v, visible)
     weights = call.weights()
