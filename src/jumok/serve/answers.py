@@ -6,7 +6,7 @@ from typing import Any
 from jumok.analysis.alignment.word_attention import Look
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
-from jumok.data.word_links import Link, write_links
+from jumok.data.word_links import Link, format_word_links
 from jumok.serve.messages import AlignAnswer, Hypothesis, ModelAnswer, Part, TranslationAnswer, Warning
 from jumok.serve.models import Served
 from jumok.tasks.translator import Translation
@@ -41,7 +41,7 @@ def align_answer(model: Served, pair: Pair, links: Collection[Link], look: Look)
         source=pair.source.split(),
         target=pair.target.split(),
         links=[list(link) for link in sorted(links)],
-        pharaoh=write_links(links),
+        pharaoh=format_word_links(links),
         layer=look.layer,
         head=look.head,
     )
