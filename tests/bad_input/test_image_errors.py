@@ -219,14 +219,17 @@ def test_zips_that_are_none_or_hold_bombs(files):
         ({"images": {"scenes": "en", "size": 4}}, r"images\.size = 4 must lie between 8 and 1024"),
         ({"images": {"scenes": "en"}, "augment": {"flip": True}}, r"augment\.flip = true would turn left into right"),
         ({"images": {"scenes": "en"}, "augment": {"crop": 0.0}}, r"augment\.crop = 0\.0; wanted above 0"),
-        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\] in the recipe of a captioner"),
+        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\]; there are images"),
         (
             {"images": {"scenes": "en"}, "encoder": {"kind": "rnn"}},
             r"encoder\.kind = 'rnn' is not one of grid, patches",
         ),
         ({"images": {"scenes": "en"}, "encoder": {"blocks": []}}, r"encoder\.blocks = \[\]; wanted at least one"),
         ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
-        ({"images": {"scenes": "en"}, "training": {"metric": "accuracy"}}, r"is for graphs"),
+        (
+            {"images": {"scenes": "en"}, "training": {"metric": "accuracy"}},
+            r"training\.metric = 'accuracy' is not one of",
+        ),
         ({"images": {"scenes": "en"}, "training": {"doubly_stochastic": -1.0}}, r"doubly_stochastic = -1\.0"),
     ],
 )
@@ -334,7 +337,7 @@ def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
         (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), "there is no model folder"),
         (("evaluate", model, "--source", tmp_path), "belong together"),
         (("evaluate", model, "--report", "r.html"), "--report is for texts"),
-        (("translate", model), "is a captioner, which reads images"),
+        (("translate", model), "holds a model that captions images"),
     ):
         done = jumok(*words)
         assert done.code == 1

@@ -9,8 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.data.batches import BatchConfig
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
-from jumok.data.tokenizer_pair import SHARED, Tokenizers
+from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, TrainingError
 from jumok.images.augment import AugmentConfig
@@ -180,7 +179,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
 
     def read_assets(self, folder: ModelFolder, recipe: CaptionRecipe) -> Tokenizer:
         """The tokenizer."""
-        return Tokenizers.of_files(folder.files(TOKENIZERS), folder.path).target
+        return TokenizerPair.of_files(folder.files(TOKENIZERS), folder.path).target
 
     def describe(self, trained: TrainedCaptioner) -> dict[str, Any]:
         """Encoder, decoder, regions, vocabulary and data."""

@@ -16,7 +16,7 @@ from jumok.data import (
     Prepared,
     Tokenizer,
     TokenizerConfig,
-    Tokenizers,
+    TokenizerPair,
     prepare,
     vector_width,
     vectors_of,
@@ -130,7 +130,7 @@ class Trained(NamedTuple):
 
     model: Seq2Seq
     recipe: TranslationRecipe
-    tokenizers: Tokenizers
+    tokenizers: TokenizerPair
 
 
 class HeldOut(NamedTuple):
@@ -141,7 +141,7 @@ class HeldOut(NamedTuple):
     references: list[str]
 
 
-class TranslationTask(SequenceObjective, Task[TranslationRecipe, Tokenizers]):
+class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair]):
     """Learns to translate from pairs of sentences; its models are used through a `Translator`."""
 
     name = "translation"
@@ -161,7 +161,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, Tokenizers]):
         elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter):
             raise ConfigError(why)
 
-    def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, Tokenizers]:
+    def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
         """Tokenise the pairs."""
         data = kept_input(run.data, recipe.data) if run.resumed else recipe.data
         prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, say=run.say)
@@ -183,7 +183,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, Tokenizers]):
             fingerprint=prepared.identity,
         )
 
-    def build(self, recipe: TranslationRecipe, assets: Tokenizers) -> Seq2Seq:
+    def build(self, recipe: TranslationRecipe, assets: TokenizerPair) -> Seq2Seq:
         """An encoder and a decoder for these vocabularies."""
         return build_model(
             recipe.encoder,
@@ -193,7 +193,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, Tokenizers]):
             shared_vocabulary=assets.shared,
         )
 
-    def begin(self, model: Seq2Seq, data: TaskData[TranslationRecipe, Tokenizers], run: RunContext) -> None:
+    def begin(self, model: Seq2Seq, data: TaskData[TranslationRecipe, TokenizerPair], run: RunContext) -> None:
         """Start from pretrained vectors where the recipe names some; warn of a run that takes hours on a CPU."""
         recipe, tokenizers = data.recipe, data.assets
         begin_with_vectors(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
@@ -222,13 +222,13 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, Tokenizers]):
         """A Translator."""
         return Translator(trained)
 
-    def files(self, assets: Tokenizers) -> dict[str, bytes]:
+    def files(self, assets: TokenizerPair) -> dict[str, bytes]:
         """One tokenizer, or two."""
         return assets.files()
 
-    def read_assets(self, folder: ModelFolder, recipe: TranslationRecipe) -> Tokenizers:
+    def read_assets(self, folder: ModelFolder, recipe: TranslationRecipe) -> TokenizerPair:
         """The tokenizers."""
-        return Tokenizers.of_files(folder.files(TOKENIZERS), folder.path)
+        return TokenizerPair.of_files(folder.files(TOKENIZERS), folder.path)
 
     def describe(self, trained: Trained) -> dict[str, Any]:
         """Encoder, decoder, vocabularies and data."""
@@ -334,7 +334,7 @@ def begin_with_vectors(
             f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_some(tokenizer)}, is a word of "
             f'{config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are whole words'
         )
-    table.begin_with(vectors)
+    table.initialise_from(vectors)
     say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
 
 
