@@ -168,9 +168,9 @@ def test_recipes_of_graphs_and_of_texts_are_told_apart():
     assert isinstance(make_recipe(graph), GraphRecipe)
     with pytest.raises(ConfigError, match=r"no section \[decoder\]; there are graph, network, sampling, training"):
         make_recipe({**graph, "decoder": {}})
-    with pytest.raises(ConfigError, match="training.metric = 'bleu' is not one of 'loss', 'accuracy'"):
+    with pytest.raises(ConfigError, match=r"training.metric = 'bleu' is not one of 'loss', 'accuracy'"):
         make_recipe({**graph, "training": {"metric": "bleu"}})
-    with pytest.raises(ConfigError, match="training.metric = 'accuracy' is not one of"):
+    with pytest.raises(ConfigError, match=r"training.metric = 'accuracy' is not one of"):
         make_recipe({"data": {"corpus": "reverse"}, "training": {"metric": "accuracy"}})
     with pytest.raises(ConfigError, match=r"network.head is not a setting; did you mean heads"):
         make_recipe({**graph, "network": {"head": 3}})

@@ -228,7 +228,7 @@ def test_zips_that_are_none_or_hold_bombs(files):
         ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
         (
             {"images": {"scenes": "en"}, "training": {"metric": "accuracy"}},
-            r"training\.metric = 'accuracy' is not one of",
+            r"metric = 'accuracy' is not one of",
         ),
         ({"images": {"scenes": "en"}, "training": {"doubly_stochastic": -1.0}}, r"doubly_stochastic = -1\.0"),
     ],

@@ -255,4 +255,4 @@ def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_
     for arguments in (("caption", reverser, pictures / "0.png"), ("average", model, reverser, "--out", tmp_path / "x")):
         done = jumok(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert f"{reverser} is a model, but not a captioner" in done.err
+        assert f"{reverser} holds a model that translates text, not one that captions images" in done.err
