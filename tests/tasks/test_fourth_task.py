@@ -101,12 +101,6 @@ class Tagging(Task[TaggingRecipe, str]):
         logits = model(batch.letters.to(device)).flatten(0, 1)
         return smoothed_cross_entropy(logits, batch.tags.to(device).flatten(), smoothing=config.label_smoothing)
 
-    def size(self, batch):
-        return f"{len(batch.tags)} texts"
-
-    def halves(self, batch):
-        return [Batch(*parts) for parts in zip(*(part.chunk(2) for part in batch), strict=True)]
-
     def validate(self, trained, held_out):
         logits, tags = trained.model(held_out.letters).flatten(0, 1), held_out.tags.flatten()
         right = (logits.argmax(-1) == tags).float().mean()

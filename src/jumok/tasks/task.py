@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from jumok.analysis.scores.metrics import Right, score_outputs
-from jumok.errors import ConfigError, NoOutputError
+from jumok.errors import ConfigError, NoOutputError, TrainingError
 from jumok.model_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, ModelFolder, publish, withdraw, write_file
 from jumok.models.config import HalfConfig
 from jumok.models.memory_check import Build
@@ -107,13 +107,13 @@ class Task(ABC, Generic[R, A]):
     def loss(self, model: Any, batch: Any, device: torch.device, config: Any) -> Loss:
         """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
 
-    @abstractmethod
     def size(self, batch: Any) -> str:
         """The size of a batch, for messages."""
+        return f"{self.items(batch):,} {self.unit}"
 
-    @abstractmethod
     def halves(self, batch: Any) -> list[Any]:
         """Two batches for one that does not fit into memory, or a TrainingError that says what to change."""
+        raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
 
     @abstractmethod
     def validate(self, trained: Any, held_out: Any) -> dict[str, float]:
