@@ -13,7 +13,7 @@ from PIL import Image
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import build_captioner
+from jumok.images.build import build_captioner
 from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
 from jumok.images.files import ImageFolder, decode_image, read_image, squared
 from jumok.images.pairs import ImagesConfig, read_everything, read_split

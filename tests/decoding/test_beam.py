@@ -14,7 +14,7 @@ from jumok.decoding.beam import nodes_of, repeats_a_run
 from jumok.decoding.config import with_settings
 from jumok.layers import KeyValueCache
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
 
@@ -46,8 +46,10 @@ class AnyLanguage(Decoder):
         logits[[SPECIALS.pad, SPECIALS.bos]] = -torch.inf
         return logits.log_softmax(-1)
 
-    def forward(self, encoding, target_in) -> Prediction:
+    def hidden(self, encoding, target_in) -> Hidden:
         raise AssertionError("searching needs steps only")
+
+    logits = hidden
 
     def start(self, encoding, *, capacity):
         names = encoding.summary[:, 0].long()

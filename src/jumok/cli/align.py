@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, cast, ge
 from typer import Argument, Option
 
 from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWayAligner, turned
-from jumok.analysis.alignment.choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
+from jumok.analysis.alignment.choice import SAMPLE, Watch, choose_by_agreement, choose_head, guided_head, links_by_head
 from jumok.analysis.alignment.error_rate import Gold
-from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import place_of
 from jumok.cli.output import COLUMNS, are_same, print_json, progress, say
 from jumok.data import Pair
 from jumok.errors import ArgumentError
 from jumok.model_folder import Trained, load_model
-from jumok.tasks.guided_head import taught_look
 from jumok.tasks.translator import find_device
 
 if TYPE_CHECKING:
@@ -76,13 +75,13 @@ def make_aligner(
     )
 
 
-def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
+def candidates(trained: Trained, wanted: Wanted) -> list[AlignmentHead]:
     """The looks of a model that fit what was asked for; of a model with guided alignment, the one that was guided."""
     layer, head, shift = wanted.layer, wanted.head, wanted.shift
-    taught = taught_look(trained) if layer is None and head is None else None
-    if taught is not None:
-        return [taught if shift is None else taught._replace(shift=shift)]
-    every = all_looks(trained.model)
+    guided = guided_head(trained.model, trained.recipe.training) if layer is None and head is None else None
+    if guided is not None:
+        return [guided if shift is None else guided._replace(shift=shift)]
+    every = alignment_heads(trained.model)
     layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
     layer = None if layer is None else place_of(layer, layers, "layer")
     head = None if head is None else place_of(head, heads, "head")
@@ -93,10 +92,10 @@ def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
     ]
 
 
-def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> Look:
+def _choose(trained: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None) -> AlignmentHead:
     sample, gold = (pairs, None) if dev is None else dev
     method, threshold = wanted.how
-    return choose_look(
+    return choose_head(
         trained.model,
         trained.tokenizers,
         sample,
@@ -114,19 +113,19 @@ def _watch(pairs: int) -> Watch:
 
 def _choose_both(
     there: Trained, back: Trained, wanted: Wanted, pairs: Sequence[Pair], dev: Dev | None
-) -> tuple[Look, Look]:
+) -> tuple[AlignmentHead, AlignmentHead]:
     if dev is not None:
         return _choose(there, wanted, pairs, dev), _choose(back, wanted, pairs, _turned(dev))
     looks, back_looks = candidates(there, wanted), candidates(back, wanted)
     if len(looks) == len(back_looks) == 1:
         return looks[0], back_looks[0]
     watch, other_way = _watch(len(pairs)), [turned(pair) for pair in pairs]
-    found = links_of_looks(there.model, there.tokenizers, pairs, looks, *wanted.how, watch=watch)
-    found_back = links_of_looks(back.model, back.tokenizers, other_way, back_looks, *wanted.how, watch=watch)
+    found = links_by_head(there.model, there.tokenizers, pairs, looks, *wanted.how, watch=watch)
+    found_back = links_by_head(back.model, back.tokenizers, other_way, back_looks, *wanted.how, watch=watch)
     return choose_by_agreement(found, found_back)
 
 
-def _aligner(trained: Trained, look: Look, wanted: Wanted) -> Aligner:
+def _aligner(trained: Trained, look: AlignmentHead, wanted: Wanted) -> Aligner:
     return Aligner(trained.model, trained.tokenizers, look, *wanted.how)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.models.encoder_decoder import Decoder, Encoder, Seq2Seq
+from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -48,7 +48,7 @@ def build_model(
     source_vocabulary: int,
     target_vocabulary: int,
     shared_vocabulary: bool = False,
-) -> Seq2Seq:
+) -> EncoderDecoder:
     """A model with fresh weights; the same ones after the same torch.manual_seed.
 
     The vocabularies are given by how many tokens they have. `shared_vocabulary` says that they are one and the same,
@@ -69,7 +69,7 @@ def build_model(
     decoder = DECODERS[decoder_config.kind].make(
         decoder_config, vocabulary=target_vocabulary, encoder_width=encoder.width, embedding=embedding
     )
-    return Seq2Seq(encoder, decoder)
+    return EncoderDecoder(encoder, decoder)
 
 
 def _shared_embedding(encoder: Encoder, config: DecoderConfig, shared_vocabulary: bool) -> TokenEmbedding:

@@ -12,7 +12,7 @@ Tied = Literal["none", "output", "embeddings", "all"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfConfig(ABC):
+class TextModelConfig(ABC):
     """The settings of an encoder or a decoder of tokens, whatever its family."""
 
     section: ClassVar[str] = "model"
@@ -72,7 +72,7 @@ class Tying:
 
 
 def token_table(
-    config: HalfConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
+    config: TextModelConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
 ) -> TokenEmbedding:
     """A fresh table, or the one given if it fits; one that learns nothing where its vectors are to stay."""
     width = config.token_width

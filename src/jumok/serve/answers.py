@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from jumok.analysis.alignment.word_attention import Look
+from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.data.word_links import Link, write_links
@@ -34,7 +34,7 @@ def attention_answer(model: Served, shown: AttentionMap, text: str) -> dict[str,
     return {"model": model.name, **shown.as_plain(), "text": text}
 
 
-def align_answer(model: Served, pair: Pair, links: Collection[Link], look: Look) -> AlignAnswer:
+def align_answer(model: Served, pair: Pair, links: Collection[Link], look: AlignmentHead) -> AlignAnswer:
     """The links between words, which are what white space divides, and what was looked with."""
     return AlignAnswer(
         model=model.name,

@@ -8,12 +8,11 @@ from pathlib import Path
 import torch
 
 from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_look, usual_look
-from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.alignment.choice import choose_head, default_head, guided_head
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.data import BOS, EOS, DataConfig, Pair
 from jumok.model_folder import Trained
 from jumok.serve.problems import UnknownModelError
-from jumok.tasks.guided_head import taught_look
 from jumok.tasks.translator import Translator
 
 EXAMPLES = "examples.txt"
@@ -56,15 +55,16 @@ class Served:
     def aligner(self) -> Aligner:
         """With the part of its attention that aligns; found when it is first asked for, which takes a moment."""
         trained = self.translator.trained
-        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
+        head = guided_head(trained.model, trained.recipe.training) or _chosen_head(trained)
+        return Aligner(trained.model, trained.tokenizers, head)
 
     def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
         """The same with the layer and head asked for, if any are; of a layer alone, with the mean of its heads."""
-        look = self.aligner.look
+        look = self.aligner.head
         if layer is None and head is None:
             return self.aligner
         asked = look._replace(layer=look.layer if layer is None else layer, head=head, informed=False, null=False)
-        return self.aligner._replace(look=asked)
+        return self.aligner._replace(head=asked)
 
     def count(self, text: str) -> int:
         """The tokens of a source text."""
@@ -103,12 +103,12 @@ def _examples(folder: Path, translator: Translator) -> list[str]:
     return _varied(translator.trained.recipe.data)
 
 
-def _chosen_look(trained: Trained) -> Look:
+def _chosen_head(trained: Trained) -> AlignmentHead:
     """Chosen as `jumok align` does on the built-in corpus the model learnt from; else the usual one."""
-    looks, sample = all_looks(trained.model), _corpus_sample(trained)
+    looks, sample = alignment_heads(trained.model), _corpus_sample(trained)
     if not sample:
-        return usual_look(looks, recurrent=trained.recipe.decoder.kind == "rnn")
-    return choose_look(trained.model, trained.tokenizers, sample, looks)
+        return default_head(looks, recurrent=trained.recipe.decoder.kind == "rnn")
+    return choose_head(trained.model, trained.tokenizers, sample, looks)
 
 
 def _corpus_sample(trained: Trained) -> list[Pair]:

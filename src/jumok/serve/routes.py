@@ -115,7 +115,7 @@ def api_routes(service: Service) -> APIRouter:
         await run_in_threadpool(getattr, model, "aligner")  # the first time it takes seconds, and nobody should wait
         pair = Pair(asked.source, asked.target)
         (links,) = await service.results(request, Align(model, asked.layer, asked.head), [pair])
-        return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).look)
+        return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).head)
 
     return router
 

@@ -13,7 +13,7 @@ from jumok.data.tokenizer_pair import SHARED, Tokenizers
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, ModelError
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
+from jumok.images.build import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
 from jumok.images.pairs import ImagesConfig
 from jumok.model_folder import (
     check_same_words,

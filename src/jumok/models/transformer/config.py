@@ -16,13 +16,13 @@ from jumok.layers import (
     TokenEmbedding,
 )
 from jumok.layers.transformer import Activation, Norm
-from jumok.models.config import HalfConfig, token_table
+from jumok.models.config import TextModelConfig, token_table
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(HalfConfig):
+class TransformerConfig(TextModelConfig):
     """The settings of one half, encoder or decoder; they need not be alike."""
 
     kind: Literal["transformer"] = "transformer"
