@@ -65,7 +65,7 @@ SMALL = {"width": 8, "heads": 2, "hidden": 8, "layers": 1}
     ("encoder", "shared", "message"),
     [
         ({}, False, "but their vocabularies differ; share the vocabulary or set decoder.tied"),
-        ({"width": 4}, True, "but the encoder's are 4 wide and the decoder's 8; make them alike or set decoder.tied"),
+        ({"width": 4}, True, "but the encoder's are 4 wide and the decoder's 8; make them equal or set decoder.tied"),
     ],
 )
 def test_embeddings_that_cannot_be_shared_are_refused_with_the_reason(encoder, shared, message):
@@ -99,7 +99,7 @@ def test_an_embedding_of_another_size_is_refused():
 
 def test_an_output_cannot_be_tied_to_vectors_of_another_width():
     embedding = TokenEmbedding(vocabulary=9, width=8, vectors=torch.randn(9, 5))
-    with pytest.raises(ConfigError, match=r'vectors 5 wide when the states are 8 wide; set decoder.tied = "none"'):
+    with pytest.raises(ConfigError, match=r'vectors 5 wide when embeddings are 8 wide; set decoder.tied = "none"'):
         TransformerDecoder(TransformerDecoderConfig(**SMALL), vocabulary=9, encoder_width=8, embedding=embedding)
 
 

@@ -312,6 +312,6 @@ def _print_scores(found: list[Any], gold: "list[Gold]", pairs: "Sequence[Pair]",
         say(f"and {len(scores.dropped) - 5} more gold links past the end of their pair, all left out")
     rates = {"aer": scores.error, "precision": scores.precision, "recall": scores.recall}
     if json:
-        print_json({**rates, "pairs": len(pairs), "links": scores.found, "dropped": len(scores.dropped)})
+        print_json({**rates, "pairs": len(pairs), "links": scores.links, "dropped": len(scores.dropped)})
         return
     print_table(["score", "%"], [[name, f"{100 * value:.2f}"] for name, value in rates.items()])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
-from jumok.models.config import Tied, Tying, token_table
+from jumok.models.config import Tied, Tying, tied_output, token_table
 from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, SingleHeadWeights, State
 from jumok.models.rnn.attention import (
     BahdanauStep,
@@ -114,17 +114,17 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     @property
     def luong(self) -> bool:
-        """Whether the attention is one of Luong's."""
+        """Whether the attention is Luong's, after the step."""
         return self.attention not in ("none", "additive")
 
     @property
     def output_width(self) -> int:
-        """Size of what the output layer is given."""
+        """Size of the output layer's input."""
         return self.width if self.luong else self.embedding if self.readout is None else self.readout
 
     @property
     def limit(self) -> int | None:
-        """The longest source there can be; None where there is no such limit."""
+        """The longest source the decoder can attend to; None for no limit."""
         return self.longest if self.attention == "location" else None
 
     def _check_attention(self) -> None:
@@ -207,7 +207,7 @@ class RnnDecoder(Decoder):
         self.copying = Copying(width=features) if config.copy else None
         self.output = nn.Linear(config.output_width, vocabulary)
         if config.ties_output:
-            self.output.weight = _table(self.embedding, config)
+            self.output.weight = tied_output(self.embedding, config)
         # Rows as long as words are would make logits as large; a scaled table has shorter ones already.
         scaled = config.ties_output and self.embedding.factor == 1.0
         self.output_factor = config.embedding**-0.5 if scaled else 1.0
@@ -280,12 +280,3 @@ def _decoder_attention(config: RnnDecoderConfig, encoder_width: int) -> DecoderA
         longest=config.longest,
     )
     return LuongStep(attention, width=config.width, input_feeding=config.input_feeding)
-
-
-def _table(embedding: TokenEmbedding, config: RnnDecoderConfig) -> nn.Parameter:
-    if embedding.project is not None:
-        raise ConfigError(
-            f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when {config.section}.embedding = "
-            f'{config.embedding}; set {config.section}.tied = "none"'
-        )
-    return embedding.table

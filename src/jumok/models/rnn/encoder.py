@@ -44,7 +44,7 @@ class RnnConfig(TextModelConfig):
 
     @property
     def token_width(self) -> int:
-        """Size of a token's vector, by the name it has in every family of models."""
+        """Size of a token's vector."""
         return self.embedding
 
     def width_for(self, token_width: int) -> str:

@@ -1,4 +1,4 @@
-"""The Transformer's decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
+"""The Transformer decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer import DecoderLayer
-from jumok.models.config import Tied, Tying
+from jumok.models.config import Tied, Tying, tied_output
 from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, State
-from jumok.models.transformer.config import PlacedTokens, TransformerConfig, initialise
+from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 from jumok.models.transformer.encoder import key_mask
 
 
@@ -82,7 +82,7 @@ class TransformerDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
-        self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
+        self.tokens = PositionedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(
             DecoderLayer(key_width=encoder_width, **config.layer_options()) for _ in range(config.layers)
         )
@@ -91,11 +91,11 @@ class TransformerDecoder(Decoder):
         initialise(self.layers)
         initialise(self.output)
         if config.ties_output:
-            self.output.weight = self._table()
+            self.output.weight = tied_output(self.embedding, config)
 
     @property
     def embedding(self) -> TokenEmbedding:  # type: ignore[override]
-        """The table of the target tokens."""
+        """The vectors of the target tokens."""
         return self.tokens.embedding
 
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
@@ -158,12 +158,3 @@ class TransformerDecoder(Decoder):
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)
         return normed
-
-    def _table(self) -> nn.Parameter:
-        embedding = self.tokens.embedding
-        if embedding.project is not None:
-            raise ConfigError(
-                f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when the states are "
-                f'{self.width} wide; set {self.config.section}.tied = "none"'
-            )
-        return embedding.table

@@ -10,7 +10,7 @@ from jumok.attention import Weights, transforms
 from jumok.layers import TokenEmbedding
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoder, Encoding
-from jumok.models.transformer.config import PlacedTokens, TransformerConfig, initialise
+from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TransformerEncoder(Encoder):
     ) -> None:
         super().__init__()
         self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
-        self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
+        self.tokens = PositionedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(EncoderLayer(**config.layer_options()) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else None
         initialise(self.layers)
