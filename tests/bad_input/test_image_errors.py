@@ -252,7 +252,7 @@ def test_models_that_cannot_be():
     with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
         PatchEncoder(PatchEncoderConfig(patch=7), side=16)
     with pytest.raises(
-        ConfigError, match=r"images\.size = 16 leaves a single region .* 32 pixels a side; wanted at least 33"
+        ConfigError, match=r"images\.size = 16 leaves a single region, .* 32 pixels a side; wanted at least 33"
     ):
         GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
     with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
