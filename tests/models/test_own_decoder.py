@@ -11,7 +11,7 @@ from jumok.analysis.alignment.attention import Aligner
 from jumok.analysis.alignment.choice import guided_head
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.attention import attend
-from jumok.data import BOS, EOS, PAD, Batch, Pair, TokenizerConfig, Tokenizers, pad
+from jumok.data import BOS, EOS, PAD, Batch, Pair, TokenizerConfig, TokenizerPair, pad
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.errors import ArgumentError
 from jumok.models import (
@@ -69,7 +69,7 @@ def reversals(count: int, seed: int) -> list[Pair]:
 class Reversals:
     """Batches of reversed sentences with the links between their words."""
 
-    def __init__(self, tokenizers: Tokenizers, *, steps: int, seed: int) -> None:
+    def __init__(self, tokenizers: TokenizerPair, *, steps: int, seed: int) -> None:
         self.tokenizers, self.count, self.seed = tokenizers, steps, seed
 
     def steps(self, epoch: int) -> int:
@@ -86,8 +86,8 @@ class Reversals:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[EncoderDecoder, Tokenizers]:
-    tokenizers = Tokenizers.train(reversals(200, seed=1), TokenizerConfig(kind="word", shared=True))
+def trained(tmp_path_factory) -> tuple[EncoderDecoder, TokenizerPair]:
+    tokenizers = TokenizerPair.train(reversals(200, seed=1), TokenizerConfig(kind="word", shared=True))
     torch.manual_seed(0)
     size = tokenizers.source.size
     encoder = RnnEncoder(RnnEncoderConfig(width=32, embedding=32, dropout=0.0), vocabulary=size)

@@ -123,13 +123,13 @@ class GuidedAlignment:
 
     def links(self, batch: Batch) -> Bool[Tensor, "batch target source"]:
         """The source tokens that each target token should attend to."""
-        assert batch.links is not None, "a recipe with guided alignment has data.alignments"
+        assert batch.word_links is not None, "a recipe with guided alignment has data.alignments"
         if not self.null:
-            return batch.links
+            return batch.word_links
         source = batch.source_visible
         end = torch.arange(source.shape[1], device=source.device) == source.sum(1, keepdim=True) - 1
-        unlinked = batch.target_visible & ~batch.links.any(-1)
-        return batch.links | (unlinked[:, :, None] & end[:, None])
+        unlinked = batch.target_visible & ~batch.word_links.any(-1)
+        return batch.word_links | (unlinked[:, :, None] & end[:, None])
 
     def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"]) -> Float[Tensor, ""]:
         """Cross-entropy of a layer's attention against the links, summed over the target tokens that have links."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jumok.analysis.alignment.word_attention import AlignmentHead, word_weights
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -115,7 +115,7 @@ class Aligner(NamedTuple):
     """A model and the attention head to align with."""
 
     model: EncoderDecoder
-    tokenizers: Tokenizers
+    tokenizers: TokenizerPair
     head: AlignmentHead
     method: Extraction = "argmax"
     threshold: float = 0.2

@@ -16,7 +16,7 @@ import numpy as np
 from jumok.analysis.alignment.attention import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, word_weights
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
@@ -33,7 +33,7 @@ Watch = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
 
 def links_by_head(
     model: EncoderDecoder,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     heads: Sequence[AlignmentHead],
     method: Extraction = "argmax",
@@ -98,7 +98,7 @@ def consistency(rows: Sequence[Collection[Link]], pairs: Sequence[Pair]) -> floa
 
 def choose_head(
     model: EncoderDecoder,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     heads: Sequence[AlignmentHead],
     *,

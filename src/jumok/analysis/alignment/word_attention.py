@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.data import BatchConfig, Pair, Tokenizer, Tokenizers, pad
-from jumok.data.batches import cuts
+from jumok.data import BatchConfig, Pair, Tokenizer, TokenizerPair, pad
+from jumok.data.batches import batch_boundaries
 from jumok.data.word_links import Words, spaced_words
 from jumok.models.encoder_decoder import EncoderDecoder, Encoding, HeadWeights
 
@@ -82,7 +82,7 @@ def alignment_heads(model: EncoderDecoder) -> list[AlignmentHead]:
 
 def word_weights(
     model: EncoderDecoder,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     heads: Sequence[AlignmentHead],
     *,
@@ -98,8 +98,8 @@ def word_weights(
         return
     longer = np.array([max(len(sides[number][0].ids), len(sides[number][1].ids)) for number in fits])
     order = np.argsort(longer, kind="stable")
-    row_cuts = cuts(longer[order], np.ones_like(order), BatchConfig(tokens=batch_tokens))
-    for start, end in map(row_cuts.batch, range(row_cuts.batches)):
+    batches = batch_boundaries(longer[order], np.ones_like(order), BatchConfig(tokens=batch_tokens))
+    for start, end in map(batches.batch, range(batches.batches)):
         numbers = [fits[index] for index in order[start:end]]
         weights = _batch_weights(model, [sides[number] for number in numbers], heads)
         for row, number in enumerate(numbers):

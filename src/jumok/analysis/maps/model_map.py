@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
-from jumok.data import BOS, Tokenizer, Tokenizers
+from jumok.data import BOS, Tokenizer, TokenizerPair
 from jumok.models.encoder_decoder import EncoderDecoder
 
 END = "</s>"
@@ -17,7 +17,7 @@ BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 @torch.no_grad()
 def map_of_translation(
-    model: EncoderDecoder, tokenizers: Tokenizers, source: str, target: Sequence[int], *, words: bool = True
+    model: EncoderDecoder, tokenizers: TokenizerPair, source: str, target: Sequence[int], *, words: bool = True
 ) -> AttentionMap:
     """The attention of a model over `source` while it writes the tokens `target` and the end of the sentence."""
     ids = tokenizers.source.encode(source)[1:]

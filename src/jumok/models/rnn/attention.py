@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Source, Weights
+from jumok.attention import PrecomputedKeys, Weights
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
 from jumok.models.encoder_decoder import Encoding
@@ -30,7 +30,7 @@ class FixedSource(NamedTuple):
         return FixedSource(self.context[rows], self.gates[rows])
 
 
-PreparedSource = Source | Memory | FixedSource
+PreparedSource = PrecomputedKeys | Memory | FixedSource
 """What the steps of a decoder need of a source."""
 
 
@@ -136,12 +136,12 @@ class BahdanauStep(DecoderAttention):
         self.attention = kind(query_width=width, key_width=encoder_width, hidden=width)
         self.fed_width, self.coverage_weight = encoder_width, coverage_weight
 
-    def prepare(self, encoding: Encoding, stepper: Stepper) -> Source | Memory:
+    def prepare(self, encoding: Encoding, stepper: Stepper) -> PrecomputedKeys | Memory:
         """U h of every source state."""
         visible = encoding.visible[:, None]
         if isinstance(self.attention, CoverageAttention):
             return self.attention.memory(encoding.states, visible)
-        return self.attention.source(encoding.states, visible)
+        return self.attention.precompute(encoding.states, visible)
 
     def first_state(self, encoding: Encoding, states: States) -> StepState:
         """Nothing is covered yet."""
@@ -160,7 +160,7 @@ class BahdanauStep(DecoderAttention):
         else:
             assert isinstance(self.attention, CoverageAttention)
             assert isinstance(source, Memory)
-            context, weights, coverage = self.attention.look(query, source, before.coverage)
+            context, weights, coverage = self.attention.attend(query, source, before.coverage)
             penalty = self.coverage_weight * coverage_loss(weights, before.coverage)
         states = stepper.step(word_gates + stepper.fed_gates(context), before.states)
         return StepOutput(states[-1][0], context, (weights,), penalty), StepState(states, coverage=coverage)
@@ -177,9 +177,9 @@ class LuongStep(DecoderAttention):
         self.attention = attention
         self.input_feeding, self.fed_width = input_feeding, width if input_feeding else 0
 
-    def prepare(self, encoding: Encoding, stepper: Stepper) -> Source | Memory:
+    def prepare(self, encoding: Encoding, stepper: Stepper) -> PrecomputedKeys | Memory:
         """The source states, projected if the score projects them."""
-        return self.attention.source(encoding.states, encoding.visible[:, None])
+        return self.attention.precompute(encoding.states, encoding.visible[:, None])
 
     def first_state(self, encoding: Encoding, states: States) -> StepState:
         """Input feeding begins with zeros."""
@@ -189,7 +189,7 @@ class LuongStep(DecoderAttention):
         self, stepper: Stepper, source: PreparedSource, word_gates: Tensor, before: StepState, position: int
     ) -> tuple[StepOutput, StepState]:
         """Step, then attend."""
-        assert isinstance(source, Source | Memory)
+        assert isinstance(source, PrecomputedKeys | Memory)
         gates = word_gates if before.fed is None else word_gates + stepper.fed_gates(before.fed)
         states = stepper.step(gates, before.states)
         output = self._attend(states[-1][0], source, start=position, together=True)
@@ -203,7 +203,7 @@ class LuongStep(DecoderAttention):
         memory = self.attention.memory(encoding.states, encoding.visible[:, None])
         return self._attend(states, memory, start=0, together=False)
 
-    def _attend(self, states: Tensor, source: Source | Memory, *, start: int, together: bool) -> StepOutput:
+    def _attend(self, states: Tensor, source: PrecomputedKeys | Memory, *, start: int, together: bool) -> StepOutput:
         context, weights = self.attention(states, source, start=start, together=together)
         return StepOutput(self.attention.attentional_state(context, states), context, (weights,))
 
