@@ -124,7 +124,7 @@ def test_steps_that_do_not_fit_the_state_are_refused(model):
     with pytest.raises(ArgumentError, match="state must come from this decoder's start or step, but it is a str"):
         model.decoder.step("state", torch.zeros(2, 1, dtype=torch.long))
     _, state = model.decoder.step(state, torch.zeros(2, 1, dtype=torch.long))
-    with pytest.raises(ArgumentError, match="room for 1 steps, but step 2"):
+    with pytest.raises(ArgumentError, match="capacity of 1 steps, but step 2"):
         model.decoder.step(state, torch.zeros(2, 1, dtype=torch.long))
 
 
