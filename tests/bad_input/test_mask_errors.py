@@ -63,7 +63,7 @@ def test_lengths_that_cannot_be(q, k, v):
         from_lengths([3, -1])
     with raises("lengths", "integers", "1.5"):
         from_lengths([1.5, 2.0])
-    with raises("lengths", "whole numbers", "torch.bool"):
+    with raises("lengths", "integers", "torch.bool"):
         from_lengths(torch.ones(2, dtype=torch.bool))
     with raises("lengths", "6", "5 keys"):
         attend(q, k, v, visible=from_lengths([3, 6]))
