@@ -172,7 +172,7 @@ def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_fil
     for stdin in ("", "other\ttext\n"):
         assert "going on after step 4" in well(*command, "--resume", stdin=stdin).err
     assert jumok(*command[:3], "new", *command[4:]).err == (
-        f"jumok: data.{form} is standard input, but nothing comes from there; pipe text in, or name a file\n"
+        f"jumok: data.{form} is standard input, which is empty; pipe text in, or name a file\n"
     )
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from jumok.data import BatchConfig, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.batches import batch_boundaries
-from jumok.data.word_links import Words, spaced_words
+from jumok.data.word_links import WordMap, spaced_words
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Encoding, HeadWeights, Seq2Seq
 
@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
 
     ids: Int[np.ndarray, " token"]
     numbers: Int[np.ndarray, " token"]
-    words: Words
+    words: WordMap
 
     @classmethod
     def of(cls, text: str, tokenizer: Tokenizer) -> "Tokens":
@@ -184,7 +184,7 @@ def _given_words(
     return found
 
 
-def _given(words: Words, spaced: int) -> Float[np.ndarray, "word spaced"]:
+def _given(words: WordMap, spaced: int) -> Float[np.ndarray, "word spaced"]:
     table = np.zeros((words.size, spaced), np.float32)
     for number in range(spaced):
         table[words.given(number), number] = 1
