@@ -11,7 +11,7 @@ from jumok.analysis.alignment.word_attention import Look
 from jumok.analysis.draw.page import widget_data
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
-from jumok.data.word_links import Link, write_links
+from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel, ServedTranslator
 from jumok.tasks.captioner import Caption
 from jumok.tasks.translator import Translation
@@ -280,7 +280,7 @@ class AlignAnswer(Message):
             source=pair.source.split(),
             target=pair.target.split(),
             links=[list(link) for link in sorted(links)],
-            pharaoh=write_links(links),
+            pharaoh=format_word_links(links),
             layer=used.layer,
             head=used.head,
         )
