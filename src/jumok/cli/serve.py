@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, named_or_bundled, say
-from jumok.cli.systems import all_named
+from jumok.cli.arguments import model_or_bundled, named_paths
+from jumok.cli.output import say
+from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 
 
@@ -35,7 +36,7 @@ def serve(
     max_bytes: Annotated[int, Option(min=1, help="Most bytes of a request.")] = 1 << 20,
     max_texts: Annotated[int, Option(min=1, help="Most texts of a request.")] = 64,
     max_characters: Annotated[int, Option(min=1, help="Most characters of a text.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, max=WIDEST_BEAM, help="Widest beam.")] = 32,
+    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Widest beam.")] = 32,
     max_queue: Annotated[int, Option(min=1, help="Texts that may wait; beyond it the answer is 503.")] = 1024,
     max_seconds: Annotated[float, Option(min=0.001, help="Time for a request; beyond it the answer is 504.")] = 30.0,
     max_connections: Annotated[
@@ -62,7 +63,7 @@ def serve(
         queue=max_queue,
         seconds=max_seconds,
     )
-    folders = {one.name: one.path for one in all_named(models or [str(named_or_bundled(None))])}
+    folders = {one.name: one.path for one in named_paths(models or [str(model_or_bundled(None))])}
     with listen(host, port) as listening:
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)
