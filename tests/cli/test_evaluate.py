@@ -74,7 +74,7 @@ def test_scoring_shows_its_progress_at_a_terminal_and_nothing_in_a_file(files, m
 def test_signatures_are_folded_in_a_narrow_terminal_and_not_cut(files, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr("commands.BytesIO", Watched)
+    monkeypatch.setattr("support.commands.BytesIO", Watched)
     command = ["evaluate", "--output", files / "out", "--reference", files / "ref", "--metrics", "bleu"]
     (score,) = json.loads(well(*command, "--json").out)["scores"]
     shown = well(*command).out
@@ -157,7 +157,9 @@ def test_one_file_of_pairs_is_a_test_set(tmp_path, name, text, more):
 
 def test_a_file_of_one_side_needs_a_reference(files):
     done = jumok("evaluate", "--output", files / "out", "--source", files / "out")
-    assert done.err.startswith(f"jumok: --reference is needed: the right translations, one a line; --source {files}")
+    assert done.err.startswith(
+        f"jumok: --reference is missing: the reference translations, one per line; --source {files}"
+    )
 
 
 def test_systems_are_compared_in_the_terminal_with_p_and_no_report_is_needed(files):
@@ -227,11 +229,11 @@ def test_by_length_counts_every_sentence_once(files):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "--reference is needed"),
-        (["--reference", "ref"], "give a MODEL to translate with, or --output"),
-        (["model", "--output", "out", "--reference", "ref"], "and not both"),
-        (["model", "--reference", "ref"], "--source is needed"),
-        (["--output", "out", "--reference", "ref", "--by-length"], "--source is needed"),
+        ([], "--reference is missing"),
+        (["--reference", "ref"], "give either a MODEL to translate with or --output"),
+        (["model", "--output", "out", "--reference", "ref"], "give either a MODEL"),
+        (["model", "--reference", "ref"], "--source is missing"),
+        (["--output", "out", "--reference", "ref", "--by-length"], "--source is missing"),
         (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; there are bleu,"),
         (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
         (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),

@@ -8,10 +8,6 @@ import _signal as signal  # type: ignore[import-not-found]  # without enum, whic
 import os
 import sys
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, by the convention of shells; typer uses the same one."""
 
@@ -19,13 +15,14 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command `jumok`."""
     try:
-        load("jumok.cli.app").run()
+        load("jumok.cli.app")
+        sys.modules["jumok.cli.app"].run()
     except KeyboardInterrupt:
         _report_interrupt()
         raise SystemExit(INTERRUPTED) from None
 
 
-def load(module: str) -> "ModuleType":
+def load(module: str) -> None:
     """Import a module; Ctrl-C meanwhile ends the program at once.
 
     An exception would not do: what is being imported may catch it or replace it with another.
@@ -33,13 +30,12 @@ def load(module: str) -> "ModuleType":
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.default_int_handler:  # the caller of the program handles Ctrl-C in another way
         __import__(module)
-        return sys.modules[module]
+        return
     signal.signal(signal.SIGINT, _quit)
     try:
         __import__(module)
     finally:
         signal.signal(signal.SIGINT, handler)
-    return sys.modules[module]
 
 
 def _quit(*_: object) -> None:

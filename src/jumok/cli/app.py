@@ -45,7 +45,8 @@ class LazyCommands(CommandGroup):
 
 def load_command(name: str) -> Any:
     """The command called `name`: the function or the group of that name in its own module."""
-    command = getattr(load(f"jumok.cli.{name}"), name)
+    load(f"jumok.cli.{name}")
+    command = getattr(sys.modules[f"jumok.cli.{name}"], name)
     if isinstance(command, typer.Typer):
         return get_command(command)
     single = typer.Typer(add_completion=False)
@@ -63,10 +64,11 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         print(f"jumok {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

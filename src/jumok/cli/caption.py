@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import Beam, Device
 from jumok.cli.output import print_json, progress, say
+from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
 
 if TYPE_CHECKING:

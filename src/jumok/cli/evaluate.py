@@ -112,12 +112,12 @@ def _check_inputs(
     model: Path | None, source: str | None, reference: str | None, output: str | None, others: list[Path], lengths: bool
 ) -> None:
     """Refuse options that leave nothing to score; `lengths` says whether source sentences are needed for lengths."""
-    if model is not None and not model.is_dir():
-        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
+    if source is None and reference is None:
+        if model is not None and not model.is_dir():
+            raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
+        raise ArgumentError("--reference is missing: the reference translations, one per line")
     if (model is None) == (output is None):
         raise ArgumentError("give either a MODEL to translate with or --output with outputs to score")
-    if source is None and reference is None:
-        raise ArgumentError("--reference is missing: the reference translations, one per line")
     if source is None and (model is not None or lengths or any(other.is_dir() for other in others)):
         raise ArgumentError("--source is missing: the test sentences, one per line")
 

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -67,11 +67,11 @@ class ProgressBars:
         self.display = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
         self.shares: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "ProgressBars":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.display.stop()
+        self._stop()
 
     def __call__(self, items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
         """Pass the items on, counting them in a bar."""
@@ -98,6 +98,10 @@ class ProgressBars:
     def _remove(self, bar: TaskID) -> None:
         self.display.remove_task(bar)
         if not self.display.tasks:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self.display.live.is_started:
             self.display.stop()
 
     def _show(self) -> None:
