@@ -124,7 +124,7 @@ def test_the_list_of_commands_shows_the_first_line_of_each_command_s_help(name):
 
 
 def test_a_command_imports_only_its_own_module():
-    program = "import sys; from jumok.cli.app import app; app(['align', '--help'], standalone_mode=False); print(*sys.modules)"
+    program = "import sys; from jumok.cli.app import load_command; load_command('align'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stdout.splitlines()[-1].split() if name.startswith("jumok.cli.")}
     assert loaded & {f"jumok.cli.{name}" for name in COMMANDS} == {"jumok.cli.align"}

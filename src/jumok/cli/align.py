@@ -12,7 +12,7 @@ from jumok.analysis.alignment.statistical import ROUNDS, align_text
 from jumok.cli.arguments import PAIRS, ColumnNames, Device, is_same_file, parse_columns
 from jumok.cli.output import ProgressBars, print_json, print_table, say
 from jumok.data import Pair, read_pairs
-from jumok.data.word_links import Link, write_links
+from jumok.data.word_links import Link, format_word_links
 from jumok.errors import ArgumentError
 from jumok.tasks.alignment import AlignmentOptions, Development, make_aligner, read_gold_links
 
@@ -125,7 +125,7 @@ def _print_links(alignments: Iterable[set[Link]], pairs: Sequence[Pair], json: b
         if json:
             print_json({"source": pair.source, "target": pair.target, "links": sorted(links)})
         else:
-            print(write_links(links))
+            print(format_word_links(links))
         if warn and not links and pair.source.strip() and pair.target.strip():
             say(f"line {number} has no links: it is too long for the model, or none of its words match")
 
