@@ -10,7 +10,7 @@ from jumok.data import BOS, EOS, PAD, Pair, TokenizerPair, pad
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, State
 from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.captioning import TrainedCaptioner
@@ -53,7 +53,10 @@ class Watcher(Decoder):
         self.decoder, self.vocabulary, self.limit = decoder, decoder.vocabulary, decoder.limit
         self.looked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
-    def forward(self, encoding: Encoding, target_in: torch.Tensor) -> Prediction:
+    def hidden(self, encoding, target_in):
+        raise NotImplementedError
+
+    def logits(self, hidden):
         raise NotImplementedError
 
     def start(self, encoding, *, capacity):

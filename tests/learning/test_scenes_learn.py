@@ -2,9 +2,9 @@
 
 import pytest
 
-from jumok.cli.caption_scores import evaluate_captioner
 from jumok.images import scenes
 from jumok.tasks import make_recipe
+from jumok.tasks.evaluation import evaluate_captioner
 from jumok.tasks.run import train
 from jumok.training import Report
 

@@ -5,7 +5,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import named_folder, print_json, say
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
+from jumok.tasks.average import average_models, how_many
 
 
 def average(
@@ -14,8 +16,6 @@ def average(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; everything else is taken from the first."""
-    from jumok.tasks.average import average_models, how_many
-
     average_models(models, out)
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in models]})

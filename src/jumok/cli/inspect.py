@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from jumok.cli.output import print_json, print_table
+from jumok.tasks.inspect import inspect as inspect_model
 
 
 def inspect(
@@ -14,8 +15,6 @@ def inspect(
     json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Show what a model is made of, checking every file on the way."""
-    from jumok.tasks.inspect import inspect as inspect_model
-
     facts, shapes = inspection = inspect_model(model)
     if json:
         print_json({**facts, **({"weights": shapes} if weights else {})})

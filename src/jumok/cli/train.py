@@ -6,7 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import named_folder, print_json, say
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
+from jumok.tasks.run import train as train_model
 
 
 def train(
@@ -21,8 +23,6 @@ def train(
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
-    from jumok.tasks.run import train as train_model
-
     run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device)
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})

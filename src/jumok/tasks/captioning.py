@@ -13,21 +13,21 @@ from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig, TokenizerPa
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, TrainingError
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import EncoderConfig, ImageCaptioner, build_captioner
+from jumok.images.build import EncoderConfig, ImageCaptioner, build_captioner
 from jumok.images.encoder import GridEncoder
 from jumok.images.pairs import ImagesConfig
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images, why_outdated
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.build import DecoderConfig
-from jumok.models.encoder_decoder import HeadWeights, Hidden
+from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.screen import progress
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import Loss, Places, held_out_loss, hidden_loss
+from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
 
 ONE_SIDE = TokenizerConfig(shared=False)
 SHORT = DecodingConfig(max_length=60)
@@ -130,13 +130,12 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         """Caption tokens."""
         return int(batch.target_visible.sum())
 
-    def loss(self, model: nn.Module, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
+    def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
         """Cross-entropy of the caption tokens, which are found before the batch leaves the CPU."""
-        places = Places.of(batch)
         return caption_loss(
             model,
             batch.to(device),
-            places.to(device),
+            TargetTokens.of(batch).to(device),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
@@ -223,13 +222,16 @@ def check_vocabulary(recipe: CaptionRecipe, device: torch.device, *, vocabulary:
 
 
 def caption_loss(
-    model: nn.Module, batch: ImageBatch, places: Places, *, smoothing: float = 0.0, doubly_stochastic: float = 0.0
+    model: ImageCaptioner,
+    batch: ImageBatch,
+    tokens: TargetTokens,
+    *,
+    smoothing: float = 0.0,
+    doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    encoder: Any = model.encoder
-    decoder: Any = model.decoder
-    hidden: Hidden = decoder.hidden(encoder(batch.images), batch.target_in)
-    loss = hidden_loss(decoder, hidden, places, smoothing=smoothing)
+    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss
     uneven = unevenness(hidden.attention, batch.target_visible)

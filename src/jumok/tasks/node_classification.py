@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from jumok.data.fingerprint import MADE
+from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ConfigError, TrainingError
 from jumok.files import check_plain
 from jumok.graphs.graph import Graph, GraphConfig
@@ -147,7 +147,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     def read_assets(self, folder: ModelFolder, recipe: GraphRecipe) -> Graph:
         """The copy of the graph in the folder; where there is none, it is made from its source."""
         data = folder.path / "data"
-        for made in (data / name for name in MADE):
+        for made in (data / name for name in PREPARED_FILES):
             if made.exists() or made.is_symlink():
                 check_plain(made, most=MOST_FACTS if made.suffix == ".json" else MOST_ARRAY, within=data)
         graph = open_graph(data) or prepare_graph(data, recipe.graph, say=to_screen)

@@ -13,7 +13,7 @@ from torch import nn
 from jumok.analysis.scores.metrics import Right, score_outputs
 from jumok.errors import ConfigError, NoOutputError, TrainingError
 from jumok.model_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, ModelFolder, publish, withdraw, write_file
-from jumok.models.config import HalfConfig
+from jumok.models.config import TextModelConfig
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
 from jumok.recipe import parse_recipe, write_recipe
@@ -233,7 +233,7 @@ def parameters(model: nn.Module) -> int:
     return sum(tensor.numel() for tensor in weights_of(model).values())
 
 
-def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
+def check_positions(half: TextModelConfig, longest: int, setting: str) -> None:
     """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
     if half.limit is not None and half.limit <= longest:
         raise ConfigError(

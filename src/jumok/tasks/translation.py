@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.word_attention import Look, all_looks
 from jumok.data import (
     BatchConfig,
     Batches,
@@ -28,14 +27,14 @@ from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
-from jumok.models.config import HalfConfig
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.config import TextModelConfig
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
 from jumok.tasks.translator import Translator
 from jumok.training.config import Context, TrainingConfig
-from jumok.training.loss import BatchSource, Guide, guided_layer, held_out_loss
+from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
 from jumok.training.step import autocast
 
@@ -81,11 +80,11 @@ class TranslationTraining(TrainingConfig):
         self._at_least("guided_alignment", 0)
 
     @property
-    def guide(self) -> Guide | None:
+    def guide(self) -> GuidedAlignment | None:
         """The attention that is trained on word links; None without guided alignment."""
         if not self.guided_alignment:
             return None
-        return Guide(
+        return GuidedAlignment(
             weight=self.guided_alignment,
             layer=self.guided_layer,
             head=self.guided_head,
@@ -128,7 +127,7 @@ class TranslationRecipe:
 class Trained(NamedTuple):
     """A translation model and what is needed to use it."""
 
-    model: Seq2Seq
+    model: EncoderDecoder
     recipe: TranslationRecipe
     tokenizers: TokenizerPair
 
@@ -183,7 +182,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             fingerprint=prepared.identity,
         )
 
-    def build(self, recipe: TranslationRecipe, assets: TokenizerPair) -> Seq2Seq:
+    def build(self, recipe: TranslationRecipe, assets: TokenizerPair) -> EncoderDecoder:
         """An encoder and a decoder for these vocabularies."""
         return build_model(
             recipe.encoder,
@@ -193,7 +192,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             shared_vocabulary=assets.shared,
         )
 
-    def begin(self, model: Seq2Seq, data: TaskData[TranslationRecipe, TokenizerPair], run: RunContext) -> None:
+    def begin(self, model: EncoderDecoder, data: TaskData[TranslationRecipe, TokenizerPair], run: RunContext) -> None:
         """Start from pretrained vectors where the recipe names some; warn of a run that takes hours on a CPU."""
         recipe, tokenizers = data.recipe, data.assets
         begin_with_vectors(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
@@ -201,7 +200,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         if run.device.type == "cpu" and (message := patience_message(model, data.train, recipe)):
             run.say(message)
 
-    def guide(self, config: TranslationTraining) -> Guide | None:
+    def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
         return config.guide
 
@@ -274,21 +273,6 @@ def check_vocabulary(recipe: TranslationRecipe, device: torch.device, *, source:
     check_memory(build, recipe.encoder, recipe.decoder, device=device)
 
 
-def guided_head(trained: Trained) -> Look | None:
-    """The layer and head that guided alignment has trained; None without guided alignment."""
-    training = trained.recipe.training
-    if not training.guided_alignment:
-        return None
-    every = all_looks(trained.model)
-    layer = guided_layer(training.guided_layer, max(look.layer for look in every) + 1)
-    heads = len({look.head for look in every if look.layer == layer} - {None})
-    head = training.guided_head
-    if head is not None or heads == 1:
-        head = (head or 0) % heads
-    informed = training.guided_context == "full"
-    return Look(layer, head, training.guided_shift, informed, training.guided_null)
-
-
 def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe:
     """The recipe that is saved with the model: decoding.max_source defaults to the longest source of the training."""
     if recipe.decoding.max_source:
@@ -304,7 +288,7 @@ def held_out_message(pairs: int) -> str:
     return f"{message}; so few tell little: give others by data.valid_source and data.valid_target, or data.valid_pairs"
 
 
-def check_vectors(config: HalfConfig) -> None:
+def check_vectors(config: TextModelConfig) -> None:
     """Say what is wrong with the file a half names, if it names one, before any work is done."""
     if not config.vectors:
         return
@@ -318,7 +302,7 @@ def check_vectors(config: HalfConfig) -> None:
 
 def begin_with_vectors(
     half: nn.Module,
-    config: HalfConfig,
+    config: TextModelConfig,
     tokenizer: Tokenizer,
     side: Literal["source", "target"],
     say: Callable[[str], None],

@@ -1,14 +1,15 @@
 """What the training loop asks of a task: how a batch becomes a loss, and how large it is."""
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import nn
 
 from jumok.data import Batch
 from jumok.errors import TrainingError
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import Guide, Loss, Places, batch_loss
+from jumok.training.loss import GuidedAlignment, Loss, TargetTokens, batch_loss
 
 B = TypeVar("B", bound=Any)
 
@@ -39,11 +40,11 @@ class SequenceObjective:
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens, which are found before the batch leaves the CPU."""
-        places = Places.of(batch)
-        guide = self.guide(config)
-        return batch_loss(model, batch.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide)
+        tokens, model = TargetTokens.of(batch).to(device), cast(EncoderDecoder, model)
+        smoothing, guide = config.label_smoothing, self.guide(config)
+        return batch_loss(model, batch.to(device), tokens, smoothing=smoothing, guide=guide)
 
-    def guide(self, config: Any) -> Guide | None:
+    def guide(self, config: Any) -> GuidedAlignment | None:
         """What guides the attention; nothing here."""
         return None
 
