@@ -94,7 +94,7 @@ def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
         "recipe.toml",
         "tokenizer.model",
     }
-    assert "- learnt from: reverse\n" in (tmp_path / "README.md").read_text()
+    assert "- trained on: reverse\n" in (tmp_path / "README.md").read_text()
     assert "- bleu: 31.4 (validation)\n" in (tmp_path / "README.md").read_text()
     assert json.loads((tmp_path / "checksums.json").read_text()).keys() == {
         "model.safetensors",
