@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, cast, ge
 
 from typer import Argument, Option
 
-from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWayAligner, turned
-from jumok.analysis.alignment.choice import SAMPLE, Watch, choose_by_agreement, choose_head, guided_head, links_by_head
+from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
 from jumok.analysis.alignment.error_rate import Gold
+from jumok.analysis.alignment.head_choice import (
+    SAMPLE,
+    Watch,
+    choose_by_agreement,
+    choose_head,
+    guided_head,
+    links_by_head,
+)
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import place_of
 from jumok.cli.output import COLUMNS, are_same, print_json, progress, say
@@ -245,7 +252,7 @@ def _from_models(
     dev: "tuple[list[Pair], list[Gold]] | None",
     device: str,
 ) -> "Iterator[set[tuple[int, int]]]":
-    from jumok.analysis.alignment.attention import aligned
+    from jumok.analysis.alignment.aligner import aligned
 
     wanted = Wanted(**{name: value for name, value in asked.items() if value is not None})
     return aligned(make_aligner(model, reverse, wanted, pairs, dev=dev, device=device, say=say), pairs)
