@@ -85,7 +85,7 @@ def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(r
     (tmp_path / "12.png").write_bytes(b"")
     done = jumok("look", reverser, "12.png")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"jumok: {reverser} reads text, and 12.png is a file; give it the text itself")
+    assert done.err.startswith(f"jumok: {reverser} translates text, but 12.png is a file; give the text itself")
     assert done.err.count("\n") == 1
     assert jumok("look", reverser, "12").code == 0
     assert jumok("look", reverser, "12.svg").code == 0  # there is no such file: a text like any other
@@ -115,7 +115,7 @@ def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_insta
 def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1
-    assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"
+    assert done.err == "jumok: --format '../x' is not a format of maps; choose one of png, svg, pdf, html, json\n"
 
 
 PIXELS = np.zeros((4, 4, 3), np.uint8)

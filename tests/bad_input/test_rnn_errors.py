@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from jumok.attention import from_lengths
 from jumok.errors import ArgumentError, ConfigError
-from jumok.layers import LuongAttention, Memory, Recurrence, TokenEmbedding
+from jumok.layers import Recurrence, TokenEmbedding
 from jumok.models import build_model
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
@@ -66,7 +65,7 @@ def test_a_decoder_that_cannot_be_made_says_why(settings, message):
 
 
 def test_dot_attention_over_states_of_another_width_is_refused():
-    with pytest.raises(ConfigError, match=r'score "dot" needs states of one width.*use score "general"'):
+    with pytest.raises(ConfigError, match=r'score "dot" needs equal widths.*use score "general"'):
         RnnDecoder(RnnDecoderConfig(attention="dot"), vocabulary=9, encoder_width=7)
 
 
@@ -106,9 +105,3 @@ def test_weights_of_a_head_that_is_not_there_are_refused():
 def test_a_cell_that_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="cell must be one of rnn, gru, lstm, but it is 'gnu'"):
         Recurrence(cell="gnu", inputs=3, width=4)
-
-
-def test_a_memory_with_a_described_mask_cannot_be_cut():
-    memory: Memory = LuongAttention(query_width=4, key_width=4).memory(torch.randn(2, 3, 4), from_lengths([3, 2]))
-    with pytest.raises(ArgumentError, match="only a memory whose `visible` is a tensor or None"):
-        memory.keep(torch.tensor([0]))

@@ -117,7 +117,7 @@ def test_more_steps_than_the_state_has_room_for_are_refused(model):
     source, visible = torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)
     state = model.decoder.start(model.encoder(source, visible), capacity=1)
     _, state = model.decoder.step(state, torch.zeros(2, 1, dtype=torch.long))
-    with pytest.raises(ArgumentError, match="room for 1 steps, but step 2"):
+    with pytest.raises(ArgumentError, match="capacity of 1 steps, but step 2"):
         model.decoder.step(state, torch.zeros(2, 1, dtype=torch.long))
 
 

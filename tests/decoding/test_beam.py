@@ -182,8 +182,8 @@ def test_a_search_that_is_watched_finds_the_same_and_its_tree_leads_there(names,
 
 @pytest.mark.parametrize("steps", [4, 40])
 def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monkeypatch, steps):
-    rooms, new_room = [], KeyValueCache._new_room
-    monkeypatch.setattr(KeyValueCache, "_new_room", lambda *given: rooms.append(given) or new_room(*given))
+    allocated, allocate = [], KeyValueCache._allocate
+    monkeypatch.setattr(KeyValueCache, "_allocate", lambda *given: allocated.append(given) or allocate(*given))
     sizes = {"width": 8, "heads": 2, "hidden": 8, "layers": 2}
     model = build_model(
         TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
@@ -194,7 +194,7 @@ def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monk
         model.decoder, model.encoder(source, torch.ones_like(source, dtype=torch.bool)), SPECIALS, config
     )
     assert {len(one.ids) for hypotheses in found for one in hypotheses} == {steps}
-    assert len(rooms) == 2 * 3  # in each of two layers one for the first step, and two for the beam
+    assert len(allocated) == 2 * 3  # in each of two layers one for the first step, and two for the beam
 
 
 def test_a_setting_of_none_stays_as_it_was_saved():

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from jumok.data import BatchConfig, Pair, Tokenizer, TokenizerPair, pad
 from jumok.data.batches import batch_boundaries
-from jumok.data.word_links import Words, spaced_words
+from jumok.data.word_links import WordMap, spaced_words
 from jumok.models.encoder_decoder import EncoderDecoder, Encoding, HeadWeights
 
 BATCH_TOKENS = 8192
@@ -49,7 +49,7 @@ class Tokens(NamedTuple):
 
     ids: Int[np.ndarray, " token"]
     numbers: Int[np.ndarray, " token"]
-    words: Words
+    words: WordMap
 
     @classmethod
     def of(cls, text: str, tokenizer: Tokenizer) -> "Tokens":
@@ -171,7 +171,7 @@ def _given_words(
     return given
 
 
-def _given(words: Words, spaced: int) -> Float[np.ndarray, "word spaced"]:
+def _given(words: WordMap, spaced: int) -> Float[np.ndarray, "word spaced"]:
     table = np.zeros((words.size, spaced), np.float32)
     for number in range(spaced):
         table[words.given(number), number] = 1

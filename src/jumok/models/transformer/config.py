@@ -15,7 +15,8 @@ from jumok.layers import (
     RotaryPositions,
     TokenEmbedding,
 )
-from jumok.layers.transformer import Activation, Norm
+from jumok.layers.feed_forward import Activation
+from jumok.layers.transformer import Norm
 from jumok.models.config import TextModelConfig, token_table
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
