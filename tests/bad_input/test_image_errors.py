@@ -13,7 +13,7 @@ from PIL import Image
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import build_captioner
+from jumok.images.build import build_captioner
 from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
 from jumok.images.files import ImageFolder, decode_image, read_image, squared
 from jumok.images.pairs import ImagesConfig, read_everything, read_split
@@ -253,11 +253,9 @@ def test_models_that_cannot_be():
     with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
         PatchEncoder(PatchEncoderConfig(patch=7), side=16)
     with pytest.raises(
-        ConfigError, match=r"images\.size = 16 leaves a single region .* 32 pixels a side; wanted at least 33"
+        ConfigError, match=r"images\.size = 16 leaves a single region, .* 32 pixels a side; wanted at least 33"
     ):
         GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
-    with pytest.raises(ArgumentError, match=r"wanted \[batch, 3, 16, 16\] of torch\.uint8"):
-        GridEncoder(grid, side=16)(torch.zeros(1, 3, 16, 16))
     with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
         AugmentConfig(colour=1.0)
 
@@ -266,16 +264,16 @@ def test_weights_of_another_network_are_named(tmp_path):
     network = GridEncoderConfig(blocks=(1,), channels=8).network()
     other = GridEncoderConfig(blocks=(1,), channels=4).network()
     torch.save(other.state_dict(), tmp_path / "other.pth")
-    with pytest.raises(DataError, match=r"conv1\.weight is \[4, 3, 3, 3\], but .* \[8, 3, 3, 3\]"):
+    with pytest.raises(DataError, match=r"conv1\.weight as \[4, 3, 3, 3\], but .* \[8, 3, 3, 3\]; set encoder\.layout"):
         begin_with_weights(network, tmp_path / "other.pth")
     torch.save({"a": torch.zeros(1)}, tmp_path / "a.pth")
     with pytest.raises(DataError, match=r"has no conv1\.weight"):
         begin_with_weights(network, tmp_path / "a.pth")
     torch.save({**network.state_dict(), "head.weight": torch.zeros(1)}, tmp_path / "more.pth")
-    with pytest.raises(DataError, match=r"has head\.weight, which the network has not"):
+    with pytest.raises(DataError, match=r"holds head\.weight, which this model does not have"):
         begin_with_weights(network, tmp_path / "more.pth")
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(DataError, match="holds no table of weights by name"):
+    with pytest.raises(DataError, match="holds no tensors by name"):
         begin_with_weights(network, tmp_path / "list.pth")
     with pytest.raises(DataError, match="there is no file"):
         begin_with_weights(network, tmp_path / "absent.pth")
@@ -287,7 +285,7 @@ def test_a_file_of_weights_that_would_run_code_does_not(tmp_path):
             return (open, (str(tmp_path / "touched"), "w"))
 
     torch.save({"conv1.weight": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(DataError, match="is not a file of weights alone"):
+    with pytest.raises(DataError, match="is damaged or holds more than weights"):
         begin_with_weights(GridEncoderConfig(blocks=(1,)).network(), tmp_path / "evil.pth")
     assert not (tmp_path / "touched").exists()
 
