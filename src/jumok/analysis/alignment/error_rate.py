@@ -121,8 +121,8 @@ def _shared_task(lines: Sequence[str], path: str | Path) -> Iterator[tuple[int, 
         match = SHARED_TASK.fullmatch(line.strip())
         if match is None or int(match[1]) < 1:
             raise DataError(
-                f"{display_name(path)}, line {number}: {line[:40]!r} is not a link; wanted the numbers of the pair and of its "
-                "source and target words, counted from 1, then S or P"
+                f"{display_name(path)}, line {number}: {line[:40]!r} is not a link; expected the numbers of the pair "
+                "and of its source and target words, counted from 1, then S or P"
             )
         yield int(match[1]) - 1, (int(match[2]), int(match[3])), match[4] != "P"
 
