@@ -89,9 +89,9 @@ def test_half_a_development_set(reverser, text):
 def test_a_model_without_attention(text):
     recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
     well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)
-    assert "no attention to align with" in said("align", text / "fixed", *files(text))
+    assert "this model has no attention" in said("align", text / "fixed", *files(text))
     back = shutil.copytree(text / "fixed", text / "back")
-    assert "no attention to align with" in said("align", text / "fixed", *files(text), "--reverse", back)
+    assert "this model has no attention" in said("align", text / "fixed", *files(text), "--reverse", back)
 
 
 def test_a_model_is_not_its_own_reverse_under_whatever_path(reverser, text):

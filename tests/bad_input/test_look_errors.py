@@ -12,7 +12,7 @@ from jumok.analysis.maps.record import record
 from jumok.analysis.maps.regions import Regions
 from jumok.analysis.maps.source_layout import LINE
 from jumok.errors import ArgumentError, DataError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
@@ -21,9 +21,11 @@ from support.commands import jumok
 SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4}
 
 
-def transformer() -> Seq2Seq:
+def transformer() -> EncoderDecoder:
     encoder = TransformerEncoder(TransformerEncoderConfig(**SIZES), vocabulary=9)
-    return Seq2Seq(encoder, TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=9, encoder_width=16))
+    return EncoderDecoder(
+        encoder, TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=9, encoder_width=16)
+    )
 
 
 def test_what_cannot_be_recorded_is_said():
@@ -100,7 +102,7 @@ def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
 def test_a_model_without_attention_says_so_in_one_line(forgetful):
     done = jumok("look", forgetful, "12")
     assert (done.code, done.out) == (1, "")
-    assert done.err == "jumok: this model has no attention to show: its decoder sees only a fixed context\n"
+    assert done.err == "jumok: this model has no attention: its decoder sees only a fixed context\n"
 
 
 def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_install(reverser, tmp_path):

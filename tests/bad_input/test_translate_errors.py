@@ -68,7 +68,7 @@ def test_maps_of_a_model_without_attention(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     well("train", recipe, "--out", "fixed", *BRIEFLY, "--set=decoder.attention=none")
     said = refused("translate", "fixed", "--attention", "maps", stdin="12\n")
-    assert said == "this model has no attention to show: its decoder sees only a fixed context"
+    assert said == "this model has no attention: its decoder sees only a fixed context"
 
 
 def test_maps_that_cannot_be_written(reverser, tmp_path):

@@ -139,6 +139,6 @@ def _print_scores(alignments: list[set[Link]], gold: list[Gold], pairs: Sequence
         say(f"{len(scores.dropped) - 5} more gold links lie past the end of their pair and are ignored")
     rates = {"aer": scores.error, "precision": scores.precision, "recall": scores.recall}
     if json:
-        print_json({**rates, "pairs": len(pairs), "links": scores.found, "dropped": len(scores.dropped)})
+        print_json({**rates, "pairs": len(pairs), "links": scores.links, "dropped": len(scores.dropped)})
         return
     print_table(["score", "%"], [[name, f"{100 * value:.2f}"] for name, value in rates.items()])

@@ -23,9 +23,7 @@ COMMANDS = {
     "evaluate": "Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.",
     "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
     "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
-    "serve": (
-        "Serve a web page that translates text or describes images and shows the attention, and a REST API at /api."
-    ),
+    "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model is made of, checking every file on the way.",
     "average": "Average the weights of several models into a new one; all else is taken from the first.",
     "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",

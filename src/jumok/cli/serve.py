@@ -50,7 +50,7 @@ def serve(
         int, Option(min=1, help="Connections at the same time, as far as the limit of open files allows.")
     ] = 1000,
 ) -> None:
-    """Serve a web page that translates text or describes images and shows the attention, and a REST API at /api."""
+    """Serve a web page that translates text or describes images and shows attention, and a REST API."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "the server")

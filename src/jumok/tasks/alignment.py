@@ -5,15 +5,14 @@ from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWayAligner, turned
-from jumok.analysis.alignment.choice import SAMPLE, choose_by_agreement, choose_look, links_of_looks
+from jumok.analysis.alignment.choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
 from jumok.analysis.alignment.error_rate import Gold, read_gold
-from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import place_of
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair
 from jumok.errors import ArgumentError, DataError
 from jumok.model_folder import Trained, load_model
-from jumok.tasks.guided_head import taught_look
 from jumok.tasks.translator import find_device
 
 Development = tuple[Sequence[Pair], Sequence[Gold]]
@@ -70,13 +69,13 @@ def make_aligner(
     return TwoWayAligner(*directions, cast(Join, options.symmetrise), threshold)
 
 
-def candidates(trained: Trained, options: AlignmentOptions) -> list[Look]:
+def candidates(trained: Trained, options: AlignmentOptions) -> list[AlignmentHead]:
     """The heads of a model that fit the options; of a model trained with guided alignment, the guided one."""
     layer, head, shift = options.layer, options.head, options.shift
-    guided = taught_look(trained) if layer is None and head is None else None
+    guided = guided_head(trained.model, trained.recipe.training) if layer is None and head is None else None
     if guided is not None:
         return [guided if shift is None else guided._replace(shift=shift)]
-    every = all_looks(trained.model)
+    every = alignment_heads(trained.model)
     layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
     layer = None if layer is None else place_of(layer, layers, "layer")
     head = None if head is None else place_of(head, heads, "head")
@@ -97,10 +96,10 @@ def read_gold_links(path: str, pairs: Sequence[Pair]) -> list[Gold]:
 
 def _choose(
     trained: Trained, options: AlignmentOptions, pairs: Sequence[Pair], dev: Development | None, watch: Watch
-) -> Look:
+) -> AlignmentHead:
     sample, gold = (pairs, None) if dev is None else dev
     method, threshold = options.extraction
-    return choose_look(
+    return choose_head(
         trained.model,
         trained.tokenizers,
         sample,
@@ -119,14 +118,14 @@ def _choose_both(
     pairs: Sequence[Pair],
     dev: Development | None,
     watch: Watch,
-) -> tuple[Look, Look]:
+) -> tuple[AlignmentHead, AlignmentHead]:
     if dev is not None:
         return _choose(forward, options, pairs, dev, watch), _choose(backward, options, pairs, _reversed(dev), watch)
     heads, back_heads = candidates(forward, options), candidates(backward, options)
     if len(heads) == len(back_heads) == 1:
         return heads[0], back_heads[0]
     links, back_links = (
-        links_of_looks(
+        links_by_head(
             trained.model,
             trained.tokenizers,
             direction,
@@ -142,7 +141,7 @@ def _choose_both(
     return choose_by_agreement(links, back_links)
 
 
-def _aligner(trained: Trained, head: Look, options: AlignmentOptions) -> Aligner:
+def _aligner(trained: Trained, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
     return Aligner(trained.model, trained.tokenizers, head, *options.extraction)
 
 
