@@ -32,34 +32,36 @@ def caption(
     """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
     captioner = Captioner.load(model, device=device)
-    named, files = len(files), _readable(files, captioner) if len(files) > 1 else files
-    found = captioner.stream(files, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
-    for one in progress(found, "captioning", len(files)):
-        _print(one, json)
-    if len(files) < named:
-        raise DataError(f"{named - len(files)} of {named} images could not be read, as said above")
+    readable = _readable(files, captioner) if len(files) > 1 else files
+    captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
+    for result in progress(captions, "captioning", len(readable)):
+        _print(result, json)
+    if len(readable) < len(files):
+        unread = len(files) - len(readable)
+        raise DataError(f"{unread} of {len(files)} images could not be read; the messages above say why")
 
 
 def _readable(files: list[Path], captioner: Captioner) -> list[Path]:
-    """Those that are images; of the others it says what is wrong, and the rest goes on."""
-    found = []
+    """The files that can be read as images; a message says what is wrong with each of the others."""
+    readable = []
     for file in files:
         try:
             captioner.seen(file)
-            found.append(file)
+            readable.append(file)
         except DataError as error:
             say(str(error))
-    return found
+    return readable
 
 
-def _print(found: Caption, json: bool) -> None:
-    best = found.n_best or (found,)
+def _print(result: Caption, json: bool) -> None:
+    best = result.n_best or (result,)
     if json:
-        rows = [{"text": one.text, "score": round(one.score, 4)} for one in best]
-        print_json({"image": found.image, **rows[0], **({"n_best": rows} if found.n_best else {})})
+        rows = [{"text": output.text, "score": round(output.score, 4)} for output in best]
+        print_json({"image": result.image, **rows[0], **({"n_best": rows} if result.n_best else {})})
         return
-    for one in best:
-        print("\t".join([found.image, one.text, *([f"{one.score:.4f}"] if found.n_best else [])]), flush=True)
+    for output in best:
+        score = [f"{output.score:.4f}"] if result.n_best else []
+        print("\t".join([result.image, output.text, *score]), flush=True)
 
 
 def _files(images: list[Path]) -> Iterator[Path]:
