@@ -142,7 +142,7 @@ def test_an_npy_whose_header_does_not_fit_its_size_is_refused(tmp_path, shape):
     header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}".ljust(200).encode() + b"\n"
     (tmp_path / "labels.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * 24)
     said = refusal(read_graph, GraphConfig(path=str(tmp_path)))
-    assert said.endswith("labels.npy is not a whole .npy file of a plain array; write it again by numpy.save")
+    assert said.endswith("labels.npy is not a complete .npy file of a plain array; write it with numpy.save")
 
 
 SPARSE = {

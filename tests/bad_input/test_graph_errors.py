@@ -146,7 +146,7 @@ def test_files_that_are_no_graphs_are_refused_and_run_no_code(tmp_path):
         assert "unsafe" not in str(raised.value)
         assert "pickle" not in str(raised.value)
     np.savez(tmp_path / "objects.npz", labels=np.array([{}], dtype=object))
-    with pytest.raises(DataError, match=r"objects.npz is not a whole .npz file of plain arrays"):
+    with pytest.raises(DataError, match=r"objects.npz is not a complete .npz file of plain arrays"):
         read_graph(GraphConfig(path=str(tmp_path / "objects.npz")))
     torch.save({"x": GraphConfig(built_in="planted")}, tmp_path / "code.pt")
     with pytest.raises(DataError, match=r"code.pt is damaged, or holds more than tensors"):
