@@ -30,7 +30,7 @@ def test_the_page_begins_with_the_last_layer_and_its_heads_averaged(shown):
     page = shown(example())
     assert page.get_by_label("Layer", exact=True).input_value() == "1"
     assert rows(page) == [["나", "b", "0.700"], ["<b>다</b>", "c", "0.200"], ["가 (itself)", "a", "0.100"]]
-    assert page.locator(".jumok-title").inner_text() == "node 가: class a, found to be b (75%) · wrong"
+    assert page.locator(".jumok-title").inner_text() == "node 가: class a, predicted b (75%) · wrong"
     weights = torch.tensor([0.1, 0.7, 0.2])
     assert f"entropy {float(torch.special.entr(weights).sum()):.2f}" in read(page)
 
@@ -118,6 +118,6 @@ def test_a_node_without_neighbours_is_shown(shown):
 
 def test_names_and_classes_are_text_and_never_markup(shown):
     hostile = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "<!--", "]]>")
-    page = shown(example(hostile, classes=["<b>x</b>"] * 4, found="<i>"))
+    page = shown(example(hostile, classes=["<b>x</b>"] * 4, predicted="<i>"))
     assert rows(page)[0][:2] == [hostile[1], "<b>x</b>"]
     assert page.locator("main img, main script, main b").count() == 0

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from jumok.analysis.maps.regions import Regions
+from jumok.analysis.draw.image import overlay
+from jumok.analysis.maps.source_layout import ImageLayout
 from support.image_maps import PLACES, WORDS, example
 
 pytestmark = pytest.mark.slow
@@ -84,7 +85,7 @@ def test_the_legend_is_in_the_colours_of_what_is_shown(shown):
 
 def test_no_region_is_pointed_at_outside_of_what_the_model_saw(shown):
     image = np.full((100, 200, 3), 230, np.uint8)
-    page = shown(replace(example(image=image), place=Regions(image, 3, 4, (0.0, 0.25, 1.0, 0.75))))
+    page = shown(replace(example(image=image), layout=ImageLayout(image, 3, 4, (0.0, 0.25, 1.0, 0.75))))
     assert "darkest edges were cut off" in read(page)
     box = page.locator(".jumok-image").bounding_box()
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 5)
@@ -110,15 +111,15 @@ def test_choosing_a_layer_and_head_moves_the_light(shown):
 def test_the_page_draws_what_the_pictures_draw(shown, cut):
     image = np.full((360, 480, 3), 230, np.uint8)
     image[100:200, 50:400] = (200, 30, 30)
-    place = Regions(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else Regions(image, 3, 4)
-    attention = replace(example(image=image), place=place)
+    place = ImageLayout(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else ImageLayout(image, 3, 4)
+    attention = replace(example(image=image), layout=place)
     page = shown(attention)
     word(page, 1).hover()
     drawn = page.locator(".jumok-image").evaluate(
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     )
     pixels = torch.tensor(drawn).view(360, 480, 4)[..., :3].float()
-    wanted = torch.from_numpy(attention.place.overlay(attention.mean()[1]).copy()).float()
+    wanted = torch.from_numpy(overlay(attention.layout, attention.mean()[1]).copy()).float()
     assert (pixels - wanted).abs().max() <= 2
 
 

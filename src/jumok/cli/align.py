@@ -11,7 +11,7 @@ from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWay
 from jumok.analysis.alignment.choice import SAMPLE, Watch, choose_by_agreement, choose_look, links_of_looks
 from jumok.analysis.alignment.error_rate import Gold
 from jumok.analysis.alignment.word_attention import Look, all_looks
-from jumok.analysis.maps.attention_map import place_of
+from jumok.analysis.maps.attention_map import resolve_index
 from jumok.cli.output import COLUMNS, are_same, print_json, progress, say
 from jumok.data import Pair
 from jumok.errors import ArgumentError
@@ -84,8 +84,8 @@ def candidates(trained: Trained, wanted: Wanted) -> list[Look]:
         return [taught if shift is None else taught._replace(shift=shift)]
     every = all_looks(trained.model)
     layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
-    layer = None if layer is None else place_of(layer, layers, "layer")
-    head = None if head is None else place_of(head, heads, "head")
+    layer = None if layer is None else resolve_index(layer, layers, "layer")
+    head = None if head is None else resolve_index(head, heads, "head")
     return [
         look
         for look in every

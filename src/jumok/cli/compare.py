@@ -209,13 +209,12 @@ def _check_out(out: Path | None, read: Sequence[str | Path]) -> None:
 
 
 def _draw(out: Path | None, curves: Callable[[], Sequence["LineChart"]]) -> None:
-    from jumok.analysis.draw.chart import charts_picture, charts_svg
+    from jumok.analysis.draw.chart import charts_bytes
     from jumok.files import atomic_write
 
     if out is None:
         return
-    kind = out.suffix.lstrip(".").lower()
-    content = charts_svg(curves()).encode(errors="replace") if kind == "svg" else charts_picture(curves(), kind)
+    content = charts_bytes(curves(), out.suffix.lstrip(".").lower())
     with atomic_write(out) as file:
         file.write(content)
     say(f"wrote {out}")

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jumok.analysis.draw.heatmap_svg import heatmap_svg
-from jumok.analysis.draw.terminal import terminal_map
+from jumok.analysis import draw
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.scores.metrics import by_length
 from jumok.cli.demo_folders import ATTENTION, FIXED, PICTURE, replacing
 from jumok.data import Pair, corpus_pairs
-from jumok.files import atomic_write
 from jumok.recipe import Recipe, make_recipe
 from jumok.tasks.translation import run_recipe
 from jumok.tasks.translator import Translation, Translator
@@ -110,7 +108,7 @@ def show(found: Comparison, console: Any) -> None:
         console.print(source, style="bold", markup=False)
         console.print(f"  fixed context  {without}\n  attention      {with_it}", markup=False)
     console.print(f"\n[bold]Where it looked[/] ({found.map.crossings()} pairs of words change places)")
-    console.print(terminal_map(found.map, width=console.width, plain=console.color_system is None))
+    console.print(draw.to_terminal(found.map, width=console.width, plain=console.color_system is None))
 
 
 def as_plain(found: Comparison) -> dict[str, Any]:
@@ -153,6 +151,4 @@ def _right(translator: Translator, pairs: Sequence[Pair]) -> list[float]:
 
 
 def _draw(path: Path, shown: AttentionMap, translation: Translation) -> Path:
-    with atomic_write(path) as file:
-        file.write(heatmap_svg(shown, title=f"{translation.source} → {translation.text}").encode())
-    return path
+    return draw.save(shown, path, title=f"{translation.source} → {translation.text}")

@@ -48,12 +48,12 @@ def _check(model: str | None, node: str | None) -> None:
 
 def _own_heads(model: "GraphAttentionNetwork", layers: Sequence[int], heads: Sequence[int]) -> list[int]:
     """The heads counted from 0; one that the layers asked for lack is refused: the map has an average in its place."""
-    from jumok.analysis.maps.attention_map import place_of
+    from jumok.analysis.maps.attention_map import resolve_index
 
     counts = [int(layer.heads) for layer in model.layers]  # type: ignore[arg-type]
-    asked = [place_of(layer, len(counts), "layer") for layer in layers] or [len(counts) - 1]
+    asked = [resolve_index(layer, len(counts), "layer") for layer in layers] or [len(counts) - 1]
     least = min(counts[layer] for layer in asked)
-    return [place_of(head, least, f"layer {asked[-1]}, head") for head in heads]
+    return [resolve_index(head, least, f"layer {asked[-1]}, head") for head in heads]
 
 
 LONGEST_TITLE = 90
@@ -192,7 +192,7 @@ def look(
     ] = None,
     out: Annotated[
         list[Path] | None,
-        Option("--out", "-o", help="Also write the map (map-1, map-2 … of parts): .png .svg .pdf .html .json."),
+        Option("--out", "-o", help="Also write the map (map-1, map-2 … of parts): .png .svg .pdf .html .json .txt."),
     ] = None,
     layer: Annotated[list[int] | None, Option(help="Only this layer, counted from 0, -1 the last; repeatable.")] = None,
     head: Annotated[list[int] | None, Option(help="Only this head, counted from 0, -1 the last; repeatable.")] = None,
@@ -211,12 +211,13 @@ def look(
     A text that is too long for the model is translated in parts, and each part has its map.
     Of a captioner, the second argument is an image. Of a graph model, --node shows whom a node looked at.
     """
-    from jumok.analysis.draw.save import check_kind
+    from jumok.analysis import draw
+    from jumok.analysis.draw.formats import check_format
     from jumok.cli.output import check_written
     from jumok.model_folder import is_captioner, is_graph_model
 
     for path in out or ():
-        check_kind(path.suffix.lstrip(".").lower(), path)
+        check_format(path.suffix.lstrip(".").lower(), path)
         check_written("--out", path, [model, text])
     if node is not None or (model is not None and is_graph_model(model)):
         given = {"--target": target is not None, "--beam": beam is not None, "--tokens": tokens, "--grid": grid}
@@ -230,8 +231,8 @@ def look(
         limits = {"beam": beam, "max_source": max_source}
         looked = looked_in_text(model, text, target, words=not tokens, device=device, **limits).select(layer, head)
     # Before printing: whoever reads may have gone after the first line.
-    maps = {place: shown for path in out or () for place, shown in _numbered(path, looked.maps)}
-    failed = save_all(maps, lambda place: maps[place].save(place, grid=grid))
+    maps = {file: shown for path in out or () for file, shown in _numbered(path, looked.maps)}
+    failed = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
     if json:
         print_json(looked.as_plain())
     else:
@@ -258,10 +259,12 @@ def _numbered(path: Path, maps: Sequence["AttentionMap"]) -> list[tuple[Path, "A
 def _print(looked: "Looked") -> None:
     from rich.console import Console
 
+    from jumok.analysis import draw
+
     console = Console(highlight=False, markup=False, emoji=False)
     plain = console.color_system is None or console.no_color
     console.print(looked.facts["text"], style=None if plain else "bold", soft_wrap=True)
     for part, shown in enumerate(looked.maps, start=1):
         if len(looked.maps) > 1:
             console.print(f"\npart {part} of {len(looked.maps)}", style=None if plain else "dim", soft_wrap=True)
-        console.print(shown.terminal(width=console.width, plain=plain), soft_wrap=True)
+        console.print(draw.to_terminal(shown, width=console.width, plain=plain), soft_wrap=True)

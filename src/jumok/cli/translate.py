@@ -46,7 +46,7 @@ def translate(
             parser=named_folder, metavar="<path>", help="Also draw an attention map for each line into this folder."
         ),
     ] = None,
-    format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
+    format: Annotated[str, Option(help="Format of these maps: svg, png, pdf, html, json or txt.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Lines translated at once, at most.")] = 1024,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
@@ -111,19 +111,21 @@ class Doubts:
 
 def _draw(translation: Any, folder: Path, name: str, format: str) -> list[Path]:
     """Save the map, or those of the parts, of a line."""
+    from jumok.analysis import draw
+
     maps = translation.attention_maps()
     names = [name] if len(maps) == 1 else [f"{name}-{part}" for part in range(1, len(maps) + 1)]
     paths = [folder / f"{one}.{format}" for one in names]
     for path, shown in zip(paths, maps, strict=True):
-        shown.save(path)
+        draw.save(shown, path)
     return paths
 
 
 def _maps(folder: Path) -> set[Path]:
     """The maps that a folder holds, of whatever kind."""
-    from jumok.analysis.draw.save import KINDS
+    from jumok.analysis.draw import FORMATS
 
-    kinds = "|".join(KINDS)
+    kinds = "|".join(kind for kind in FORMATS if kind != "txt")  # 0001.txt may be the user's own
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 
@@ -169,8 +171,8 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
 
 
 def _check_format(format: str) -> None:
-    from jumok.analysis.draw.save import KINDS
+    from jumok.analysis.draw import FORMATS
     from jumok.errors import ArgumentError
 
-    if format not in KINDS:
-        raise ArgumentError(f"--format {format!r} is not a kind of map; there are {', '.join(KINDS)}")
+    if format not in FORMATS:
+        raise ArgumentError(f"--format {format!r} is not a format of maps; choose from {', '.join(FORMATS)}")

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap, place_of
+from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
 from jumok.data.word_links import Link
@@ -143,8 +143,8 @@ class Align(Whole):
 
 def checked_head(model: Served, layer: int | None, head: int | None) -> None:
     """Refuse a layer or head that the model does not have."""
-    place_of(layer or 0, model.layers, "layer")
-    place_of(head or 0, model.heads, "head")
+    resolve_index(layer or 0, model.layers, "layer")
+    resolve_index(head or 0, model.heads, "head")
 
 
 def checked_pair(model: Served, source: str, target: str | list[int]) -> Forced:

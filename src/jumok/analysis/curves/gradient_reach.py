@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.data import Batch, Tokenizers, collate
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Seq2Seq
@@ -138,11 +138,6 @@ def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
     """How many tokens are between each token and the end."""
     back = np.arange(length)[::-1]
     return back if ends == "last" else np.minimum(back, back[::-1])
-
-
-def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> str:
-    """The chart of `reach_curves` as SVG."""
-    return charts_svg(reach_curves(reaches, title=title, ends=ends))
 
 
 def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Seq2Seq
 
@@ -118,11 +118,6 @@ def _clock(device: torch.device) -> Callable[[], float]:
         return now
     # One thread's own time does not count what other programs take from it.
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-
-
-def speed_chart(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> str:
-    """The charts of `speed_curves` as SVG."""
-    return charts_svg(speed_curves(times, tokens=tokens, where=where))
 
 
 def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.draw.chart import WIDTH, Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.analysis.scores.metrics import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
@@ -77,11 +77,6 @@ def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
         for size in together
         for start in range(0, len(texts) - size + 1, size)
     ]
-
-
-def length_chart(bands: dict[str, list[Band]], *, width: int = WIDTH) -> str:
-    """The chart of `length_curves` as SVG."""
-    return charts_svg(length_curves(bands), width=width)
 
 
 def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:

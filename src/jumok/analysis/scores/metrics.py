@@ -15,7 +15,7 @@ from jumok.errors import ArgumentError
 
 SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
 OF_SACREBLEU = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
+LOWER_IS_BETTER = frozenset({"ter", "wer", "loss"})
 MOST_WORDS = {"ter": 300, "wer": 5000}
 """Words of a line beyond which a score that compares all words with all others would take minutes."""
 RESAMPLES = 1000
