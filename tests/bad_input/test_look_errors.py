@@ -7,7 +7,7 @@ import torch
 from jumok.analysis import draw
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.record import record
-from jumok.analysis.maps.source_layout import GraphLayout, ImageLayout
+from jumok.analysis.maps.source_layout import TEXT, GraphLayout, ImageLayout
 from jumok.errors import ArgumentError, DataError
 from jumok.models.encoder_decoder import Seq2Seq
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
@@ -142,7 +142,7 @@ def test_what_is_no_image_is_refused(image, message):
         (-torch.ones(1, 1, 2, 4), "weights must be finite and not negative"),
     ],
 )
-@pytest.mark.parametrize("place", [LINE, ImageLayout(PIXELS, 2, 2), GraphLayout((0, 1, 2, 3), ("a",) * 4, 1)])
+@pytest.mark.parametrize("place", [TEXT, ImageLayout(PIXELS, 2, 2), GraphLayout((0, 1, 2, 3), ("a",) * 4, 1)])
 def test_weights_that_do_not_fit_are_refused_wherever_the_sources_lie(weights, message, place):
     with pytest.raises(ArgumentError, match=message):
         AttentionMap(("a", "b", "c", "d"), ("x", "y"), weights, layout=place)
@@ -151,11 +151,11 @@ def test_weights_that_do_not_fit_are_refused_wherever_the_sources_lie(weights, m
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (ImageLayout(PIXELS, 2, 3), "an image of 2 × 3 regions has as many sources, but there are 4"),
+        (ImageLayout(PIXELS, 2, 3), "an image of 2 × 3 regions needs as many sources, but there are 4"),
         (ImageLayout(PIXELS, -2, -2), "an image of -2 × -2 regions"),
-        (GraphLayout((0, 1, 2), ("a",) * 4, 1), "there are 3 numbers and 4 classes of nodes"),
-        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 0), "0 neighbours, but 4 sources and 2 targets"),
-        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 4), "4 neighbours, but 4 sources"),
+        (GraphLayout((0, 1, 2), ("a",) * 4, 1), "there are 3 numbers, 4 classes"),
+        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 0), "1 to 3 neighbours, .* 0 neighbours"),
+        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 4), "1 to 3 neighbours, .* 4 neighbours"),
     ],
 )
 def test_a_place_that_does_not_fit_the_sources_is_refused(place, message):
@@ -192,7 +192,7 @@ def test_the_map_of_an_image_says_what_cannot_be_drawn(tmp_path):
     with pytest.raises(ArgumentError, match="2000 words are too many for one picture"):
         draw.save(image_map(2000), tmp_path / "look.png")
     for kind in ("svg", "png"):
-        with pytest.raises(ArgumentError, match="a grid of layers and heads is drawn of texts only"):
+        with pytest.raises(ArgumentError, match="a grid of layers and heads shows maps of texts only"):
             draw.save(image_map(1), tmp_path / f"look.{kind}", grid=True)
 
 
