@@ -112,7 +112,7 @@ def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_insta
 def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1
-    assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"
+    assert done.err == "jumok: --format '../x' is not a format of maps; choose from png, svg, pdf, html, json, txt\n"
 
 
 PIXELS = np.zeros((4, 4, 3), np.uint8)

@@ -94,14 +94,14 @@ def _numbers(attention: AttentionMap) -> int:
 
 def _inside_script(attention: AttentionMap) -> Markup:
     """Write JSON without < and >, so that nothing in it can end its element."""
-    text = json.dumps(_plain(attention), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(widget_data(attention), ensure_ascii=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)
 
 
-def _plain(attention: AttentionMap) -> dict[str, Any]:
-    """Return the JSON object; an image has the size that pictures show."""
+def widget_data(attention: AttentionMap) -> dict[str, Any]:
+    """Return the JSON object for the scripts in web/; an image has the size that pictures show."""
     plain = attention.as_plain()
     if isinstance(attention.layout, ImageLayout):
         picture, box = resized_image(attention.layout), seen_box(attention.layout)
