@@ -202,18 +202,16 @@ def _checked(metrics: str, tokenize: str) -> list[str]:
 
 
 def _quick_enough(names: list[str], systems: Sequence["System"], references: Sequence[str]) -> list[str]:
-    """The scores without those that would take minutes, which is said; an only score is left to be refused."""
-    from jumok.analysis.scores.metrics import too_long
+    """Leave out TER, with a message, if a line is too long for it and there are other scores."""
+    from jumok.analysis.scores.metrics import too_long_for_ter
 
-    why = {
-        name: next((said for one in systems if (said := too_long(name, one.outputs, references))), "") for name in names
-    }
-    slow = [name for name in names if why[name]]
-    if len(slow) == len(names):
+    if "ter" not in names or len(set(names)) == 1:
         return names
-    for name in slow:
-        say(f"{name} is left out: {why[name]}")
-    return [name for name in names if name not in slow]
+    problem = next(filter(None, (too_long_for_ter(system.outputs, references) for system in systems)), "")
+    if not problem:
+        return names
+    say(f"ter is left out: {problem}")
+    return [name for name in names if name != "ter"]
 
 
 def _show(task: "Task", systems: Sequence["System"], by_length: bool, json: bool) -> None:

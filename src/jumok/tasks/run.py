@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from jumok.analysis.scores.metrics import Right, score_outputs
+from jumok.analysis.scores.metrics import References, score_outputs
 from jumok.errors import ConfigError, MissingExtraError, NoOutputError
 from jumok.models.config import HalfConfig
 from jumok.tasks.translator import find_device
@@ -68,7 +68,7 @@ def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
         )
 
 
-def score_of(metric: Metric, loss: float, find: Callable[[], Sequence[str]], references: Sequence[Right]) -> float:
+def score_of(metric: Metric, loss: float, find: Callable[[], Sequence[str]], references: Sequence[References]) -> float:
     """The validation score of what a model finds; not a number for one that is too broken to find anything."""
     if not math.isfinite(loss):
         return math.nan
