@@ -28,8 +28,8 @@ def test_what_cannot_be_recorded_is_said():
     encoder = RnnEncoder(RnnEncoderConfig(width=8, embedding=6), vocabulary=9)
     for arguments, message in (
         ((encoder,), "no attention layers"),
-        ((model, [4]), "layers asks for number 4, but there are 4, counted from 0"),
-        ((model, None, ["self"]), "kinds asks for 'self'; this model has encoder, decoder, cross"),
+        ((model, [4]), "layers contains 4, but there are 4, counted from 0"),
+        ((model, None, ["self"]), "kinds contains 'self', but this model has encoder, decoder, cross"),
         ((model, None, "cross"), "kinds must be a list"),
     ):
         with pytest.raises(ArgumentError, match=message), record(*arguments):
@@ -37,9 +37,9 @@ def test_what_cannot_be_recorded_is_said():
     with record(model) as seen:
         pass
     for arguments, message in (
-        ((0,), "several kinds of attention were recorded; say which"),
+        ((0,), "several kinds of attention were recorded; set kind"),
         ((0, "attention"), "kind = 'attention' was not recorded"),
-        ((9, "cross"), "layer = 9 of kind 'cross'; wanted one of those recorded: 0, 1, 2, 3"),
+        ((9, "cross"), "layer = 9 of kind 'cross' must be one of the recorded layers: 0, 1, 2, 3"),
         ((0, "cross"), r"nothing was recorded of decoder\.layers\.0\.cross"),
     ):
         with pytest.raises(ArgumentError, match=message):

@@ -1,4 +1,4 @@
-"""How long a step takes as sequences grow: a recurrence waits for every place before, self-attention for none."""
+"""Time of a training step and of a decoding step by sequence length."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,20 +19,20 @@ SPECIALS = 4
 
 @dataclass(frozen=True)
 class StepTime:
-    """The fastest of some runs, in seconds: what is slower is what else the machine had to do."""
+    """The fastest of several runs, in seconds; slower ones were delayed by other work of the machine."""
 
     length: int
-    """Tokens of every source, and of every target."""
+    """Tokens in every source and every target."""
     training: float
     """One forward and backward pass over a batch."""
     decoding: float
-    """One more token of one sentence, the mean over as many as the source has."""
+    """One token of one sentence, averaged over as many tokens as the source has."""
 
 
 def step_times(
     model: Seq2Seq, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
 ) -> Iterator[StepTime]:
-    """Times for each length, on random tokens; a batch has about `tokens` target tokens whatever the length."""
+    """Measure each length on random tokens; a batch has about `tokens` target tokens at every length."""
     if not lengths or min(lengths) < 1:
         raise ArgumentError(f"lengths are numbers of tokens, at least 1, but they are {list(lengths)}")
     if min(tokens, repeats) < 1:
@@ -121,7 +121,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:
-    """Training above, decoding below."""
+    """Return the charts of training and of decoding."""
     lengths = sorted({one.length for found in times.values() for one in found})
     across = Axis("tokens in the source and in the target", [(float(one), str(one)) for one in lengths], log=True)
     above = [Curve(name, [_point(one.length, one.training) for one in found]) for name, found in times.items()]
