@@ -198,7 +198,7 @@ def test_steps_that_see_more_and_more_are_kept_one_by_one():
             _, state = model.decoder.step(state, torch.full((2, 1), 5))
     (run,) = seen.calls["decoder.layers.0.own"]
     assert [weights.shape[-1] for weights in run] == [1, 2, 3]
-    with pytest.raises(ArgumentError, match="take them one by one"):
+    with pytest.raises(ArgumentError, match="read each call"):
         seen.weights(0)
 
 

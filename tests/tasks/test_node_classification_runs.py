@@ -89,7 +89,7 @@ def test_look_shows_whom_a_node_looked_at_in_the_terminal_and_in_files(model, tm
     assert found["attention"] == shown.as_plain()
     ElementTree.fromstring((tmp_path / "five.svg").read_text())
     assert (tmp_path / "five.png").read_bytes().startswith(b"\x89PNG")
-    assert "whom a node looked at" in (tmp_path / "five.html").read_text()
+    assert "attention of a node" in (tmp_path / "five.html").read_text()
 
 
 def test_look_at_one_layer_and_head(model):
