@@ -138,11 +138,11 @@ def _stop(processes: list[subprocess.Popen], say: Say) -> None:
 def align(work: Path, stage: str) -> None:
     """links/STAGE.TEXT.METHOD for every way to join the directions, forward and backward."""
     from jumok.analysis.alignment.attention import TwoWayAligner, extract, flipped, joined, turned
-    from jumok.cli.align import Wanted, make_aligner
     from jumok.data import read_pairs
+    from jumok.tasks.alignment import AlignmentOptions, make_aligner
 
     sample = list(read_pairs(work / "text/train.en", work / "text/train.fr"))
-    aligner = make_aligner(work / f"{stage}.en-fr", work / f"{stage}.fr-en", Wanted(), sample, say=print)
+    aligner = make_aligner(work / f"{stage}.en-fr", work / f"{stage}.fr-en", AlignmentOptions(), sample, say=print)
     assert isinstance(aligner, TwoWayAligner)
     for text in TEXTS:
         pairs = list(read_pairs(work / f"text/{text}.en", work / f"text/{text}.fr"))

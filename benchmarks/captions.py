@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.analysis.scores.metrics import Score, score_outputs
-from jumok.cli.caption_scores import CaptionScores, evaluate_captioner
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.tasks.caption_model import load_captioner, read_caption_recipe
+from jumok.tasks.evaluation import CaptionScores, evaluate_captioner
 
 RECIPES = {
     "scenes-en": ("scenes", "jumok, English"),

@@ -11,7 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import IMAGE_ENCODERS
+from jumok.images.build import IMAGE_ENCODERS
 from jumok.images.pairs import ImagesConfig
 from jumok.recipe import BY_KIND, PLAIN
 from jumok.tasks.graph_model import SECTIONS

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.model_folder import Trained, average_models, load_model, new_model, save_model
 from jumok.models.weights import weights_of
 from jumok.recipe import make_recipe
@@ -28,7 +28,7 @@ def fresh(encoder="rnn", decoder="rnn", *, shared=True, seed=1, tied="none"):
         "training": {"seed": seed},
     }
     recipe = make_recipe(tables)
-    tokenizers = Tokenizers.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
+    tokenizers = TokenizerPair.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
     return Trained(new_model(recipe, tokenizers), recipe, tokenizers)
 
 

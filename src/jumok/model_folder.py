@@ -12,7 +12,7 @@ from jumok.data import Tokenizer, TokenizerPair
 from jumok.errors import ArgumentError, ModelError
 from jumok.files import check_place, read_plain
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.weights import (
     check_model_fits,
     check_shapes,
@@ -47,19 +47,19 @@ BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 class Trained(NamedTuple):
     """A model and what is needed to use it."""
 
-    model: Seq2Seq
+    model: EncoderDecoder
     recipe: Recipe
     tokenizers: TokenizerPair
 
 
-def new_model(recipe: Recipe, tokenizers: TokenizerPair) -> Seq2Seq:
+def new_model(recipe: Recipe, tokenizers: TokenizerPair) -> EncoderDecoder:
     """The recipe's model with fresh weights, the same ones for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         return _built(recipe.encoder, recipe.decoder, tokenizers)
 
 
-def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: TokenizerPair) -> Seq2Seq:
+def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: TokenizerPair) -> EncoderDecoder:
     return build_model(
         encoder,
         decoder,
@@ -103,7 +103,7 @@ def _read(folder: SealedFolder) -> Trained:
     recipe = of_contents(folder.recipe(), folder.path / RECIPE, lambda tables: make_recipe(tables, variables=False))
     tokenizers, header = TokenizerPair.of_files(folder.tokenizers(), folder.path), folder.header()
 
-    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> Seq2Seq:
+    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> EncoderDecoder:
         return _built(encoder, decoder, tokenizers)
 
     check_model_fits(build, recipe.encoder, recipe.decoder, header=header, path=path)

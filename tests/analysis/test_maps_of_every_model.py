@@ -11,7 +11,7 @@ from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
 from jumok.model_folder import new_model
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, State
 from jumok.recipe import make_recipe
 from jumok.tasks.caption_model import TrainedCaptioner, make_caption_recipe, new_captioner
 from jumok.tasks.captioner import Captioner
@@ -54,7 +54,10 @@ class Watcher(Decoder):
         self.decoder, self.vocabulary, self.limit = decoder, decoder.vocabulary, decoder.limit
         self.looked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
-    def forward(self, encoding: Encoding, target_in: torch.Tensor) -> Prediction:
+    def hidden(self, encoding, target_in):
+        raise NotImplementedError
+
+    def logits(self, hidden):
         raise NotImplementedError
 
     def start(self, encoding, *, capacity):

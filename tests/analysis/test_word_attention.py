@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from jumok.analysis.alignment.attention import Aligner, extract
-from jumok.analysis.alignment.word_attention import Look, all_looks, word_weights
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
 from jumok.model_folder import load_model
@@ -21,13 +21,13 @@ def trained(request):
 
 
 def test_looks_are_every_head_the_mean_of_heads_and_both_shifts(transformer, reverser):
-    looks = all_looks(load_model(transformer).model)
+    looks = alignment_heads(load_model(transformer).model)
     assert len(looks) == 2 * (2 + 1) * 2 == len(set(looks))
-    assert all_looks(load_model(reverser).model) == [Look(0, 0, True), Look(0, 0, False)]
+    assert alignment_heads(load_model(reverser).model) == [AlignmentHead(0, 0, True), AlignmentHead(0, 0, False)]
 
 
 def test_unshifted_weights_are_those_of_the_attention_map_without_its_end(trained):
-    look = Look(0, 0, shift=False)
+    look = AlignmentHead(0, 0, shift=False)
     for number, weights in word_weights(trained.model, trained.tokenizers, PAIRS, [look]):
         source, target = PAIRS[number]
         ids = trained.tokenizers.target.encode(target)[1:-1]
@@ -44,12 +44,12 @@ def test_shifted_weights_are_those_of_the_row_that_reads_a_word(trained):
     columns = tokenizers.source.word_numbers(tokenizers.source.encode(pair.source))[1:]
     wanted = torch.stack([whole[[at + 1 for at in row]].mean(0) for row in rows])
     wanted = torch.stack([wanted[:, columns == word].sum(-1) for word in range(3)], -1)
-    ((_, found),) = word_weights(trained.model, tokenizers, [pair], [Look(0, 0, shift=True)])
+    ((_, found),) = word_weights(trained.model, tokenizers, [pair], [AlignmentHead(0, 0, shift=True)])
     assert np.allclose(found[0], (wanted / wanted.sum(-1, keepdim=True)).numpy(), atol=1e-5)
 
 
 def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
-    looks = all_looks(trained.model)
+    looks = alignment_heads(trained.model)
     together = dict(word_weights(trained.model, trained.tokenizers, PAIRS, looks))
     assert together.keys() == {0, 1, 3, 4}
     for number, weights in together.items():
@@ -62,7 +62,7 @@ def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
 def test_the_reverser_looks_from_the_other_end(reverser):
     trained = load_model(reverser)
     pairs = [Pair("1 2", "2 1"), Pair("", ""), Pair("3 4", "4 3")]
-    found = Aligner(trained.model, trained.tokenizers, Look(0, 0, shift=False)).align(pairs)
+    found = Aligner(trained.model, trained.tokenizers, AlignmentHead(0, 0, shift=False)).align(pairs)
     assert found[1] == set()
     assert all(len({target for _, target in links}) == 2 for links in (found[0], found[2]))
 

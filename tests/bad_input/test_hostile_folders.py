@@ -72,7 +72,7 @@ def test_a_recipe_of_a_larger_model_than_its_weights(model, change_to):
     change(model, next(line for line in text.splitlines() if line.startswith(f"{setting} = ")), change_to)
     said = refused("translate", model)
     assert said.startswith(f"{model / 'model.safetensors'} holds ")
-    assert "but its recipe asks for " in said
+    assert "but its recipe needs " in said
     assert said.endswith("it belongs to another model; use the recipe that was saved beside it")
 
 
@@ -111,7 +111,7 @@ def test_captioners_and_graph_networks_too(tmp_path, make, load, request):
     text = (folder / "recipe.toml").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("layers = "))
     change(folder, line, "layers = 1000000000")
-    with pytest.raises(DataError, match="but its recipe asks for"):
+    with pytest.raises(DataError, match="but its recipe needs"):
         load(folder)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("/dev/zero")

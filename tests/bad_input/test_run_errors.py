@@ -54,10 +54,7 @@ def test_a_run_resumed_with_changed_text_harms_nothing_and_newer_copies_are_used
     before = contents(Path("run"))
     two_files(lines + b"100 101\n", lines + b"100 101\n")
     resumed = [*command, "--resume", "--set=training.steps=3"]
-    assert refused(*resumed) == (
-        "data.source = train.a and data.target = train.b: not what run/data was made from; put that back, or "
-        "train into another folder"
-    )
+    assert "data.source = train.a and data.target = train.b" in refused(*resumed)
     assert contents(Path("run")) == before
     two_files(lines, lines)  # the same text again, but newer
     assert "going on after step 2" in well(*resumed).err

@@ -38,7 +38,7 @@ def test_evaluate_does_not_save_over_what_it_reads(model, texts, tmp_path, unuse
     before = contents(tmp_path)
     said = refused("evaluate", model, *texts, "--save", place)
     assert said.startswith(f"--save {Path(place)} ")
-    assert said.endswith("would be overwritten, but it is read; name another file")
+    assert said.endswith("would be overwritten, but it is an input; name another file")
     assert contents(tmp_path) == before
 
 
@@ -76,7 +76,7 @@ def test_the_classes_of_a_graph_are_not_saved_over_the_graph(tmp_path):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ("nothere", "there is no model folder nothere"),
+        ("nothere", "there is no model folder or file of outputs nothere"),
         ("short", "short has 1 outputs, but there are 2 source sentences"),
         ("empty", "empty is not a complete model: recipe.toml is missing"),
     ],
@@ -92,7 +92,9 @@ def test_what_a_report_cannot_compare_with_is_said_before_the_first_model_works(
 
 def test_a_model_that_cannot_be_compared_is_said_before_the_others_are_timed(model, monkeypatch):
     monkeypatch.setattr("jumok.analysis.curves.step_times.step_times", None)
-    assert "there is no model folder nothere" in refused("compare", "speed", model, "nothere", "--device=cpu")
+    assert "there is no model folder or file of outputs nothere" in refused(
+        "compare", "speed", model, "nothere", "--device=cpu"
+    )
 
 
 @pytest.mark.parametrize(("gold", "said"), [("0-0\n", "g has links for 1 pairs"), ("0-0\nx\n", "g, line 2: 'x' is")])

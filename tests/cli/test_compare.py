@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 import sacrebleu
 
-from jumok.cli.systems import all_named, named
+from jumok.cli.arguments import named_path, named_paths
 from jumok.data import corpus_pairs
 from support.commands import jumok, well, write
 
@@ -23,8 +23,8 @@ def texts(tmp_path_factory):
 def test_a_folder_is_called_as_it_is_named_even_with_an_equals_sign_in_its_own_name(tmp_path, monkeypatch):
     (tmp_path / "lr=0.1").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert all_named(["lr=0.1", "big=lr=0.1"]) == [("lr=0.1", Path("lr=0.1")), ("big", Path("lr=0.1"))]
-    assert named(".").name == tmp_path.name
+    assert named_paths(["lr=0.1", "big=lr=0.1"]) == [("lr=0.1", Path("lr=0.1")), ("big", Path("lr=0.1"))]
+    assert named_path(".").name == tmp_path.name
 
 
 def test_length_gives_each_models_score_in_each_band(reverser, transformer, texts, tmp_path):

@@ -18,7 +18,7 @@ from jumok.data import (
     prepare,
 )
 from jumok.data.dataset import write_dataset
-from jumok.data.fingerprint import MADE, RECORD, VOCABULARIES, foreign_files
+from jumok.data.fingerprint import PREPARED_FILES, RECORD, VOCABULARIES, foreign_files
 from jumok.data.prepare import unknown_message, unknown_share
 from jumok.data.subwords import BOS, EOS, UNK
 from jumok.graphs.graph import GraphConfig, SparseTable
@@ -230,7 +230,7 @@ def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is
     edges = {"edges": np.array([[0, 30], [1, 31]]), "edge_features": np.ones((2, 3), np.float32)}
     write_graph(tmp_path / "sparse", replace(raw_graph(), features=sparse, **several, **edges), GraphConfig(path="x"))
     names = {file.name for folder in tmp_path.iterdir() for file in folder.iterdir()}
-    assert names <= {*MADE, *VOCABULARIES}
+    assert names <= {*PREPARED_FILES, *VOCABULARIES}
     assert {"edge_features.npy", "graph.npy", "columns.npy", "graph.json"} <= names
     for folder in tmp_path.iterdir():
         (folder / RECORD).unlink(missing_ok=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jumok.cli.caption_scores import evaluate_captioner
 from jumok.images import scenes
 from jumok.tasks.caption_model import make_caption_recipe
 from jumok.tasks.captioning import run_caption_recipe
+from jumok.tasks.evaluation import evaluate_captioner
 from jumok.training import Report
 
 RECIPE = {

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import named_folder, print_json, say
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from jumok.tasks.captioning import CaptionRun

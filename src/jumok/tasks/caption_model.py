@@ -12,7 +12,7 @@ from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig, TokenizerPa
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, ModelError
 from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
+from jumok.images.build import IMAGE_ENCODERS, EncoderConfig, ImageCaptioner, build_captioner
 from jumok.images.pairs import ImagesConfig
 from jumok.model_folder import (
     check_same_words,

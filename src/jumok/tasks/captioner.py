@@ -93,10 +93,9 @@ class Captioner:
             raise ArgumentError("there is no attention to show: the caption is empty")
         pixels, model, tokenizer = _pixels(image), self.trained.model, self.trained.tokenizer
         images = self._tensor([self.seen(pixels)])
-        prediction = model(images, torch.tensor([[BOS, *ids]], device=images.device))
-        if not prediction.attention:
-            raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
-        weights = torch.stack([layer()[0, :, : len(ids)] for layer in prediction.attention]).float().cpu()
+        target_in = torch.tensor([[BOS, *ids]], device=images.device)
+        attention = model.decoder.source_attention(model.encoder(images), target_in)
+        weights = torch.stack([layer()[0, :, : len(ids)] for layer in attention]).float().cpu()
         layout = self._layout(pixels)
         pieces = tuple(tokenizer.pieces[id] for id in ids)
         shown = AttentionMap(layout.names, pieces, weights, layout=layout, title=text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from jumok.cli.output import progress
 from jumok.errors import ConfigError, TrainingError
-from jumok.images.captioner import EncoderConfig, build_captioner
+from jumok.images.build import EncoderConfig, ImageCaptioner, build_captioner
 from jumok.images.encoder import GridEncoder
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images, why_outdated
 from jumok.models.build import DecoderConfig
-from jumok.models.encoder_decoder import HeadWeights, Hidden
+from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.sealed_folder import is_whole
 from jumok.tasks.caption_model import CaptionRecipe, TrainedCaptioner, new_captioner, publish_captioner
@@ -23,7 +23,7 @@ from jumok.tasks.captioner import Captioner
 from jumok.tasks.run import begin_run, check_positions, draw_curve, score_of, shown
 from jumok.training.config import TrainingConfig
 from jumok.training.loop import train
-from jumok.training.loss import Loss, Places, held_out_loss, hidden_loss
+from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
 from jumok.training.progress import Report
 from jumok.training.state import TrainingState
 
@@ -39,11 +39,10 @@ class CaptionTask:
 
     def loss(self, model: nn.Module, batch: ImageBatch, device: torch.device, config: TrainingConfig) -> Loss:
         """Summed over the caption tokens, which are found before the batch leaves the CPU."""
-        places = Places.of(batch)
         return caption_loss(
-            model,
+            cast(ImageCaptioner, model),
             batch.to(device),
-            places.to(device),
+            TargetTokens.of(batch).to(device),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
@@ -65,13 +64,16 @@ class CaptionTask:
 
 
 def caption_loss(
-    model: nn.Module, batch: ImageBatch, places: Places, *, smoothing: float = 0.0, doubly_stochastic: float = 0.0
+    model: ImageCaptioner,
+    batch: ImageBatch,
+    tokens: TargetTokens,
+    *,
+    smoothing: float = 0.0,
+    doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch."""
-    encoder: Any = model.encoder
-    decoder: Any = model.decoder
-    hidden: Hidden = decoder.hidden(encoder(batch.images), batch.target_in)
-    loss = hidden_loss(decoder, hidden, places, smoothing=smoothing)
+    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss
     uneven = unevenness(hidden.attention, batch.target_visible)

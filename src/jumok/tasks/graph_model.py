@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from jumok.data.fingerprint import MADE
+from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ConfigError, ModelError
 from jumok.files import check_plain
 from jumok.graphs.graph import Graph, GraphConfig
@@ -106,7 +106,7 @@ def _read(folder: SealedFolder, say: Callable[[str], None]) -> tuple[TrainedGrap
         raise ModelError(f"{folder.path} is a model, but not of a graph; jumok inspect {folder.path} says what it is")
     recipe = of_contents(content, folder.path / RECIPE, lambda tables: make_graph_recipe(tables, variables=False))
     header, data = folder.header(), folder.path / "data"
-    for made in (data / name for name in MADE):
+    for made in (data / name for name in PREPARED_FILES):
         if made.exists() or made.is_symlink():
             check_plain(made, most=MOST_FACTS if made.suffix == ".json" else MOST_ARRAY, within=data)
     graph = open_graph(data) or prepare_graph(data, recipe.graph, say=say)

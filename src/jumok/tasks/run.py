@@ -11,7 +11,7 @@ import torch
 
 from jumok.analysis.scores.metrics import References, score_outputs
 from jumok.errors import ConfigError, MissingExtraError, NoOutputError
-from jumok.models.config import HalfConfig
+from jumok.models.config import TextModelConfig
 from jumok.tasks.translator import find_device
 from jumok.training.config import Metric
 from jumok.training.progress import Report, report_to_stderr, score_name, score_value
@@ -59,7 +59,7 @@ def decisive(recipe: "Recipe | CaptionRecipe | GraphRecipe") -> dict[str, dict[s
     return {name: {key: value for key, value in of.items() if key not in FILES} for name, of in sections.items()}
 
 
-def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
+def check_positions(half: TextModelConfig, longest: int, setting: str) -> None:
     """What is not left out for its length must find its positions, or training would end at the first that does not."""
     if half.limit is not None and half.limit <= longest:
         raise ConfigError(

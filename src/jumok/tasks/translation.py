@@ -14,7 +14,7 @@ from jumok.data.prepare import kept_input, why_outdated
 from jumok.errors import ConfigError, DataError
 from jumok.model_folder import Trained, new_model, publish_model
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
-from jumok.models.config import HalfConfig
+from jumok.models.config import TextModelConfig
 from jumok.models.memory_check import check_memory
 from jumok.recipe import Recipe
 from jumok.sealed_folder import is_whole
@@ -29,7 +29,7 @@ from jumok.training.step import autocast
 from jumok.training.task import SEQUENCES, cut
 
 
-def check_vectors(config: HalfConfig) -> None:
+def check_vectors(config: TextModelConfig) -> None:
     """Say what is wrong with the file a half names, if it names one, before any work is done."""
     if not config.vectors:
         return
@@ -43,7 +43,7 @@ def check_vectors(config: HalfConfig) -> None:
 
 def begin_with_vectors(
     half: nn.Module,
-    config: HalfConfig,
+    config: TextModelConfig,
     tokenizer: Tokenizer,
     side: Literal["source", "target"],
     say: Callable[[str], None],

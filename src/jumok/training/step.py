@@ -19,7 +19,7 @@ from jumok.training.task import SEQUENCES, Task
 class StepOutcome(NamedTuple):
     """What happened; tensors stay on their device, so that nothing waits for them before they are wanted."""
 
-    surprise: Float[Tensor, ""]
+    cross_entropy: Float[Tensor, ""]
     """Cross-entropy summed over the tokens, in nats."""
     tokens: int
     norm: Float[Tensor, ""]
@@ -61,13 +61,13 @@ def train_step(
         raise TrainingError(
             "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
         ) from None
-    return StepOutcome(found.surprise, found.tokens, norm, skipped, splits)
+    return StepOutcome(found.cross_entropy, found.tokens, norm, skipped, splits)
 
 
 class Gradients(NamedTuple):
     """The gradients themselves are with the weights; this is what came with them."""
 
-    surprise: Float[Tensor, ""]
+    cross_entropy: Float[Tensor, ""]
     tokens: int
     failed: int | None
     """The piece that did not fit in memory, in which case the rest is unfinished."""
@@ -88,7 +88,7 @@ def gradients(
     optimiser.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
     tokens = max(sum(task.items(piece) for piece in pieces), 1)
-    surprise = torch.zeros((), device=device)
+    cross_entropy = torch.zeros((), device=device)
     for number, piece in enumerate(pieces):
         draw_from(seed_of(config.seed, step, number), device)
         try:
@@ -98,9 +98,9 @@ def gradients(
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            return Gradients(surprise, tokens, number)
-        surprise = surprise + loss.surprise
-    return Gradients(surprise, tokens, None)
+            return Gradients(cross_entropy, tokens, number)
+        cross_entropy = cross_entropy + loss.cross_entropy
+    return Gradients(cross_entropy, tokens, None)
 
 
 def seed_of(*numbers: int) -> int:

@@ -1,14 +1,15 @@
 """What is learnt: how a batch becomes a loss. The loop, its checkpoints and its resumes know no more of a task."""
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import nn
 
 from jumok.data import Batch
 from jumok.errors import TrainingError
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import Guide, Loss, Places, batch_loss
+from jumok.training.loss import GuidedAlignment, Loss, TargetTokens, batch_loss
 
 B = TypeVar("B", bound=Any)
 
@@ -48,9 +49,9 @@ class SequenceTask:
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens, which are found before the batch leaves the CPU."""
-        places = Places.of(batch)
-        guide = Guide.of(config)
-        return batch_loss(model, batch.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide)
+        tokens, guide = TargetTokens.of(batch).to(device), GuidedAlignment.of(config)
+        model = cast(EncoderDecoder, model)
+        return batch_loss(model, batch.to(device), tokens, smoothing=config.label_smoothing, guide=guide)
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""

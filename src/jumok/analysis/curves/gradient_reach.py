@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.data import Batch, TokenizerPair, collate
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 
 ROWS = 16
 """Sentences per batch."""
@@ -38,7 +38,7 @@ class Reach:
     high: float
 
 
-def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch source"]:
+def source_gradients(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batch source"]:
     """Return ‖∂L/∂xᵢ‖ for the input vector xᵢ of every source token; L is the sum of −log p over the target tokens.
 
     xᵢ includes positions and the scale of the embedding. Dropout is off.
@@ -56,7 +56,7 @@ def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch sourc
     return norms
 
 
-def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
+def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Tensor]:
     """The vectors of the source tokens as the encoder sees them, cut from their table, and the loss they lead to."""
     embedding = getattr(model.encoder, "embedding", None)
     if not isinstance(embedding, nn.Module):
@@ -93,7 +93,7 @@ def batches_of(
         yield collate(rows[start : start + ROWS])
 
 
-def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
+def relative_gradients(model: EncoderDecoder, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
     """For each sentence, the gradient at its tokens over their mean; the mark of its end is left out."""
     device = next(model.parameters()).device
     for batch in batches:

@@ -1,9 +1,9 @@
-/* The best translations: what differs from the first stands out, and a choice shows where that one looked. */
+/* The best translations or captions: words that differ from the first stand out; choosing one shows its attention. */
 
 import { make } from "./words.js";
 
 /** `onChoose(number)` when one is chosen. */
-export function showBest(list, found, chosen, onChoose) {
+export function showHypotheses(list, found, chosen, onChoose) {
   const top = found.length ? Math.exp(found[0].score) : 1, focused = list.contains(document.activeElement);
   list.replaceChildren(...found.map((one, number) => {
     const button = make("button", { type: "button", "aria-pressed": String(number === chosen) });
