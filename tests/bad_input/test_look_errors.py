@@ -42,7 +42,7 @@ def test_what_cannot_be_recorded_is_said():
         ((0,), "several kinds of attention were recorded; set kind"),
         ((0, "attention"), "kind = 'attention' was not recorded"),
         ((9, "cross"), "layer = 9 of kind 'cross' must be one of the recorded layers: 0, 1, 2, 3"),
-        ((0, "cross"), r"nothing was recorded of decoder\.layers\.0\.cross"),
+        ((0, "cross"), r"decoder\.layers\.0\.cross has no recorded weights"),
     ):
         with pytest.raises(ArgumentError, match=message):
             seen.weights(*arguments)
