@@ -20,9 +20,9 @@ from jumok.images.pairs import ImagesConfig, read_everything, read_split
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import prepare_images
 from jumok.models.rnn.decoder import RnnDecoderConfig
-from jumok.tasks.caption_model import make_caption_recipe
+from jumok.tasks import make_recipe
 from jumok.tasks.captioner import Caption, Captioner
-from jumok.tasks.captioning import run_caption_recipe
+from jumok.tasks.run import train
 from support.commands import jumok, write
 
 
@@ -220,27 +220,30 @@ def test_zips_that_are_none_or_hold_bombs(files):
         ({"images": {"scenes": "en", "size": 4}}, r"images\.size = 4 must lie between 8 and 1024"),
         ({"images": {"scenes": "en"}, "augment": {"flip": True}}, r"augment\.flip = true would turn left into right"),
         ({"images": {"scenes": "en"}, "augment": {"crop": 0.0}}, r"augment\.crop = 0\.0; wanted above 0"),
-        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\] in the recipe of a captioner"),
+        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\]; there are images"),
         (
             {"images": {"scenes": "en"}, "encoder": {"kind": "rnn"}},
             r"encoder\.kind = 'rnn' is not one of grid, patches",
         ),
         ({"images": {"scenes": "en"}, "encoder": {"blocks": []}}, r"encoder\.blocks = \[\]; wanted at least one"),
         ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
-        ({"images": {"scenes": "en"}, "training": {"metric": "accuracy"}}, r"is for graphs"),
+        (
+            {"images": {"scenes": "en"}, "training": {"metric": "accuracy"}},
+            r"metric = 'accuracy' is not one of",
+        ),
         ({"images": {"scenes": "en"}, "training": {"doubly_stochastic": -1.0}}, r"doubly_stochastic = -1\.0"),
     ],
 )
 def test_a_recipe_that_cannot_work_says_why(tables, said):
     with pytest.raises(ConfigError, match=said):
-        make_caption_recipe(tables)
+        make_recipe(tables)
 
 
 def test_a_caption_must_find_its_positions(tmp_path):
     decoder = {"kind": "transformer", "positions": "learned", "longest": 40}
-    recipe = make_caption_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
+    recipe = make_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
     with pytest.raises(ConfigError, match=r"decoder.longest = 40 positions are too few for images.max_length = 40"):
-        run_caption_recipe(recipe, tmp_path / "model", device="cpu")
+        train(recipe, out=tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
 
 
@@ -332,8 +335,10 @@ def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
         (("caption", model, tmp_path / "empty"), "there are no images in the folder"),
         (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), "there is no model folder"),
         (("evaluate", model, "--source", tmp_path), "belong together"),
-        (("evaluate", model, "--report", "r.html"), "--report is for texts"),
-        (("translate", model), "is a captioner, which reads images"),
+        (("evaluate", model, "--report", "r.html"), "--report applies to models that translate"),
+        (("look", model, tmp_path / "mistyped.jpg"), "there is no image"),
+        (("look", "mistyped.jpg"), "there is no image mistyped.jpg"),
+        (("translate", model), "holds a model that captions images"),
     ):
         done = jumok(*words)
         assert done.code == 1
@@ -366,6 +371,6 @@ def test_test_images_that_have_gone_must_be_named(files, tmp_path):
     (files / "images").rename(files / "moved")
     done = jumok("evaluate", tmp_path / "model")
     assert done.code == 1
-    assert "which is not there now; name the test images: --source FOLDER" in done.err
+    assert "name the test images: --source FOLDER" in done.err
     done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
     assert done.code == 0, done.err

@@ -5,8 +5,7 @@ import tomllib
 import pytest
 
 from jumok.errors import ArgumentError, CheckpointError
-from jumok.recipe import make_recipe
-from jumok.tasks import demo
+from jumok.tasks import demo, make_recipe
 from jumok.tasks.demo import MARK, check_folders
 from support.commands import RECIPE, jumok, well, write
 from support.refusals import contents

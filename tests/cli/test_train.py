@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from jumok.data import prepare
-from jumok.model_folder import Trained, new_model
-from jumok.recipe import read_recipe
+from jumok.tasks import TRANSLATION, read_recipe
 from jumok.tasks import translation as training_run
+from jumok.tasks.translation import Trained
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from support.runs import assert_same_run
 
@@ -68,8 +68,8 @@ def test_validation_does_not_depend_on_how_unicode_spells_the_targets(two_files,
     prepared = prepare(two_files / "data", recipe.data, recipe.tokenizer, recipe.filter)
     right = [SimpleNamespace(text=unicodedata.normalize("NFC", pair.target)) for pair in prepared.valid_pairs]
     monkeypatch.setattr(training_run.Translator, "translate", lambda *_: right)
-    trained = Trained(new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
-    assert training_run.make_validator(trained, prepared)(trained.model)["exact_match"] == 100
+    trained = Trained(TRANSLATION.new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
+    assert TRANSLATION.validate(trained, training_run.held_out_pairs(recipe, prepared))["exact_match"] == 100
 
 
 def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import guided_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import guided_head
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.attention import attend
 from jumok.data import BOS, EOS, PAD, Batch, Pair, TokenizerConfig, TokenizerPair, pad
@@ -24,7 +24,9 @@ from jumok.models import (
     TransformerDecoder,
     TransformerDecoderConfig,
 )
-from jumok.training import TrainingConfig, held_out_loss, train
+from jumok.tasks import TRANSLATION
+from jumok.tasks.translation import TranslationTraining
+from jumok.training import held_out_loss, train
 from support.rnn_decoders import LOOKS, VOCABULARY, decoder, encoder_width, encoding, name, targets
 
 
@@ -49,7 +51,7 @@ class GruDecoder(Decoder):
 
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
-CONFIG = TrainingConfig(
+CONFIG = TranslationTraining(
     steps=120,
     learning_rate=0.01,
     warmup=20,
@@ -95,7 +97,9 @@ def trained(tmp_path_factory) -> tuple[EncoderDecoder, TokenizerPair]:
     held_out = Reversals(tokenizers, steps=2, seed=9)
     folder = tmp_path_factory.mktemp("run")
     batches = Reversals(tokenizers, steps=120, seed=1)
-    train(model, batches, CONFIG, folder=folder, validate=lambda model: held_out_loss(model, held_out))
+    train(
+        model, batches, CONFIG, folder=folder, validate=lambda model: held_out_loss(model, held_out), task=TRANSLATION
+    )
     return model.eval(), tokenizers
 
 
@@ -117,7 +121,7 @@ def test_it_trains_and_beam_search_finds_the_reversals(trained):
 
 def test_guided_alignment_teaches_it_to_align(trained):
     model, tokenizers = trained
-    head = guided_head(model, CONFIG)
+    head = guided_head(model, CONFIG.guide)
     words = right = 0
     for pair, links in zip(unseen(), Aligner(model, tokenizers, head).align(unseen()), strict=True):
         last = len(pair.source.split()) - 1

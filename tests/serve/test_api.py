@@ -9,13 +9,13 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
-from jumok.model_folder import BUNDLED, load_model
+from jumok.model_folder import BUNDLED
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.tasks.translator import Translator
 from support.serving import events, serving
@@ -142,7 +142,7 @@ def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
     with serving({"en-ko": BUNDLED}) as bundled:
         asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}
         assert bundled.post("/api/align", asked).json["pharaoh"] == "0-3 1-1 2-2 3-0"
-        trained = load_model(BUNDLED)
+        trained = Translator.load(BUNDLED, device="cpu").trained
         pairs = list(corpus_pairs("phrases", 200, split="valid"))
         look = choose_head(trained.model, trained.tokenizers, pairs, alignment_heads(trained.model))
         assert bundled.service.models["en-ko"].aligner.head == look

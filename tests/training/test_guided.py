@@ -9,9 +9,9 @@ import torch
 from jumok.data import Batch
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.encoder_decoder import SingleHeadWeights
-from jumok.recipe import make_recipe
+from jumok.tasks import make_recipe
 from jumok.training.loss import GuidedAlignment, guided_layer
-from jumok.training.task import SEQUENCES
+from jumok.training.objective import SEQUENCES
 from support.commands import RECIPE, well, write
 from support.runs import assert_same_run
 
@@ -142,7 +142,7 @@ def test_a_batch_that_is_split_splits_its_links():
 
 
 def test_a_recipe_without_guidance_has_no_guide():
-    assert GuidedAlignment.of(make_recipe({"data": {"corpus": "reverse"}}).training) is None
+    assert make_recipe({"data": {"corpus": "reverse"}}).training.guide is None
 
 
 @pytest.mark.parametrize(("kind", "context", "null"), [("rnn", "causal", "false"), ("transformer", "full", "true")])

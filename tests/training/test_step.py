@@ -8,9 +8,9 @@ from jumok.data import Batch
 from jumok.errors import TrainingError
 from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training import TrainingConfig
+from jumok.training.objective import SEQUENCES, cut
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
 from jumok.training.step import gradients, train_step
-from jumok.training.task import SEQUENCES, cut
 from support.tiny import TinyBatches, TinyModel
 
 CONFIG = TrainingConfig(clip=0.0)

@@ -12,9 +12,8 @@ from jumok.data.pairs import Columns
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.files import check_file
-from jumok.model_folder import BUNDLED
+from jumok.model_folder import BUNDLED, own_files
 from jumok.screen import to_screen
-from jumok.sealed_folder import own_files
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Beam = Annotated[

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from jumok.cli.arguments import Beam, Device
-from jumok.cli.output import print_json, progress, say
+from jumok.cli.output import print_json, say
 from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
+from jumok.screen import progress
 
 if TYPE_CHECKING:
     from jumok.tasks.captioner import Caption, Captioner

@@ -27,11 +27,10 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import ProgressBars, print_json, print_table, say
 from jumok.cli.usage import CommandGroup
+from jumok.devices import find_device
 from jumok.errors import ArgumentError
-from jumok.model_folder import check_translator
-from jumok.tasks import comparison
+from jumok.tasks import TRANSLATION, check_model, comparison
 from jumok.tasks.evaluation import check_system, read_system
-from jumok.tasks.translator import find_device
 
 compare = typer.Typer(
     name="compare",
@@ -170,7 +169,7 @@ def speed(
 
 def _check_models(paths: Sequence[NamedPath]) -> None:
     for _, path in paths:
-        check_translator(path)
+        check_model(path, TRANSLATION)
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:

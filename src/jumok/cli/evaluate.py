@@ -22,13 +22,10 @@ from jumok.cli.arguments import (
 )
 from jumok.cli.output import ProgressBars, print_json, print_table, say
 from jumok.errors import ArgumentError, ModelError
-from jumok.model_folder import is_captioner, is_graph_model
-from jumok.sealed_folder import RECIPE
-from jumok.tasks import evaluation
-from jumok.tasks.caption_model import read_caption_recipe
+from jumok.model_folder import RECIPE
+from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, evaluation, read_recipe, task_in
 from jumok.tasks.evaluation import Evaluation
-from jumok.tasks.graph_model import read_graph_recipe
-from jumok.tasks.node_classification import evaluate_graph
+from jumok.tasks.node_classifier import NodeClassifier
 
 
 def evaluate(
@@ -67,14 +64,14 @@ def evaluate(
         "--by-length": by_length,
     }
     text_options |= {"--columns": columns, "--max-source": max_source}
-    if model is not None and is_graph_model(model):
+    if model is not None and task_in(model) is NODE_CLASSIFICATION:
         check_unused(model, "a graph model", {**text_options, "--source": source, "--reference": reference})
         return _evaluate_graph(model, save, device, json)
     names = [name.strip() for name in metrics.split(",") if name.strip()]
     if not names:
         raise ArgumentError(f"--metrics {metrics!r} names no metric; for example: --metrics bleu,chrf")
     check_scores(names, tokenize)
-    if model is not None and is_captioner(model):
+    if model is not None and task_in(model) is CAPTIONING:
         check_unused(model, "a captioner", text_options)
         options = {"images": source, "captions": reference, "tokenize": tokenize, "lowercase": lowercase}
         return _evaluate_captioner(model, names, save, json, beam=beam, device=device, **options)
@@ -132,18 +129,21 @@ def _check_outputs(inputs: list[str | Path | None], save: Path | None, report: P
 
 
 def _evaluate_graph(model: Path, save: Path | None, device: str, json: bool) -> None:
-    graph = read_graph_recipe(model / RECIPE, variables=False).graph
+    classifier = NodeClassifier.load(model, device=device)
+    graph = classifier.trained.recipe.graph
     check_output_path("--save", save, [model, *filter(None, (graph.path, graph.nodes, graph.edges))])
-    result = evaluate_graph(model, device=device, save=save)
+    value, low, high, items = classifier.accuracy()
+    if save is not None:
+        names = [classifier.graph.class_name(int(number)) for number in classifier.classify()]
+        evaluation.write_outputs(save, names)
     if json:
-        return print_json(result)
-    interval = f"{result['low']:.1f} - {result['high']:.1f}"
-    row = ["accuracy", f"{result['accuracy']:.1f}", interval, f"{result['items']:,}"]
+        return print_json({"accuracy": value, "low": low, "high": high, "items": items})
+    row = ["accuracy", f"{value:.1f}", f"{low:.1f} - {high:.1f}", f"{items:,}"]
     print_table(["score", "value", "95% interval", "items"], [row])
 
 
 def _evaluate_captioner(model: Path, names: list[str], save: Path | None, json: bool, **options: Any) -> None:
-    images = read_caption_recipe(model / RECIPE, variables=False).images
+    images = read_recipe(model / RECIPE, variables=False).images
     inputs = [options["images"], options["captions"], images.path or None, images.captions or None]
     check_output_path("--save", save, [model, *inputs])
     with ProgressBars() as bars:

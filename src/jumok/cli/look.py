@@ -28,7 +28,7 @@ from jumok.data import read_lines
 from jumok.errors import ArgumentError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
-from jumok.model_folder import is_captioner, is_graph_model
+from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, TRANSLATION, task_in
 from jumok.tasks.attention_maps import MappedOutput, map_caption, map_node, map_translation
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.translator import Translator
@@ -65,11 +65,12 @@ def look(
     for path in out or ():
         check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
         check_output_path("--out", path, [model, text])
-    if node is not None or (model is not None and is_graph_model(model)):
+    task = TRANSLATION if model is None else task_in(model)
+    if node is not None or task is NODE_CLASSIFICATION:
         text_options = {"--target": target, "--beam": beam, "--tokens": tokens, "--grid": grid}
         check_unused(str(model), "a graph model", {**text_options, "--max-source": max_source})
         output = map_node(*_graph_model_and_node(model, node), layers=layer or (), heads=head or (), device=device)
-    elif model is not None and is_captioner(model):
+    elif model is not None and task is CAPTIONING:
         check_unused(model, "a captioner", {"--grid": grid, "--max-source": max_source})
         captioner, image = Captioner.load(model, device=device), _image(model, text)
         output = map_caption(captioner, image, _decoded(target), beam=beam, words=not tokens).select(layer, head)
@@ -92,8 +93,8 @@ def look(
 def _graph_model_and_node(model: str | None, node: str | None) -> tuple[str, str]:
     if model is None:
         raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
-    if Path(model).is_dir() and not is_graph_model(model):
-        does, wanted = ("captions images", "image.jpg") if is_captioner(model) else ("translates", '"text"')
+    if Path(model).is_dir() and (task := task_in(model)) is not NODE_CLASSIFICATION:
+        does, wanted = ("captions images", "image.jpg") if task is CAPTIONING else ("translates", '"text"')
         raise ArgumentError(f"--node is for graph models, and {model} {does}; write: jumok look {model} {wanted}")
     if node is None:
         raise ArgumentError(f"{model} is a graph model; name the node to show: jumok look {model} --node 0")

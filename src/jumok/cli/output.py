@@ -107,22 +107,3 @@ class ProgressBars:
     def _show(self) -> None:
         if self.at_terminal and time.monotonic() - self.started > DELAY:
             self.display.start()
-
-
-def progress(items: Iterable[Item], verb: str, unit: str, total: int | None = None) -> Iterator[Item]:
-    """Pass items on; when it takes longer than two seconds and somebody watches, show how far it is."""
-    if not sys.stderr.isatty():
-        yield from items
-        return
-    started, shown = time.monotonic(), 0.0
-    count = 0
-    for count, item in enumerate(items, start=1):
-        now = time.monotonic()
-        if now - started > 2 and now - shown > 0.2:
-            of = f" of {total}" if total is not None else ""
-            pace = count / (now - started)
-            print(f"\r{verb}: {count}{of} {unit}, {pace:.0f}/s ", end="", file=sys.stderr, flush=True)
-            shown = now
-        yield item
-    if shown:
-        print(f"\r{verb}: {count} {unit} in {time.monotonic() - started:.0f} s      ", file=sys.stderr, flush=True)

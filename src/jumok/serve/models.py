@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_head, default_head, guided_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head, default_head, guided_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw.scene import image_url
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
@@ -22,9 +22,10 @@ from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, ModelError
 from jumok.images.files import Pixels
 from jumok.images.scenes import scene
-from jumok.model_folder import Trained, is_captioner, is_graph_model
 from jumok.serve.errors import UnknownModelError
+from jumok.tasks import load
 from jumok.tasks.captioner import Captioner
+from jumok.tasks.translation import Trained
 from jumok.tasks.translator import Translator
 
 EXAMPLES_FILE = "examples.txt"
@@ -132,7 +133,7 @@ class ServedTranslator(ServedModel):
         return Aligner(
             trained.model,
             trained.tokenizers,
-            guided_head(trained.model, trained.recipe.training) or _chosen_head(trained),
+            guided_head(trained.model, trained.recipe.training.guide) or _chosen_head(trained),
         )
 
     def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
@@ -223,12 +224,13 @@ def find_model(models: Mapping[str, ServedModel], name: str | None, kind: type[K
 
 
 def _load(folder: Path, device: str) -> Translator | Captioner:
-    if is_graph_model(folder):
+    model = load(folder, device=device)
+    if not isinstance(model, Translator | Captioner):
         raise ModelError(
-            f"{folder} is a graph network, which jumok serve does not support; use jumok evaluate {folder} or "
-            f"jumok look {folder} --node 0"
+            f"jumok serve does not support the model in {folder}, which is neither a translator nor a captioner; "
+            f"jumok inspect {folder} describes it"
         )
-    return Captioner.load(folder, device=device) if is_captioner(folder) else Translator.load(folder, device=device)
+    return model
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWayAligner, turned
-from jumok.analysis.alignment.choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
+from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
 from jumok.analysis.alignment.error_rate import Gold, read_gold
+from jumok.analysis.alignment.head_choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair
 from jumok.errors import ArgumentError, DataError
-from jumok.model_folder import Trained, load_model
-from jumok.tasks.translator import find_device
+from jumok.tasks.translation import Trained
+from jumok.tasks.translator import Translator
 
 Development = tuple[Sequence[Pair], Sequence[Gold]]
 """Sentence pairs with gold links, on which to choose a layer and a head."""
@@ -54,13 +54,12 @@ def make_aligner(
 ) -> Aligner | TwoWayAligner:
     """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
     options.check()
-    torch_device = find_device(device)
-    forward = load_model(model, torch_device)
+    forward = Translator.load(model, device=device).trained
     if reverse is None:
         head = _choose(forward, options, _sample(pairs), dev, watch)
         say(f"aligning with {head}")
         return _aligner(forward, head, options)
-    backward = load_model(reverse, torch_device)
+    backward = Translator.load(reverse, device=device).trained
     heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")
@@ -72,7 +71,7 @@ def make_aligner(
 def candidates(trained: Trained, options: AlignmentOptions) -> list[AlignmentHead]:
     """The heads of a model that fit the options; of a model trained with guided alignment, the guided one."""
     layer, head, shift = options.layer, options.head, options.shift
-    guided = guided_head(trained.model, trained.recipe.training) if layer is None and head is None else None
+    guided = guided_head(trained.model, trained.recipe.training.guide) if layer is None and head is None else None
     if guided is not None:
         return [guided if shift is None else guided._replace(shift=shift)]
     every = alignment_heads(trained.model)

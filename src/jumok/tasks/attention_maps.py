@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
-from jumok.graphs.map import find_node, graph_map
+from jumok.graphs.map import find_node
 from jumok.graphs.network import GraphAttentionNetwork
-from jumok.screen import to_screen
 from jumok.tasks.captioner import Captioner, Picture
-from jumok.tasks.graph_model import load_graph_model
-from jumok.tasks.translator import Translator, find_device
+from jumok.tasks.node_classifier import NodeClassifier
+from jumok.tasks.translator import Translator
 
 LONGEST_TITLE = 90
 
@@ -80,10 +79,10 @@ def map_node(
     folder: str | Path, node: str, *, layers: Sequence[int] = (), heads: Sequence[int] = (), device: str = "auto"
 ) -> MappedOutput:
     """The attention around a node of a graph model's graph, in all layers and heads or in the given ones."""
-    trained, graph = load_graph_model(str(folder), find_device(device), say=to_screen)
-    number = find_node(graph, node)
-    own_heads = _own_heads(trained.model, layers, heads)
-    shown = graph_map(trained.model, graph, number).select(layer=list(layers) or None, head=own_heads or None)
+    classifier = NodeClassifier.load(folder, device=device)
+    number = find_node(classifier.graph, node)
+    own_heads = _own_heads(classifier.trained.model, layers, heads)
+    shown = classifier.attention(node).select(layer=list(layers) or None, head=own_heads or None)
     return MappedOutput({"node": number, "text": shown.title}, [shown])
 
 

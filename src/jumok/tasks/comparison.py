@@ -11,9 +11,9 @@ from jumok.analysis.scores.length_bands import EDGES, Band, joined, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
-from jumok.model_folder import load_model, new_model
 from jumok.tasks.evaluation import read_test_set
-from jumok.tasks.translator import find_device
+from jumok.tasks.translation import TranslationTask
+from jumok.tasks.translator import Translator
 
 CHART_KINDS = (".svg", ".png", ".pdf")
 
@@ -59,11 +59,11 @@ def gradient_by_distance(
     watch: Watch = unwatched,
 ) -> dict[str, list[Reach]]:
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
-    torch_device = find_device(device)
     curves = {}
     for name, folder in models.items():
-        model, recipe, tokenizers = load_model(folder, torch_device)
-        model = new_model(recipe, tokenizers).to(torch_device) if untrained else model
+        model, recipe, tokenizers = Translator.load(folder, device=device).trained
+        if untrained:
+            model = TranslationTask().new_model(recipe, tokenizers).to(next(model.parameters()).device)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
         gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
         curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
@@ -80,10 +80,10 @@ def speed_by_length(
     watch: Watch = unwatched,
 ) -> dict[str, list[StepTime]]:
     """The time of a training step and of a decoded token at each length, for every model."""
-    torch_device = find_device(device)
     curves = {}
     for name, folder in models.items():
-        times = step_times(load_model(folder, torch_device).model, lengths, tokens=tokens, repeats=repeats)
+        model = Translator.load(folder, device=device).trained.model
+        times = step_times(model, lengths, tokens=tokens, repeats=repeats)
         curves[name] = list(watch(times, f"timing {name}", len(lengths)))
     return curves
 

@@ -14,10 +14,11 @@ from jumok.analysis.scores.metrics import by_length
 from jumok.data import Pair, corpus_pairs
 from jumok.errors import ArgumentError
 from jumok.files import check_file
-from jumok.recipe import Recipe, make_recipe
-from jumok.sealed_folder import COMING, NEW_WEIGHTS
+from jumok.model_folder import COMING, NEW_WEIGHTS
+from jumok.recipe import parse_recipe
 from jumok.soft_database import Answer, SoftDatabase
-from jumok.tasks.translation import run_recipe
+from jumok.tasks.run import train
+from jumok.tasks.translation import TranslationRecipe
 from jumok.tasks.translator import Translator
 from jumok.training.progress import report_to_stderr
 from jumok.training.resume import BESIDE, WRITTEN, only_here
@@ -154,10 +155,11 @@ def demonstrate_translation(
     )
 
 
-def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
+def demo_recipe(attention: str, steps: int, minutes: float) -> TranslationRecipe:
     """A small recurrent model; the two models of the demo differ only in their attention."""
     half = {"kind": "rnn", "cell": "gru", "width": 192, "embedding": 128, "dropout": 0.1}
-    return make_recipe(
+    return parse_recipe(
+        TranslationRecipe,
         {
             "data": {"corpus": "cldr", "size": TRAINING_PAIRS, "valid_size": 200},
             "tokenizer": {"kind": "unigram", "size": 500},
@@ -182,19 +184,20 @@ def demo_recipe(attention: str, steps: int, minutes: float) -> Recipe:
     )
 
 
-def train_model(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Translator:
+def train_model(recipe: TranslationRecipe, folder: Path, say: Callable[[str], None]) -> Translator:
     """Train a model into `folder`, which keeps an earlier demo's model until the new one is complete."""
     report = report_to_stderr()
     report.resumes = False
     with replacing(folder) as new_folder:
-        run = run_recipe(recipe, new_folder, report=report, draw=False)
+        run = train(recipe, out=new_folder, report=report, draw=False)
         if run.stopped == "interrupted":
             say(f"the demo was stopped: {folder} is unchanged, and the next demo starts from the beginning")
             raise KeyboardInterrupt
-    steps, wanted, minutes = run.result.state.step, recipe.training.steps, recipe.training.minutes
+    steps, wanted, minutes = run.state.step, recipe.training.steps, recipe.training.minutes
     for message in slow_machine_messages(steps, wanted, minutes):
         say(message)
-    return run.translator
+    translator: Translator = run.model
+    return translator
 
 
 def slow_machine_messages(steps: int, wanted: int, minutes: float) -> Iterator[str]:

@@ -29,8 +29,8 @@ from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
-from jumok.model_folder import check_translator
 from jumok.screen import to_screen
+from jumok.tasks import TRANSLATION, check_model
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.translator import Translation, Translator
 
@@ -179,7 +179,7 @@ def check_system(name: str, path: Path, sentences: int) -> None:
     if not path.exists():
         raise ModelError(f"there is no model folder or file of outputs {path}; `jumok train` writes a model")
     if not path.is_file():
-        check_translator(path)
+        check_model(path, TRANSLATION)
     elif (lines := sum(1 for _ in read_lines(path))) != sentences:
         raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
 

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from jumok.data import Batch
 from jumok.errors import ConfigError
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden
-from jumok.training.config import Context, TrainingConfig
+from jumok.training.config import Context
 
 
 class Loss(NamedTuple):
@@ -96,20 +96,6 @@ class GuidedAlignment:
     shift: bool
     context: Context = "causal"
     null: bool = False
-
-    @classmethod
-    def of(cls, config: TrainingConfig) -> "GuidedAlignment | None":
-        """The settings of a recipe; None without guided alignment."""
-        if not config.guided_alignment:
-            return None
-        return cls(
-            weight=config.guided_alignment,
-            layer=config.guided_layer,
-            head=config.guided_head,
-            shift=config.guided_shift,
-            context=config.guided_context,
-            null=config.guided_null,
-        )
 
     def attention(self, decoder: Decoder, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
         """The attention of the guided layer; `hidden` is what the decoder returned for the batch."""

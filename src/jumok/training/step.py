@@ -12,8 +12,8 @@ from torch.optim import AdamW
 
 from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
+from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import update
-from jumok.training.task import SEQUENCES, Task
 
 
 class StepOutcome(NamedTuple):
@@ -38,7 +38,7 @@ def train_step(
     *,
     step: int,
     say: Callable[[str], None],
-    task: Task[Any] = SEQUENCES,
+    task: Objective[Any] = SEQUENCES,
 ) -> StepOutcome:
     """Update the weights once by the mean gradient over all tokens, or whatever the task counts, of `batches`.
 
@@ -79,7 +79,7 @@ def gradients(
     pieces: Sequence[Any],
     config: TrainingConfig,
     step: int,
-    task: Task[Any] = SEQUENCES,
+    task: Objective[Any] = SEQUENCES,
 ) -> Gradients:
     """Fill in the mean gradient over all tokens.
 

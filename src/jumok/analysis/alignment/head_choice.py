@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from jumok.analysis.alignment.attention import Extraction, extract, flipped
+from jumok.analysis.alignment.aligner import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, word_weights
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import EncoderDecoder
-from jumok.training.config import TrainingConfig
-from jumok.training.loss import guided_layer
+from jumok.training.loss import GuidedAlignment, guided_layer
 
 SAMPLE = 1000
 """Most pairs to choose on."""
@@ -124,18 +123,17 @@ def default_head(heads: Sequence[AlignmentHead], *, recurrent: bool) -> Alignmen
     return next(head for head in heads if head.layer == layer and head.shift != recurrent)
 
 
-def guided_head(model: EncoderDecoder, training: TrainingConfig) -> AlignmentHead | None:
+def guided_head(model: EncoderDecoder, guide: GuidedAlignment | None) -> AlignmentHead | None:
     """The head that guided alignment trained; None for a model trained without it."""
-    if not training.guided_alignment:
+    if guide is None:
         return None
     heads = alignment_heads(model)
-    layer = guided_layer(training.guided_layer, max(head.layer for head in heads) + 1)
+    layer = guided_layer(guide.layer, max(head.layer for head in heads) + 1)
     count = len({head.head for head in heads if head.layer == layer} - {None})
-    number = training.guided_head
+    number = guide.head
     if number is not None or count == 1:
         number = (number or 0) % count
-    informed = training.guided_context == "full"
-    return AlignmentHead(layer, number, training.guided_shift, informed, training.guided_null)
+    return AlignmentHead(layer, number, guide.shift, guide.context == "full", guide.null)
 
 
 def _table(links: LinksByHead, columns: dict[tuple[int, Link], int]) -> np.ndarray:
