@@ -174,7 +174,8 @@ def untrained(folder: str, device: str) -> Any:
 def write_speed(where: str, times: dict[str, Any], tokens: int, repeats: int) -> None:
     import torch
 
-    from jumok.analysis.curves.step_times import speed_chart
+    from jumok.analysis.curves.step_times import speed_curves
+    from jumok.analysis.draw.chart import charts_bytes
 
     clock = "" if where == "gpu" else f", {torch.get_num_threads()} thread(s), its own time if one"
     said = f"{tokens} target tokens a batch, vocabulary of {VOCABULARY}, float32, fastest of {repeats}{clock}"
@@ -184,7 +185,8 @@ def write_speed(where: str, times: dict[str, Any], tokens: int, repeats: int) ->
         for name, found in times.items()
         for one in found
     ]
-    (PICTURES / f"claims-speed-{where}.svg").write_text(speed_chart(times, tokens=tokens, where=where.upper()), "utf-8")
+    charts = speed_curves(times, tokens=tokens, where=where.upper())
+    (PICTURES / f"claims-speed-{where}.svg").write_bytes(charts_bytes(charts, "svg"))
     write(f"claims_speed_{where}", rows, device=gpu() if where == "gpu" else cpu())
 
 

@@ -487,9 +487,9 @@ def attention_map(place: Path) -> Format:
     """Maps as JSON."""
     import torch
 
+    from jumok.analysis import draw
     from jumok.analysis.maps.attention_map import AttentionMap
-    from jumok.analysis.maps.nodes import Nodes
-    from jumok.analysis.maps.regions import Regions
+    from jumok.analysis.maps.source_layout import GraphLayout, ImageLayout
 
     draws = torch.Generator().manual_seed(0)
 
@@ -498,16 +498,16 @@ def attention_map(place: Path) -> Format:
 
     pieces = AttentionMap(("the", "hou", "se"), ("das", "Haus"), weights(2, 1, 2, 3))
     words = AttentionMap(("the", "house"), ("das", "Haus"), weights(2, 1, 2, 2), title="one", tokens=pieces)
-    region = Regions(np.zeros((8, 8, 3), np.uint8), 2, 2)
-    image = AttentionMap(region.names, ("원",), weights(1, 1, 1, 4), place=region)
-    nodes = Nodes((0, 1, 2), ("a", "b", "a"), 2, "a", 0.5)
-    graph = AttentionMap(("n0", "n1", "n2"), ("n0",), weights(1, 2, 1, 3), place=nodes)
+    region = ImageLayout(np.zeros((8, 8, 3), np.uint8), 2, 2)
+    image = AttentionMap(region.names, ("원",), weights(1, 1, 1, 4), layout=region)
+    nodes = GraphLayout((0, 1, 2), ("a", "b", "a"), 2, "a", 0.5)
+    graph = AttentionMap(("n0", "n1", "n2"), ("n0",), weights(1, 2, 1, 3), layout=nodes)
     samples = {name: of.to_json().encode() for name, of in (("words", words), ("image", image), ("graph", graph))}
 
     def read(_: str, content: bytes) -> None:
         found = AttentionMap.from_json(content.decode("utf-8", "surrogateescape"))
         found.to_json()
-        found.terminal(plain=True)
+        draw.to_terminal(found, plain=True)
 
     return Format(samples, read, 2000)
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from jumok import AttentionMap
+from jumok.analysis import draw
 
 DEMO = Path(__file__).with_name("demo")
 
@@ -23,7 +24,7 @@ def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, height: i
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        path = attention.save(Path(folder, "map.html"))
+        path = draw.save(attention, Path(folder, "map.html"))
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 820, "height": height}, device_scale_factor=1.5)
         page.goto(path.as_uri())
@@ -36,10 +37,10 @@ def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, height: i
 
 if __name__ == "__main__":
     shown = read_map("look")
-    shown.save(DEMO / "look-grid.svg", grid=True)
+    draw.save(shown, DEMO / "look-grid.svg", grid=True)
     word = len(shown.target) - 2
     photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', height=570)
-    read_map("node").save(DEMO / "node.svg")
+    draw.save(read_map("node"), DEMO / "node.svg")
     photograph(read_map("node"), DEMO / "node-page.png", '.jumok-node[data-target="0"][data-source="2"]')
-    read_map("caption").save(DEMO.with_name("pictures") / "caption.png")
+    draw.save(read_map("caption"), DEMO.with_name("pictures") / "caption.png")
     photograph(read_map("caption"), DEMO / "caption-page.png", ".jumok-word:nth-of-type(4)")

@@ -45,6 +45,9 @@ ONLY_IN = {
 }
 """Optional packages, and the places of each."""
 
+STILL_CYCLIC = ("jumok.attention.", "jumok.cli", "jumok.tasks")
+"""Where modules still import each other."""
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -60,6 +63,20 @@ def test_a_file_imports_only_what_its_folder_may(file: Path):
         # The face of the package, __init__.py, shows names from everywhere.
         if package == "jumok" and is_part(part) and folder != "__init__":
             assert part in {folder, "errors", *MAY_IMPORT.get(folder, set())}, f"{place} imports jumok.{part}"
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    modules = {module_name(file): file for file in FILES}
+    arrows = {}
+    for name, file in modules.items():
+        package = tuple(name.split(".") if file.stem == "__init__" else name.split(".")[:-1])
+        names = imports(file.read_text(encoding="utf-8"), package)
+        owners = {full if full in modules else full.rpartition(".")[0] for full in names}
+        arrows[name] = {owner for owner in owners if owner in modules and owner != name}
+    arrows["jumok"] = set()  # the face of the package shows names from everywhere
+    reached = {name: reachable(name, arrows) for name in arrows}
+    cycles = {name for name, others in reached.items() if name in others and not name.startswith(STILL_CYCLIC)}
+    assert cycles == set()
 
 
 def test_every_folder_is_in_the_table():
@@ -95,6 +112,21 @@ def imports(source: str, package: tuple[str, ...]) -> Iterator[str]:
             above = package[: len(package) + 1 - node.level] if node.level else ()
             start = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def module_name(file: Path) -> str:
+    return ".".join(("jumok", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def reachable(start: str, arrows: dict[str, set[str]]) -> set[str]:
+    """All modules that a module imports, directly or by way of others."""
+    found, waiting = set(), list(arrows[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += arrows[name]
+    return found
 
 
 def is_part(name: str) -> bool:

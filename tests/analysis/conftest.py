@@ -44,7 +44,7 @@ def shown(browser, tmp_path) -> Iterator[Callable[..., Any]]:
         page.on("request", lambda asked: asked.url.startswith(("file:", "data:")) or wrong.append(asked.url))
         page.on("dialog", lambda dialog: wrong.append(f"dialog {dialog.message}"))
         page.goto(path.as_uri())
-        if attention.place.kind == "image":
+        if attention.layout.kind == "image":
             page.wait_for_selector(".jumok-map[data-ready]")
         return page
 

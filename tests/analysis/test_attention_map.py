@@ -9,10 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis.draw import page
-from jumok.analysis.draw.heatmap_svg import colour, heatmap_svg
+from jumok.analysis import draw
 from jumok.analysis.draw.page import attention_page
-from jumok.analysis.draw.style import cells
+from jumok.analysis.draw.style import cells, weight_colour
 from jumok.analysis.draw.terminal import terminal_map
 from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
 from jumok.errors import ArgumentError
@@ -53,7 +52,7 @@ def test_crossings_count_the_pairs_that_change_places():
 
 def test_the_picture_is_valid_svg_with_every_word_and_cell():
     attention = example(source=("<script>", "&", "날짜"), target=("금요일", "에"))
-    root = ET.fromstring(heatmap_svg(attention, title="a < b"))
+    root = ET.fromstring(draw.to_svg(replace(attention, title="a < b")))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"<script>", "&", "날짜", "금요일", "에", "a < b"} <= set(texts)
     assert len(list(root.iter("{http://www.w3.org/2000/svg}title"))) == 6
@@ -61,10 +60,10 @@ def test_the_picture_is_valid_svg_with_every_word_and_cell():
 
 def test_more_weight_is_darker():
     def lightness(weight: float) -> int:
-        return sum(int(colour(weight)[at : at + 2], 16) for at in (1, 3, 5))
+        return sum(int(weight_colour(weight)[at : at + 2], 16) for at in (1, 3, 5))
 
     assert lightness(0) > lightness(0.3) > lightness(0.7) > lightness(1)
-    assert colour(2) == colour(1)
+    assert weight_colour(2) == weight_colour(1)
 
 
 def test_terminal_rows_line_up_with_hangul_labels():
@@ -98,7 +97,7 @@ def test_jamo_and_ipa_labels_have_a_width_and_stay_aligned_in_a_terminal():
 
 def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
     source = ("ㄱ", "▁ㅏ", "한", "at", "tʰ", "ᅡ", "words", "</s>")
-    root = ET.fromstring(heatmap_svg(example(source=source, target=("x",))))
+    root = ET.fromstring(draw.to_svg(example(source=source, target=("x",))))
     texts = {element.text: element for element in root.iter("{http://www.w3.org/2000/svg}text")}
     leaning = {word for word in texts if "rotate" in texts[word].get("transform", "")}
     assert leaning == {"words", "</s>"}
@@ -142,9 +141,9 @@ def test_a_map_in_words_keeps_the_one_in_tokens_through_choices_and_json():
 def test_a_page_with_too_many_numbers_leaves_tokens_out_first_and_says_so(monkeypatch):
     shown = in_words()
     assert '"tokens":{' in attention_page(shown)
-    monkeypatch.setattr(page, "MOST", shown.weights.numel())
+    monkeypatch.setattr("jumok.analysis.draw.page.MOST", shown.weights.numel())
     assert '"tokens":{' not in attention_page(shown)
-    assert "Too many tokens for one page: words only." in attention_page(shown)
+    assert "The map between tokens is too large for one page; only words are shown." in attention_page(shown)
 
 
 def test_the_map_that_readme_prints_is_the_one_of_its_picture():

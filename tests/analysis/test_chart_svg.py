@@ -5,18 +5,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jumok.analysis.draw.chart import Axis, Curve, Point, bar_chart, line_chart, stacked
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, bar_chart, charts_bytes
+from jumok.analysis.draw.scene import Rectangle, svg_text
 
 NASTY = "<script>alert(1)</script>&\"'\x00\x1b\ud800"
 
 
 def chart(curves, **axes):
-    return line_chart(curves, x=axes.get("x", Axis("x")), y=axes.get("y", Axis("y")), title=axes.get("title", "t"))
+    content = LineChart(curves, axes.get("x", Axis("x")), axes.get("y", Axis("y")), axes.get("title", "t"))
+    return charts_bytes([content], "svg").decode()
 
 
 def places(svg: str) -> list[list[tuple[float, float]]]:
     """Where each line goes."""
-    lines = re.findall(r'<polyline points="([^"]*)"', svg)
+    lines = re.findall(r'<polyline points="([^"]*)" fill="none" stroke="var\(--series\d\)" stroke-width="2.20"', svg)
+    lines = [line for line in lines if line.count(",") != 2 or not re.match(r"\S+,(\S+) \S+,\1$", line)]  # no keys
     return [[tuple(map(float, place.split(","))) for place in line.split()] for line in lines]
 
 
@@ -47,23 +50,21 @@ def test_odd_values_are_drawn_within_the_paper(values):
 def test_names_titles_and_labels_are_text_whatever_they_hold():
     drawn = [
         chart([flat(NASTY, 1, 2)], x=Axis(NASTY, [(0, NASTY)]), y=Axis(NASTY), title=NASTY),
-        bar_chart([(NASTY, 1.0)], x=NASTY, y=NASTY, title=NASTY),
+        svg_text([bar_chart([(NASTY, 1.0)], x=NASTY, y=NASTY, title=NASTY)] * 2),
     ]
-    for svg in [*drawn, stacked(drawn[:1])]:
+    for svg in drawn:
         ElementTree.fromstring(svg)
         assert "<script" not in svg
 
 
 def test_many_long_names_get_rows_of_their_own():
     drawn = chart([flat("한국어 이름이 아주 길다 " * 3 + str(number), 1, 2) for number in range(6)])
-    rows = set(re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="start">한국어', drawn))
+    rows = set(re.findall(r'<text x="[\d.]+" y="([\d.]+)" [^>]*>한국어', drawn))
     assert len(rows) > 1
     assert "…" in drawn
 
 
 def test_every_bar_is_as_high_as_its_value():
-    heights = [
-        float(found)
-        for found in re.findall(r'rx="2" height="([\d.]+)"', bar_chart([("a", 1), ("b", 4)], x="", y="", title=""))
-    ]
+    shapes = bar_chart([("a", 1), ("b", 4)], x="", y="", title="").shapes
+    heights = [shape.height for shape in shapes if isinstance(shape, Rectangle)]
     assert heights[1] == pytest.approx(4 * heights[0], rel=0.01)

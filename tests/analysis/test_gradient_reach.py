@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.curves.gradient_reach import reach_by_distance, reach_chart, relative_gradients, source_gradients
+from jumok.analysis.curves.gradient_reach import reach_by_distance, reach_curves, relative_gradients, source_gradients
 from jumok.data import Batch, collate
 from jumok.errors import ArgumentError
 from jumok.models.build import build_model
@@ -89,7 +89,7 @@ def test_distances_count_from_the_nearer_end_or_from_the_last_token():
     last = reach_by_distance([sentence] * 5, every=2, ends="last")
     assert [(one.nearest, one.farthest, one.share) for one in last] == [(0, 1, 4.5), (2, 3, 0.5), (4, 5, 5.0)]
     assert all(one.low == one.share == one.high for one in both)  # sentences that are all alike leave no doubt
-    assert "nearer end" in reach_chart({"a": both}, title="t")
+    assert "nearer end" in reach_curves({"a": both}, title="t")[0].x.label
 
 
 def test_where_no_sentence_is_long_enough_that_is_said():

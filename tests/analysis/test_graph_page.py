@@ -30,7 +30,7 @@ def test_the_page_begins_with_the_last_layer_and_its_heads_averaged(shown):
     page = shown(example())
     assert page.get_by_label("Layer", exact=True).input_value() == "1"
     assert rows(page) == [["나", "b", "0.700"], ["<b>다</b>", "c", "0.200"], ["가 (itself)", "a", "0.100"]]
-    assert page.locator(".jumok-title").inner_text() == "node 가: class a, found to be b (75%) · wrong"
+    assert page.locator(".jumok-title").inner_text() == "node 가: class a, predicted b (75%) · wrong"
     weights = torch.tensor([0.1, 0.7, 0.2])
     assert f"entropy {float(torch.special.entr(weights).sum()):.2f}" in read(page)
 
@@ -38,12 +38,12 @@ def test_the_page_begins_with_the_last_layer_and_its_heads_averaged(shown):
 def test_pointing_at_a_node_an_edge_or_a_row_says_the_weight(shown):
     page = shown(example())
     node(page, 0, 1).hover()
-    assert read(page).startswith("가 looked at 나 with 70%")
+    assert read(page).startswith("가 attends to 나 with 70%")
     assert page.locator("tbody tr.jumok-on").count() == 1
     edge(page, 0, 2).hover(force=True)
-    assert read(page).startswith("가 looked at <b>다</b> with 20%")
+    assert read(page).startswith("가 attends to <b>다</b> with 20%")
     page.locator("tbody tr").nth(2).hover()
-    assert read(page).startswith("가 looked at 가 with 10%")
+    assert read(page).startswith("가 attends to 가 with 10%")
     assert "jumok-on" in node(page, 0, 0).get_attribute("class")
     page.mouse.move(2, 2)
     assert page.locator(".jumok-on").count() == 0
@@ -52,7 +52,7 @@ def test_pointing_at_a_node_an_edge_or_a_row_says_the_weight(shown):
 def test_further_out_is_what_neighbours_looked_at_in_the_layer_before(shown):
     page = shown(example())
     node(page, 2, 3).hover()
-    assert read(page) == "<b>다</b> looked at 라 with 60% in layer 0"
+    assert read(page) == "<b>다</b> attends to 라 with 60% in layer 0"
     page.get_by_label("Layer", exact=True).select_option("0")
     assert node(page, 2, 3).count() == 0
 
@@ -63,7 +63,7 @@ def test_choosing_a_layer_and_head_shows_its_weights(shown):
     page.get_by_label("Head", exact=True).select_option("1")
     assert [row[2] for row in rows(page)] == ["0.500", "0.300", "0.200"]
     node(page, 0, 2).hover()
-    assert read(page).startswith("가 looked at <b>다</b> with 50%")
+    assert read(page).startswith("가 attends to <b>다</b> with 50%")
     page.locator(".jumok-thumb").nth(2).click()
     assert [row[2] for row in rows(page)] == ["0.800", "0.100", "0.100"]
     page.get_by_label("Layer", exact=True).select_option("mean")
@@ -86,11 +86,11 @@ def test_arrow_keys_go_from_row_to_row_and_a_click_keeps_one(shown):
     page = shown(example())
     page.locator("tbody tr").first.focus()
     page.keyboard.press("ArrowDown")
-    assert read(page).startswith("가 looked at <b>다</b> with 20%")
+    assert read(page).startswith("가 attends to <b>다</b> with 20%")
     page.keyboard.press("Escape")
     node(page, 0, 1).click()
     page.mouse.move(2, 2)
-    assert read(page).startswith("가 looked at 나")
+    assert read(page).startswith("가 attends to 나")
 
 
 def test_the_copied_picture_is_valid_svg_of_every_node_and_weight(shown):
@@ -118,6 +118,6 @@ def test_a_node_without_neighbours_is_shown(shown):
 
 def test_names_and_classes_are_text_and_never_markup(shown):
     hostile = ("</script><script>alert(1)</script>", "<img src=x onerror=alert(2)>", "<!--", "]]>")
-    page = shown(example(hostile, classes=["<b>x</b>"] * 4, found="<i>"))
+    page = shown(example(hostile, classes=["<b>x</b>"] * 4, predicted="<i>"))
     assert rows(page)[0][:2] == [hostile[1], "<b>x</b>"]
     assert page.locator("main img, main script, main b").count() == 0

@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from jumok.analysis.maps.regions import Regions
+from jumok.analysis.draw.image import overlay
+from jumok.analysis.maps.source_layout import ImageLayout
 from support.image_maps import PLACES, WORDS, example
 
 pytestmark = pytest.mark.slow
@@ -43,7 +44,7 @@ def test_pointing_at_a_word_lights_up_where_it_looked(shown):
     for at, place in enumerate(PLACES):
         word(page, at).hover()
         assert brightest(page) == place
-        assert read(page).startswith(f"{WORDS[at]} looked most ")
+        assert read(page).startswith(f"{WORDS[at]} attends most ")
         assert "78% in one of 12 regions" in read(page)
         assert f"entropy {float(attention.entropy()[0, 0, at]):.2f}" in read(page)
         assert tuple(page.locator(".jumok-panel canvas").nth(at).evaluate(BRIGHTEST)) == place
@@ -56,7 +57,7 @@ def test_pointing_at_the_image_tells_which_words_looked_there(shown):
     box = page.locator(".jumok-image").bounding_box()
     row, column = PLACES[1]
     page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 4, box["y"] + (row + 0.5) * box["height"] / 3)
-    assert read(page).startswith(f"row {row + 1}, column {column + 1} was looked at by {WORDS[1]} 78%")
+    assert read(page).startswith(f"row {row + 1}, column {column + 1} is attended to by {WORDS[1]} 78%")
 
 
 LEGEND = """() => {
@@ -84,13 +85,13 @@ def test_the_legend_is_in_the_colours_of_what_is_shown(shown):
 
 def test_no_region_is_pointed_at_outside_of_what_the_model_saw(shown):
     image = np.full((100, 200, 3), 230, np.uint8)
-    page = shown(replace(example(image=image), place=Regions(image, 3, 4, (0.0, 0.25, 1.0, 0.75))))
-    assert "darkest edges were cut off" in read(page)
+    page = shown(replace(example(image=image), layout=ImageLayout(image, 3, 4, (0.0, 0.25, 1.0, 0.75))))
+    assert "darkest edges were cropped" in read(page)
     box = page.locator(".jumok-image").bounding_box()
     page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 5)
     assert read(page).startswith("Point at a word")
     page.mouse.move(box["x"] + 0.27 * box["width"], box["y"] + 5)
-    assert read(page).startswith("row 1, column 1 was looked at")
+    assert read(page).startswith("row 1, column 1 is attended to")
 
 
 def test_choosing_a_layer_and_head_moves_the_light(shown):
@@ -110,15 +111,15 @@ def test_choosing_a_layer_and_head_moves_the_light(shown):
 def test_the_page_draws_what_the_pictures_draw(shown, cut):
     image = np.full((360, 480, 3), 230, np.uint8)
     image[100:200, 50:400] = (200, 30, 30)
-    place = Regions(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else Regions(image, 3, 4)
-    attention = replace(example(image=image), place=place)
+    place = ImageLayout(image, 3, 4, (0.0, 0.125, 1.0, 0.875)) if cut else ImageLayout(image, 3, 4)
+    attention = replace(example(image=image), layout=place)
     page = shown(attention)
     word(page, 1).hover()
     drawn = page.locator(".jumok-image").evaluate(
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     )
     pixels = torch.tensor(drawn).view(360, 480, 4)[..., :3].float()
-    wanted = torch.from_numpy(attention.place.overlay(attention.mean()[1]).copy()).float()
+    wanted = torch.from_numpy(overlay(attention.layout, attention.mean()[1]).copy()).float()
     assert (pixels - wanted).abs().max() <= 2
 
 
@@ -162,7 +163,7 @@ def test_the_ground_follows_the_system_and_the_button(shown, scheme):
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     before = page.evaluate(ground)
     assert (before == "rgb(255, 255, 255)") == (scheme == "light")
-    page.get_by_label("Light or dark").click()
+    page.get_by_label("Switch between light and dark").click()
     assert (page.evaluate(ground) == "rgb(255, 255, 255)") == (scheme == "dark")
 
 

@@ -1,6 +1,7 @@
 """Pictures of maps: as they were, with the letters really drawn, at any size."""
 
 import warnings
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.draw import fonts
-from jumok.analysis.draw import heatmap as heatmap_picture
+from jumok.analysis import draw
+from jumok.analysis.draw import fonts, heatmap, scene
+from jumok.analysis.draw.formats import drawing, to_bytes
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError, FontError
 
@@ -32,7 +34,7 @@ def pixels(content: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["single", "grid"])
 def test_a_picture_is_as_it_was(name, bundled_fonts):
-    drawn = pixels(heatmap_picture.heatmap_picture(example(), "png", title="A title", grid=name == "grid"))
+    drawn = pixels(to_bytes(replace(example(), title="A title"), "png", grid=name == "grid"))
     stored = image.imread(STORED / f"{name}.png")[..., :3]
     assert drawn.shape == stored.shape
     assert np.abs(drawn - stored).mean() < 0.01  # another version draws letters a little otherwise
@@ -41,18 +43,18 @@ def test_a_picture_is_as_it_was(name, bundled_fonts):
 def test_the_comparison_sees_a_map_turned_round():
     turned = example().select(layer=[1], head=[1])
     turned = AttentionMap(turned.source, turned.target, turned.weights.flip(2))
-    one, other = (pixels(heatmap_picture.heatmap_picture(shown, "png")) for shown in (example(), turned))
+    one, other = (pixels(to_bytes(shown, "png")) for shown in (example(), turned))
     assert np.abs(one - other).mean() > 0.02
 
 
 def labelled(word: str) -> np.ndarray:
-    return pixels(heatmap_picture.heatmap_picture(AttentionMap(("x",), (word,), torch.ones(1, 1, 1, 1)), "png"))
+    return pixels(to_bytes(AttentionMap(("x",), (word,), torch.ones(1, 1, 1, 1)), "png"))
 
 
 def test_korean_is_drawn_where_no_font_is_installed(bundled_fonts, tmp_path):
     shown = AttentionMap(("Friday", "1988"), ("금요일", "ㅎㅏㄴ"), torch.eye(2)[None, None])
     for name in ("map.png", "map.pdf"):
-        shown.save(tmp_path / name)
+        draw.save(shown, tmp_path / name)
     assert not np.array_equal(labelled("가"), labelled("나"))
     assert b"JumokSansKR" in (tmp_path / "map.pdf").read_bytes()
 
@@ -64,7 +66,7 @@ def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
     except FontError as error:
         pytest.skip(str(error))
     one, other = (labelled(word) for word in words)
-    monkeypatch.setattr(heatmap_picture, "fonts_for", lambda texts: ["DejaVu Sans Mono"])
+    monkeypatch.setattr(scene, "fonts_for", lambda texts: ["DejaVu Sans Mono"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib tells of the boxes it draws
         box, other_box = (labelled(word) for word in words)
@@ -76,8 +78,9 @@ def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
 
 def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
     source = ("ㄱ", "at", "words", "</s>")
-    figure = heatmap_picture._single(AttentionMap(source, ("x",), torch.full((1, 1, 1, 4), 0.25)), "")
-    turned = {text.get_text(): text.get_rotation() for text in figure.axes[0].texts if text.get_text() in source}
+    drawn = drawing(AttentionMap(source, ("x",), torch.full((1, 1, 1, 4), 0.25)))
+    labels = [shape for shape in drawn.shapes if isinstance(shape, scene.Label)]
+    turned = {label.text: label.angle for label in labels if label.text in source}
     assert turned == {"ㄱ": 0, "at": 0, "words": 45, "</s>": 45}
 
 
@@ -87,7 +90,7 @@ def test_a_part_of_a_syllable_is_drawn_as_its_letter():
 
 def test_a_text_no_font_can_draw_is_refused_rather_than_drawn_in_boxes(tmp_path):
     with pytest.raises(FontError, match="no installed font can draw"):
-        AttentionMap(("\U000f0000",), ("x",), torch.ones(1, 1, 1, 1)).save(tmp_path / "map.png")
+        draw.save(AttentionMap(("\U000f0000",), ("x",), torch.ones(1, 1, 1, 1)), tmp_path / "map.png")
     assert not list(tmp_path.iterdir())
 
 
@@ -100,17 +103,17 @@ def test_arabic_without_a_matplotlib_that_joins_letters_is_refused(monkeypatch):
 
 
 def test_a_very_long_map_is_drawn_no_larger_than_a_wall(monkeypatch):
-    monkeypatch.setattr(heatmap_picture, "LONGEST_SIDE", 5.0)
+    monkeypatch.setattr(heatmap, "LONGEST_SIDE", 500.0)
     words = tuple(map(str, range(200)))
-    drawn = pixels(heatmap_picture.heatmap_picture(AttentionMap(words, words, torch.eye(200)[None, None]), "png"))
-    assert max(drawn.shape) < 7 * heatmap_picture.DPI
+    drawn = pixels(to_bytes(AttentionMap(words, words, torch.eye(200)[None, None]), "png"))
+    assert max(drawn.shape) < 7 * scene.DPI
     assert np.abs(drawn[-200:, -200:] - 1).max() > 0.5  # the far corner of the diagonal is there, too
 
 
 def test_too_many_panels_are_refused_in_words():
     shown = AttentionMap(tuple("ab" * 20), ("x",), torch.full((1, 100, 1, 40), 1 / 40))
     with pytest.raises(ArgumentError, match=r"too large; choose fewer layers or heads, or save as \.html"):
-        heatmap_picture.heatmap_picture(shown, "png", grid=True)
+        to_bytes(shown, "png", grid=True)
 
 
 def test_signs_of_mathematics_are_letters_like_others():
@@ -120,7 +123,7 @@ def test_signs_of_mathematics_are_letters_like_others():
 
 
 def test_a_pdf_is_a_pdf_and_the_same_every_time():
-    one, other = (heatmap_picture.heatmap_picture(example(), "pdf") for _ in range(2))
+    one, other = (to_bytes(example(), "pdf") for _ in range(2))
     assert one.startswith(b"%PDF")
     assert one == other
 
@@ -130,7 +133,7 @@ def test_a_pdf_is_a_pdf_and_the_same_every_time():
 )
 def test_the_matrix_of_a_short_text_is_a_good_part_of_its_paper(words, title):
     shown = AttentionMap(("hours,",) * words, ("시간",) * words, torch.ones(1, 1, words, words))
-    drawn = pixels(heatmap_picture.heatmap_picture(shown, "png", title=title))
+    drawn = pixels(to_bytes(replace(shown, title=title), "png"))
     darkest = np.array([0x0A, 0x3A, 0x78]) / 255
     assert (np.abs(drawn - darkest).max(-1) < 0.02).mean() > 0.17
     ink = (drawn < 0.99).any(-1)

@@ -144,6 +144,6 @@ def test_maps_of_captioners_are_what_beam_search_saw(encoder, decoder, tokenizer
         assert hypotheses
         for hypothesis in hypotheses[:2]:
             shown = captioner.map_of(image, hypothesis.ids, "", words=False)
-            assert shown.weights.shape[-1] == shown.place.rows * shown.place.columns > 1
+            assert shown.weights.shape[-1] == shown.layout.rows * shown.layout.columns > 1
             looked = watcher.looked[number, (BOS, *hypothesis.ids)]  # the last step looked for where to end
             torch.testing.assert_close(shown.weights, looked[:, :, :-1], atol=1e-5, rtol=1e-4)

@@ -40,7 +40,7 @@ def test_hovering_a_target_word_lights_its_row_and_tells_where_it_looked(shown):
     page = shown(example())
     word(page, "target", 2).hover()
     assert lit(page) == {(2, source) for source in range(4)}
-    assert page.locator(".jumok-read").inner_text().startswith("금요일 looked at Friday, ")
+    assert page.locator(".jumok-read").inner_text().startswith("금요일 attends to Friday, ")
     colours = [word(page, "source", at).evaluate("e => e.style.backgroundColor") for at in range(4)]
     assert colours[0] not in colours[1:]
     page.mouse.move(990, 790)
@@ -50,9 +50,9 @@ def test_hovering_a_target_word_lights_its_row_and_tells_where_it_looked(shown):
 @pytest.mark.parametrize(
     ("attention", "said"),
     [
-        (example(), ["단어마다 어디를 보았나", "원문", "번역문", "단어를 가리키거나", "SVG로 복사"]),
-        (image_maps.example(), ["단어마다 어디를 보았나", "단어나 그림을 가리키거나", "SVG로 복사"]),
-        (graph_maps.example(), ["노드가 누구를 보았나", "노드, 간선", "클래스", "자신", "SVG로 복사"]),
+        (example(), ["단어별 주목", "원문", "번역문", "단어에 마우스를 올리거나", "SVG로 복사"]),
+        (image_maps.example(), ["단어별 주목", "단어나 그림에 마우스를 올리거나", "SVG로 복사"]),
+        (graph_maps.example(), ["노드의 주목", "노드, 간선", "클래스", "자신", "SVG로 복사"]),
     ],
     ids=["line", "image", "graph"],
 )
@@ -61,14 +61,14 @@ def test_every_kind_of_map_can_speak_korean(shown, attention, said):
     text = page.locator("body").inner_text()
     assert [words for words in said if words not in text] == []
     assert page.evaluate("document.documentElement.lang") == "ko"
-    assert page.locator("header button").get_attribute("aria-label") == "밝게 또는 어둡게"
+    assert page.locator("header button").get_attribute("aria-label") == "밝은 화면과 어두운 화면 전환"
 
 
 def test_hovering_a_source_word_lights_its_column(shown):
     page = shown(example())
     word(page, "source", 1).hover()
     assert lit(page) == {(target, 1) for target in range(5)}
-    assert page.locator(".jumok-read").inner_text().startswith("December was looked at by 12월 ")
+    assert page.locator(".jumok-read").inner_text().startswith("December is attended to by 12월 ")
 
 
 def test_hovering_a_cell_lights_it_and_says_its_weight(shown):
@@ -77,7 +77,7 @@ def test_hovering_a_cell_lights_it_and_says_its_weight(shown):
     page.locator('.jumok-cell[data-target="2"][data-source="0"]').hover()
     assert lit(page) == {(2, 0)}
     percent = round(100 * float(attention.mean()[2, 0]))
-    assert f"금요일 looked at Friday, with {percent}%" in page.locator(".jumok-read").inner_text()
+    assert f"금요일 attends to Friday, with {percent}%" in page.locator(".jumok-read").inner_text()
 
 
 def test_the_darkest_cells_are_where_each_word_looked(shown):
@@ -170,7 +170,7 @@ def test_a_switch_shows_tokens_instead_of_words_and_words_again(shown):
     assert page.locator('.jumok-sentence[aria-label="target"] .jumok-word').all_text_contents() == list(target)
     page.locator('.jumok-cell[data-target="2"][data-source="4"]').hover()
     percent = round(100 * float(tokens.weights[1].mean(0)[2, 4]))
-    assert f"▁금 looked at 3 with {percent}%" in page.locator(".jumok-read").inner_text()
+    assert f"▁금 attends to 3 with {percent}%" in page.locator(".jumok-read").inner_text()
     assert "tokens" in page.locator(".jumok-read").inner_text()
     words.click()
     assert page.locator(".jumok-label[data-source]").all_text_contents() == ["▁Friday,", "▁23"]
@@ -219,7 +219,7 @@ def test_light_and_dark_follow_the_system_and_the_button(shown):
     page = shown(example(), color_scheme="dark")
     ground = "e => getComputedStyle(e).backgroundColor"
     dark = page.locator(".jumok-map").evaluate(ground)
-    page.get_by_label("Light or dark").click()
+    page.get_by_label("Switch between light and dark").click()
     assert page.locator(".jumok-map").evaluate(ground) == "rgb(255, 255, 255)" != dark
 
 
@@ -280,4 +280,4 @@ def test_letters_that_no_font_has_are_named_and_others_are_not(shown):
     page = shown(example())
     assert not page.locator(".jumok-note").is_visible()
     page = shown(AttentionMap(("a", "\u0379\U000e0fff"), ("x",), torch.full((1, 1, 1, 2), 0.5)))
-    assert page.locator(".jumok-note").inner_text().startswith("No font here has \u0379 (U+379)")
+    assert page.locator(".jumok-note").inner_text().startswith("No installed font has \u0379 (U+379)")

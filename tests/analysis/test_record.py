@@ -72,7 +72,7 @@ def test_only_chosen_layers_and_kinds_are_recorded_and_all_stay_fused(fused):
     assert torch.equal(plain, recorded)
     with record(model, layers=[-1, 0], kinds=["encoder"]) as seen:
         model(*given)
-    assert [place.layer for place in seen.places] == [0, 3]
+    assert [layer.number for layer in seen.layers] == [0, 3]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +199,10 @@ def test_steps_that_see_more_and_more_are_kept_one_by_one():
             _, state = model.decoder.step(state, torch.full((2, 1), 5))
     (run,) = seen.calls["decoder.layers.0.own"]
     assert [weights.shape[-1] for weights in run] == [1, 2, 3]
-    with pytest.raises(ArgumentError, match="take them one by one"):
+    with pytest.raises(ArgumentError, match="read each call"):
         seen.weights(0)
 
 
 def test_attention_layers_are_found_by_what_they_do():
-    kinds = [(place.kind, place.layer) for place in attention_layers(nn.Transformer(num_encoder_layers=1, **TORCH))]
+    kinds = [(layer.kind, layer.number) for layer in attention_layers(nn.Transformer(num_encoder_layers=1, **TORCH))]
     assert kinds[:3] == [("encoder", 0), ("decoder", 0), ("cross", 0)]

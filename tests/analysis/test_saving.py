@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis.draw.heatmap_svg import grid_svg, heatmap_svg
+from jumok.analysis import draw
 from jumok.analysis.draw.page import MOST, attention_page, widget
-from jumok.analysis.draw.save import KINDS
-from jumok.analysis.draw.style import DARK, LIGHT, png_bytes, shades
+from jumok.analysis.draw.style import DARK, LIGHT, weight_pixels
 from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.source_layout import png_bytes
 from jumok.errors import ArgumentError, DataError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,20 +25,27 @@ def example(layers=2, heads=3, source=("On", "Friday", "</s>"), target=("금요�
     return AttentionMap(tuple(source), tuple(target), torch.randn(shape).softmax(-1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", draw.FORMATS)
 def test_a_map_is_saved_by_the_ending_of_its_name(kind, tmp_path):
     if kind in ("png", "pdf"):
         pytest.importorskip("matplotlib")
     shown = example(source=("a", "b"), target=("x", "y"))
-    path = shown.save(tmp_path / "new folder" / f"map.{kind.upper()}", title="a & b")
-    begins = {"png": b"\x89PNG", "svg": b"<svg", "pdf": b"%PDF", "html": b"<!doctype html>", "json": b'{"source"'}
+    path = draw.save(shown, tmp_path / "new folder" / f"map.{kind.upper()}", title="a & b")
+    begins = {
+        "png": b"\x89PNG",
+        "svg": b"<svg",
+        "pdf": b"%PDF",
+        "html": b"<!doctype html>",
+        "json": b'{"source"',
+        "txt": b"a & b\n",
+    }
     assert path.read_bytes().startswith(begins[kind])
 
 
 @pytest.mark.parametrize("name", ["map.gif", "map", "map.svg.gz", ".png"])
 def test_another_ending_is_refused_and_the_known_ones_named(name, tmp_path):
-    with pytest.raises(ArgumentError, match=r"should end in one of \.png, \.svg, \.pdf, \.html, \.json"):
-        example().save(tmp_path / name)
+    with pytest.raises(ArgumentError, match=r"should end in one of \.png, \.svg, \.pdf, \.html, \.json, \.txt"):
+        draw.save(example(), tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 
@@ -74,16 +81,16 @@ def test_weights_of_another_shape_are_refused():
             AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": {weights}}}')
 
 
-@pytest.mark.parametrize("draw", [heatmap_svg, grid_svg])
+@pytest.mark.parametrize("grid", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3)])
-def test_svg_is_valid_whatever_the_words(draw, shape):
-    shown = example(*shape, source=NASTY, target=NASTY)
-    texts = {element.text for element in ET.fromstring(draw(shown, "a < b")).iter(f"{SVG}text")}
+def test_svg_is_valid_whatever_the_words(grid, shape):
+    shown = replace(example(*shape, source=NASTY, target=NASTY), title="a < b")
+    texts = {element.text for element in ET.fromstring(draw.to_svg(shown, grid=grid)).iter(f"{SVG}text")}
     assert {"<script>", "]]>", "주목", "a < b"} <= texts
 
 
 def test_a_grid_has_a_panel_for_every_layer_and_head():
-    root = ET.fromstring(grid_svg(example(2, 3)))
+    root = ET.fromstring(draw.to_svg(example(2, 3), grid=True))
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert [text for text in texts if text and text.startswith("layer")] == [
         f"layer {layer} · head {head}" for layer in range(2) for head in range(3)
@@ -91,17 +98,17 @@ def test_a_grid_has_a_panel_for_every_layer_and_head():
     assert len(list(root.iter(f"{SVG}title"))) == 2 * 3 * 2 * 3
 
 
-@pytest.mark.parametrize("draw", [heatmap_svg, grid_svg])
-def test_a_very_long_map_stays_a_small_svg(draw):
+@pytest.mark.parametrize("grid", [False, True])
+def test_a_very_long_map_stays_a_small_svg(grid):
     words = [f"word{at}" for at in range(400)]
-    text = draw(example(1, 1, words, words))
+    text = draw.to_svg(example(1, 1, words, words), grid=grid)
     assert len(text) < 1_500_000
     assert len(list(ET.fromstring(text).iter(f"{SVG}image"))) == 1
 
 
 def test_our_png_is_what_others_read(tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    pixels = shades(torch.rand(5, 7).numpy())
+    pixels = weight_pixels(torch.rand(5, 7).numpy())
     (tmp_path / "a.png").write_bytes(png_bytes(pixels))
     read = image.imread(tmp_path / "a.png")
     torch.testing.assert_close(torch.tensor(read[..., :3] * 255).round().byte(), torch.tensor(pixels))
@@ -110,7 +117,7 @@ def test_our_png_is_what_others_read(tmp_path):
 def test_an_empty_map_can_be_drawn():
     for source, target in (((), ()), (("a",), ()), ((), ("x",))):
         shown = AttentionMap(source, target, torch.zeros(1, 1, len(target), len(source)))
-        assert ET.fromstring(heatmap_svg(shown)).tag.endswith("svg")
+        assert ET.fromstring(draw.to_svg(shown)).tag.endswith("svg")
         assert attention_page(shown).rstrip().endswith("</html>")
         again = AttentionMap.from_json(shown.to_json())
         assert (again.source, again.target, again.weights.shape) == (source, target, shown.weights.shape)
@@ -134,10 +141,10 @@ def test_a_page_of_too_many_numbers_holds_averages_and_says_so(monkeypatch):
     page = attention_page(shown)
     data = AttentionMap.from_json(page.partition('id="data">')[2].partition("</script>")[0])
     torch.testing.assert_close(data.weights, shown.weights.mean(1, keepdim=True), atol=1e-6, rtol=0)
-    assert "3 layers of 4 heads, too many numbers for one page: heads are averaged." in page
+    assert "3 layers of 4 heads, which is too much for one page: the heads are averaged." in page
     monkeypatch.setattr("jumok.analysis.draw.page.MOST", 6)
-    assert "all are averaged." in attention_page(shown)
-    assert "모두 평균했습니다." in attention_page(shown, "ko")
+    assert "layers and heads are averaged." in attention_page(shown)
+    assert "층과 헤드를 모두 평균했습니다." in attention_page(shown, "ko")
     assert MOST >= 2_000_000  # a map of 1,000 × 1,000 words, and then some
 
 
@@ -161,8 +168,8 @@ def test_layers_and_heads_are_chosen_and_keep_their_names():
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"layer": 3}, "layer = 3 was asked for, but there are 3, counted from 0"),
-        ({"head": [0, -5]}, "head = -5 was asked for, but there are 4"),
+        ({"layer": 3}, "layer = 3 does not exist; there are 3, counted from 0"),
+        ({"head": [0, -5]}, "head = -5 does not exist; there are 4"),
     ],
 )
 def test_a_layer_that_is_not_there_is_named(choice, message):

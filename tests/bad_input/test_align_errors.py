@@ -77,7 +77,7 @@ def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
 
 def test_a_layer_that_is_not_there(transformer, text):
     for option in ("layer", "head"):
-        asked = f"{option} = 5 was asked for, but there are 2, counted from 0"
+        asked = f"{option} = 5 does not exist; there are 2, counted from 0"
         assert asked in said("align", transformer, *files(text), f"--{option}=5")
         assert asked in said("look", transformer, "12", f"--{option}=5")
 

@@ -27,7 +27,7 @@ def test_a_gpu_that_is_not_there(reverser, monkeypatch):
 def test_an_unknown_score():
     write_recipe("a\n")
     said = refused("evaluate", "--output", "recipe.toml", "--reference", "recipe.toml", "--metrics", "bleu,blue")
-    assert said == "'blue' is not a score; there are bleu, chrf, ter, exact_match, wer"
+    assert said == "'blue' is not a score; choose from bleu, chrf, ter, exact_match, wer"
 
 
 def test_outputs_that_cannot_be_kept(reverser, tmp_path):

@@ -351,7 +351,7 @@ def test_a_captioner_wants_a_list_of_images(model):
     captioner = Captioner.load(model)
     with pytest.raises(ArgumentError, match=r"write \[image\]"):
         captioner.caption("a.jpg")
-    with pytest.raises(ArgumentError, match="head = 3 was asked for, but there are 1"):
+    with pytest.raises(ArgumentError, match="head = 3 does not exist; there are 1"):
         captioner.attention(np.zeros((16, 16, 3), np.uint8), "a red circle").select(head=3)
     with pytest.raises(ArgumentError, match="the caption is empty"):
         captioner.attention(np.zeros((16, 16, 3), np.uint8), "")

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from jumok.analysis import draw
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.nodes import Nodes
 from jumok.analysis.maps.record import record
-from jumok.analysis.maps.regions import Regions
-from jumok.analysis.maps.source_layout import LINE
+from jumok.analysis.maps.source_layout import TEXT, GraphLayout, ImageLayout
 from jumok.errors import ArgumentError, DataError
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
@@ -33,8 +32,8 @@ def test_what_cannot_be_recorded_is_said():
     encoder = RnnEncoder(RnnEncoderConfig(width=8, embedding=6), vocabulary=9)
     for arguments, message in (
         ((encoder,), "no attention layers"),
-        ((model, [4]), "layers asks for number 4, but there are 4, counted from 0"),
-        ((model, None, ["self"]), "kinds asks for 'self'; this model has encoder, decoder, cross"),
+        ((model, [4]), "layers contains 4, but there are 4, counted from 0"),
+        ((model, None, ["self"]), "kinds contains 'self', but this model has encoder, decoder, cross"),
         ((model, None, "cross"), "kinds must be a list"),
     ):
         with pytest.raises(ArgumentError, match=message), record(*arguments):
@@ -42,10 +41,10 @@ def test_what_cannot_be_recorded_is_said():
     with record(model) as seen:
         pass
     for arguments, message in (
-        ((0,), "several kinds of attention were recorded; say which"),
+        ((0,), "several kinds of attention were recorded; set kind"),
         ((0, "attention"), "kind = 'attention' was not recorded"),
-        ((9, "cross"), "layer = 9 of kind 'cross'; wanted one of those recorded: 0, 1, 2, 3"),
-        ((0, "cross"), r"nothing was recorded of decoder\.layers\.0\.cross"),
+        ((9, "cross"), "layer = 9 of kind 'cross' must be one of the recorded layers: 0, 1, 2, 3"),
+        ((0, "cross"), r"decoder\.layers\.0\.cross has no recorded weights"),
     ):
         with pytest.raises(ArgumentError, match=message):
             seen.weights(*arguments)
@@ -69,8 +68,8 @@ def forgetful(tmp_path_factory):
         ([""], "there is no attention map of an empty text"),
         (["12", "--target", " "], "there is no attention map of an empty text"),
         (["123456 654321 12", "--target", "1"], "the text has 17 tokens, more than the 14 the model reads at once"),
-        (["12", "--head", "1"], "head = 1 was asked for, but there are 1, counted from 0"),
-        (["12", "--layer", "-2"], "layer = -2 was asked for, but there are 1, counted from 0"),
+        (["12", "--head", "1"], "head = 1 does not exist; there are 1, counted from 0"),
+        (["12", "--layer", "-2"], "layer = -2 does not exist; there are 1, counted from 0"),
         (["12", "--target", 100_000 * "1"], "the target has 100001 tokens, more than the 256 the model writes at most"),
     ],
 )
@@ -117,7 +116,7 @@ def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_insta
 def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1
-    assert done.err == "jumok: --format '../x' is not a format of maps; choose one of png, svg, pdf, html, json\n"
+    assert done.err == "jumok: --format '../x' is not a format of maps; choose one of png, svg, pdf, html, json, txt\n"
 
 
 PIXELS = np.zeros((4, 4, 3), np.uint8)
@@ -134,7 +133,7 @@ PIXELS = np.zeros((4, 4, 3), np.uint8)
 )
 def test_what_is_no_image_is_refused(image, message):
     with pytest.raises(ArgumentError, match=message):
-        Regions(image, 2, 2)
+        ImageLayout(image, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -147,25 +146,25 @@ def test_what_is_no_image_is_refused(image, message):
         (-torch.ones(1, 1, 2, 4), "weights must be finite and not negative"),
     ],
 )
-@pytest.mark.parametrize("place", [LINE, Regions(PIXELS, 2, 2), Nodes((0, 1, 2, 3), ("a",) * 4, 1)])
+@pytest.mark.parametrize("place", [TEXT, ImageLayout(PIXELS, 2, 2), GraphLayout((0, 1, 2, 3), ("a",) * 4, 1)])
 def test_weights_that_do_not_fit_are_refused_wherever_the_sources_lie(weights, message, place):
     with pytest.raises(ArgumentError, match=message):
-        AttentionMap(("a", "b", "c", "d"), ("x", "y"), weights, place=place)
+        AttentionMap(("a", "b", "c", "d"), ("x", "y"), weights, layout=place)
 
 
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (Regions(PIXELS, 2, 3), "an image of 2 × 3 regions has as many sources, but there are 4"),
-        (Regions(PIXELS, -2, -2), "an image of -2 × -2 regions"),
-        (Nodes((0, 1, 2), ("a",) * 4, 1), "there are 3 numbers and 4 classes of nodes"),
-        (Nodes((0, 1, 2, 3), ("a",) * 4, 0), "0 neighbours, but 4 sources and 2 targets"),
-        (Nodes((0, 1, 2, 3), ("a",) * 4, 4), "4 neighbours, but 4 sources"),
+        (ImageLayout(PIXELS, 2, 3), "an image of 2 × 3 regions needs as many sources, but there are 4"),
+        (ImageLayout(PIXELS, -2, -2), "an image of -2 × -2 regions"),
+        (GraphLayout((0, 1, 2), ("a",) * 4, 1), "there are 3 numbers, 4 classes"),
+        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 0), "1 to 3 neighbours, .* 0 neighbours"),
+        (GraphLayout((0, 1, 2, 3), ("a",) * 4, 4), "1 to 3 neighbours, .* 4 neighbours"),
     ],
 )
 def test_a_place_that_does_not_fit_the_sources_is_refused(place, message):
     with pytest.raises(ArgumentError, match=message):
-        AttentionMap(("a", "b", "c", "d"), ("x", "y"), torch.ones(1, 1, 2, 4), place=place)
+        AttentionMap(("a", "b", "c", "d"), ("x", "y"), torch.ones(1, 1, 2, 4), layout=place)
 
 
 @pytest.mark.parametrize(
@@ -187,18 +186,18 @@ def test_the_json_of_a_place_that_is_none_is_one_line(place):
 
 
 def image_map(words: int) -> AttentionMap:
-    place = Regions(PIXELS, 2, 2)
-    return AttentionMap(place.names, ("a",) * words, torch.ones(1, 1, words, 4), place=place)
+    place = ImageLayout(PIXELS, 2, 2)
+    return AttentionMap(place.names, ("a",) * words, torch.ones(1, 1, words, 4), layout=place)
 
 
 def test_the_map_of_an_image_says_what_cannot_be_drawn(tmp_path):
     with pytest.raises(ArgumentError, match=r"look\.gif should end in one of \.png"):
-        image_map(1).save(tmp_path / "look.gif")
+        draw.save(image_map(1), tmp_path / "look.gif")
     with pytest.raises(ArgumentError, match="2000 words are too many for one picture"):
-        image_map(2000).save(tmp_path / "look.png")
+        draw.save(image_map(2000), tmp_path / "look.png")
     for kind in ("svg", "png"):
-        with pytest.raises(ArgumentError, match="a grid of layers and heads is drawn of texts only"):
-            image_map(1).save(tmp_path / f"look.{kind}", grid=True)
+        with pytest.raises(ArgumentError, match="a grid of layers and heads shows maps of texts only"):
+            draw.save(image_map(1), tmp_path / f"look.{kind}", grid=True)
 
 
 def test_a_forgotten_text_is_not_a_text_to_look_at(tmp_path, monkeypatch):

@@ -20,14 +20,13 @@ def test_no_outputs_have_no_score():
 
 
 def test_an_unknown_score_is_named_with_the_known_ones():
-    with pytest.raises(ArgumentError, match="'blue' is not a score; there are bleu, chrf"):
+    with pytest.raises(ArgumentError, match="'blue' is not a score; choose from bleu, chrf"):
         score_outputs(["a"], ["a"], ["blue"])
 
 
-@pytest.mark.parametrize("name", ["ter", "wer"])
-def test_a_score_that_would_take_minutes_is_refused(name):
-    with pytest.raises(ArgumentError, match=rf"line 2 has 100,000 words, and {name} takes minutes for more than"):
-        score_outputs(["a", 100_000 * "a "], ["a", "a"], ["bleu", name])
+def test_a_score_that_would_take_minutes_is_refused():
+    with pytest.raises(ArgumentError, match="line 2 has 100,000 words, and ter takes minutes for more than"):
+        score_outputs(["a", 100_000 * "a "], ["a", "a"], ["bleu", "ter"])
 
 
 def test_a_line_of_600_kb_is_scored_without_ter_which_is_said(tmp_path):

@@ -99,7 +99,7 @@ def test_settings_out_of_range(live, asked, said):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"layer": 1}, "layer = 1 was asked for, but there are 1, counted from 0"),
+        ({"layer": 1}, "layer = 1 does not exist; there are 1, counted from 0"),
         ({"head": 7}, "head = 7 was asked for"),
         ({"layer": -1}, "layer should be greater than or equal to 0, but it is -1"),
     ],

@@ -234,7 +234,7 @@ def test_by_length_counts_every_sentence_once(files):
         (["model", "--output", "out", "--reference", "ref"], "give either a MODEL"),
         (["model", "--reference", "ref"], "--source is missing"),
         (["--output", "out", "--reference", "ref", "--by-length"], "--source is missing"),
-        (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; there are bleu,"),
+        (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; choose from bleu,"),
         (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
         (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),
         (["--output", "ref", "--reference", "short"], "--output ref has 4 lines but --reference short has 2: line n"),

@@ -38,7 +38,7 @@ def test_layers_and_heads_are_chosen(transformer):
     assert one["weights"] == [[every["weights"][1][1]]]
     assert one["names"] == {"layers": ["1"], "heads": ["1"]}
     assert jumok("look", transformer, "27", "--layer", 2).err == (
-        "jumok: layer = 2 was asked for, but there are 2, counted from 0\n"
+        "jumok: layer = 2 does not exist; there are 2, counted from 0\n"
     )
 
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
     def no_font(*_, **__):
         raise FontError("no installed font can draw it")
 
-    monkeypatch.setattr("jumok.analysis.draw.heatmap.fonts_for", no_font)
+    monkeypatch.setattr("jumok.analysis.draw.scene.fonts_for", no_font)
     done = jumok("look", "3 hours, 25 minutes", "--out", tmp_path / "a.png", "--out", tmp_path / "a.html")
     assert done.code == 1
     assert done.err.splitlines()[-1] == "jumok: no installed font can draw it"

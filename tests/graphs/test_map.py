@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.draw.graph import MOST, graph_svg, scene_of
+from jumok.analysis import draw
+from jumok.analysis.draw.graph import RING as DRAWN
+from jumok.analysis.draw.graph import graph_drawing
 from jumok.analysis.draw.page import attention_page
+from jumok.analysis.draw.scene import Disc, Label, Line
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError
 from jumok.graphs.graph import GraphConfig
@@ -50,15 +53,15 @@ def test_weights_are_those_the_whole_graph_gives(graph, loops):
         logits, matrices = whole(network, graph)
     for node in (0, 11, 39):
         shown = graph_map(network, graph, node)
-        numbers = list(shown.place.numbers)
+        numbers = list(shown.layout.numbers)
         rows = numbers[: len(shown.target)]
         torch.testing.assert_close(shown.weights[0], matrices[0][:, rows][:, :, numbers], atol=1e-5, rtol=0)
         torch.testing.assert_close(shown.weights[1, :, 0], matrices[1][:, node][:, numbers], atol=1e-5, rtol=0)
         assert not shown.weights[1, :, 1:].any()  # what others look at last does not reach this node
         assert numbers[0] == node
-        around = shown.mean()[0, 1 : 1 + shown.place.neighbours]
+        around = shown.mean()[0, 1 : 1 + shown.layout.neighbours]
         assert len(around) == len(set(graph.sources[graph.starts[node] : graph.starts[node + 1]]) - {node})
-        assert shown.place.found == graph.class_name(int(logits[node].argmax()))
+        assert shown.layout.predicted == graph.class_name(int(logits[node].argmax()))
         assert shown.source[: len(rows)] == shown.target == tuple(f"노드 {number}" for number in rows)
 
 
@@ -67,7 +70,7 @@ def test_a_layer_with_fewer_heads_has_their_average_in_the_place_of_the_others(g
     with torch.no_grad():
         _, matrices = whole(network, graph)
     shown = graph_map(network, graph, 11)
-    wanted = matrices[1][:, 11][:, list(shown.place.numbers)]
+    wanted = matrices[1][:, 11][:, list(shown.layout.numbers)]
     torch.testing.assert_close(shown.weights[1, :3, 0], wanted, atol=1e-5, rtol=0)
     torch.testing.assert_close(shown.weights[1, 3, 0], wanted.mean(0), atol=1e-5, rtol=0)
     torch.testing.assert_close(shown.select(layer=1, head="mean").weights[0, 0, 0], wanted.mean(0), atol=1e-5, rtol=0)
@@ -81,7 +84,7 @@ def test_neighbours_come_in_the_order_of_the_last_layer_and_the_first_of_them_ar
     weights = shown.weights[-1, :, 0, 1:].mean(0)
     assert (weights.diff() <= 0).all()
     assert len(shown.target) == 1 + RING
-    assert (len(shown.source), shown.place.neighbours) == (40, 39)
+    assert (len(shown.source), shown.layout.neighbours) == (40, 39)
 
 
 def test_the_json_brings_back_the_map_and_draws_the_same(graph):
@@ -89,7 +92,7 @@ def test_the_json_brings_back_the_map_and_draws_the_same(graph):
     shown = graph_map(network, graph, 7)
     again = AttentionMap.from_json(shown.to_json())
     assert again.to_json() == shown.to_json()
-    assert graph_svg(again) == graph_svg(shown)
+    assert draw.to_svg(again) == draw.to_svg(shown)
 
 
 def test_a_node_is_found_however_its_name_is_spelt_in_unicode(graph):
@@ -101,7 +104,7 @@ def test_a_node_is_found_however_its_name_is_spelt_in_unicode(graph):
 def test_names_are_written_as_text_and_shortened_to_their_discs(graph):
     network = GraphAttentionNetwork(GatConfig(width=8, heads=2), features=3, classes=3)
     shown = graph_map(network, graph, find_node(graph, "노드 7"))
-    texts = [element.text for element in ElementTree.fromstring(graph_svg(shown)).iter() if element.text]
+    texts = [element.text for element in ElementTree.fromstring(draw.to_svg(shown)).iter() if element.text]
     assert any("노드 7" in text for text in texts)
     assert "<b>" not in attention_page(shown).replace("<body>", "")
     with pytest.raises(ArgumentError, match="there is no node '8'; nodes are called '노드 0'"):
@@ -110,13 +113,17 @@ def test_names_are_written_as_text_and_shortened_to_their_discs(graph):
         graph_map(network, graph, 40)
 
 
+def shapes(kind, shown):
+    return [shape for shape in graph_drawing(shown).shapes if isinstance(shape, kind)]
+
+
 def test_the_drawing_is_of_the_last_layer_and_around_it_of_the_one_before():
-    hints = [line.hint for line in scene_of(example()).lines]
+    hints = [line.hint for line in shapes(Line, example())]
     assert "가 ← 나: 0.700" in hints  # (0.8 + 0.6) / 2
     assert "나 ← 라: 0.500, class d" in hints
-    alone = scene_of(example().select(layer=0))
-    assert [line.hint for line in alone.lines] == ["가 ← 나: 0.400", "가 ← <b>다</b>: 0.400"]
-    assert any("layer 0" in words.text for words in alone.words)
+    alone = example().select(layer=0)
+    assert [line.hint for line in shapes(Line, alone)] == ["가 ← 나: 0.400", "가 ← <b>다</b>: 0.400"]
+    assert any("layer 0" in label.text for label in shapes(Label, alone))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 40])
@@ -125,24 +132,25 @@ def test_every_word_and_disc_lies_inside_the_picture(count):
     weights = torch.zeros(2, 1, 1 + count, len(names))
     weights[1, 0, 0, 1 : 1 + count] = 1 / max(count, 1)
     weights[0, 0, 1:, -2:] = 0.5
-    scene = scene_of(example(names, weights=weights, classes=["a", *["class"] * (len(names) - 1)]))
-    for disc in scene.discs:
+    shown = example(names, weights=weights, classes=["a", *["class"] * (len(names) - 1)])
+    scene, discs, labels = graph_drawing(shown), shapes(Disc, shown), shapes(Label, shown)
+    for disc in discs:
         assert disc.radius < disc.x < scene.width - disc.radius
         assert disc.radius < disc.y < scene.height - disc.radius
-    assert len(scene.discs) == 2 + 3 * min(count, MOST)
-    assert any(f"and {count - MOST} more" in words.text for words in scene.words) == (count > MOST)
-    assert any("wrong" in words.text for words in scene.words)
+    assert len(discs) == 2 + 3 * min(count, DRAWN)
+    assert any(f"and {count - DRAWN} more" in label.text for label in labels) == (count > DRAWN)
+    assert any("wrong" in label.text for label in labels)
 
 
 def test_a_terminal_shows_the_weights_of_the_last_layer_the_most_first():
-    lines = example().terminal(plain=True).plain.splitlines()
+    lines = draw.to_terminal(example(), plain=True).plain.splitlines()
     assert [line.split()[0] for line in lines] == ["node", "나", "<b>다</b>", "가"]
     assert lines[1].split()[1:3] == ["b", "0.700"]
     assert "가 (itself)" in lines[3]
     assert lines[1].count("█") == 24
     alone = example(("x",), weights=torch.zeros(1, 1, 1, 1), classes="a")
-    assert alone.terminal(plain=True).plain == "it has no neighbour and looked at nothing"
-    hostile = example(("a\x1b[2J", "b\n", "c\x07", "d")).terminal(plain=True).plain
+    assert draw.to_terminal(alone, plain=True).plain == "the node has no neighbours and attends to nothing"
+    hostile = draw.to_terminal(example(("a\x1b[2J", "b\n", "c\x07", "d")), plain=True).plain
     assert not {"\x1b", "\x07"} & set(hostile)
 
 

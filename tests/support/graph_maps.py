@@ -3,10 +3,10 @@
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.nodes import Nodes
+from jumok.analysis.maps.source_layout import GraphLayout
 
 
-def example(names=("가", "나", "<b>다</b>", "라"), *, weights=None, found="b", classes=None) -> AttentionMap:
+def example(names=("가", "나", "<b>다</b>", "라"), *, weights=None, predicted="b", classes=None) -> AttentionMap:
     """The first looks at the second and third in both layers; in the first layer these look at the fourth."""
     if weights is None:
         weights = torch.tensor(
@@ -22,5 +22,5 @@ def example(names=("가", "나", "<b>다</b>", "라"), *, weights=None, found="b
             ]
         )
     targets = weights.shape[2]
-    place = Nodes(tuple(range(7, 7 + len(names))), tuple(classes or "abcd"), targets - 1, found, 0.75)
-    return AttentionMap(tuple(names), tuple(names[:targets]), weights, place=place, title=place.title(names[0]))
+    place = GraphLayout(tuple(range(7, 7 + len(names))), tuple(classes or "abcd"), targets - 1, predicted, 0.75)
+    return AttentionMap(tuple(names), tuple(names[:targets]), weights, layout=place, title=place.title(names[0]))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.regions import Regions
+from jumok.analysis.maps.source_layout import ImageLayout
 
 WORDS = ("작은", "<b>빨간</b>", "circle")
 PLACES = [(0, 0), (1, 3), (2, 1)]
@@ -17,5 +17,5 @@ def example(height=60, width=80, words=WORDS, image=None, layers=1, heads=1) -> 
         for number in range(layers * heads):
             weights[number // heads, number % heads, word, row, (column + number) % 4] = 0.78
     image = np.random.default_rng(0).integers(150, 255, (height, width, 3), np.uint8) if image is None else image
-    place = Regions(image, 3, 4)
-    return AttentionMap(place.names, tuple(words), weights.flatten(-2), place=place, title=" ".join(words))
+    place = ImageLayout(image, 3, 4)
+    return AttentionMap(place.names, tuple(words), weights.flatten(-2), layout=place, title=" ".join(words))

@@ -160,9 +160,9 @@ def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
     shown = found.attention()
     assert " ".join(shown.target) == found.text == shown.title
     assert shown.weights.shape == (1, 1, len(shown.target), 16)
-    assert (shown.place.rows, shown.place.columns) == (4, 4)
+    assert (shown.layout.rows, shown.layout.columns) == (4, 4)
     assert torch.allclose(shown.weights.sum(-1), torch.ones(1, 1, len(shown.target)), atol=1e-5)
-    np.testing.assert_array_equal(shown.place.image, picture)  # the image itself, not the 32 × 32 pixels of the model
+    np.testing.assert_array_equal(shown.layout.image, picture)  # the image itself, not the 32 × 32 pixels of the model
     assert captioner.attention(picture, "작은 빨간 별이").target == ("작은", "빨간", "별이")
     tokens = found.attention(words=False)
     assert len(tokens.target) == len(found.ids)
@@ -175,9 +175,9 @@ def test_a_map_lies_on_the_whole_image_where_the_model_saw_its_middle(model):
     wide[:, 200:800] = middle
     shown, alone = (captioner.attention(image, "작은 빨간 별이") for image in (wide, middle))
     torch.testing.assert_close(shown.weights, alone.weights)
-    assert shown.place.image.shape == (288, 480, 3)
-    assert shown.place.part == pytest.approx((0.0, 0.2, 1.0, 0.8))
-    assert alone.place.part == (0.0, 0.0, 1.0, 1.0)
+    assert shown.layout.image.shape == (288, 480, 3)
+    assert shown.layout.part == pytest.approx((0.0, 0.2, 1.0, 0.8))
+    assert alone.layout.part == (0.0, 0.0, 1.0, 1.0)
 
 
 def test_what_is_loaded_captions_like_what_was_trained(model):
@@ -199,7 +199,7 @@ def test_look_shows_the_caption_and_where_each_word_looked_and_writes_what_is_as
     saved = AttentionMap.from_json(outs[-1].read_text(encoding="utf-8"))
     wanted = Captioner.load(model, device="cpu").attention(pictures / "0.png", "작은 별이 있다")
     torch.testing.assert_close(saved.weights, wanted.weights, atol=1e-5, rtol=0)
-    np.testing.assert_array_equal(saved.place.image, wanted.place.image)
+    np.testing.assert_array_equal(saved.layout.image, wanted.layout.image)
     found = json.loads(well("look", model, pictures / "0.png", "--json", "--beam", "1").out)
     assert found["text"].split() == found["attention"]["target"]
     assert found["image"] == str(pictures / "0.png")
@@ -217,7 +217,7 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         ([pictures / "notes.txt"], "notes.txt"),
         ([image, "--grid"], "--grid is for models that translate"),
         ([image, "--node", "3"], "captions images; write: jumok look"),
-        ([image, "--layer", "7"], "layer = 7 was asked for, but there are 1"),
+        ([image, "--layer", "7"], "layer = 7 does not exist; there are 1"),
         ([image, "--target", ""], "the caption is empty"),
         ([image, "-o", "look.gif"], "look.gif should end in one of"),
     ):

@@ -89,7 +89,7 @@ def test_look_shows_whom_a_node_looked_at_in_the_terminal_and_in_files(model, tm
     assert found["attention"] == shown.as_plain()
     ElementTree.fromstring((tmp_path / "five.svg").read_text())
     assert (tmp_path / "five.png").read_bytes().startswith(b"\x89PNG")
-    assert "whom a node looked at" in (tmp_path / "five.html").read_text()
+    assert "attention of a node" in (tmp_path / "five.html").read_text()
 
 
 def test_look_at_one_layer_and_head(model):
@@ -126,8 +126,8 @@ def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, r
         (["--node", "80"], "there is no node 80; nodes are 0 to 79"),
         (["--node", "x"], "there is no node x"),
         ([], "say which node to look at"),
-        (["--node", "5", "--layer", "2"], "layer = 2 was asked for, but there are 2, counted from 0"),
-        (["--node", "5", "--head", "1"], "layer 1, head = 1 was asked for, but there are 1"),
+        (["--node", "5", "--layer", "2"], "layer = 2 does not exist; there are 2, counted from 0"),
+        (["--node", "5", "--head", "1"], "layer 1, head = 1 does not exist; there are 1"),
         (["--node", "5", "--grid"], "--grid is for models that translate"),
         (["--node", "5", "--target", "x"], "--target is for models that translate"),
         (["--node", "5", "--out", "five.doc"], "should end in one of"),

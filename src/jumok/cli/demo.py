@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option
 
-from jumok.analysis.draw.terminal import terminal_map
+from jumok.analysis import draw
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
 from jumok.errors import ArgumentError, MissingExtraError
@@ -132,4 +132,4 @@ def _print_translation(results: TranslationDemo, console: Console) -> None:
         console.print(source, style="bold", markup=False)
         console.print(f"  fixed context  {fixed_text}\n  attention      {attention_text}", markup=False)
     console.print(f"\n[bold]Where it looked[/] ({results.map.crossings()} pairs of words change places)")
-    console.print(terminal_map(results.map, width=console.width, plain=console.color_system is None))
+    console.print(draw.to_terminal(results.map, width=console.width, plain=console.color_system is None))

@@ -10,7 +10,8 @@ from typing import Annotated
 from rich.console import Console
 from typer import Argument, Option
 
-from jumok.analysis.draw.save import check_kind
+from jumok.analysis import draw
+from jumok.analysis.draw.formats import check_format
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.cli.arguments import (
     BUNDLED_HELP,
@@ -41,7 +42,9 @@ def look(
     target: Annotated[str | None, Option(help="Show this translation or caption instead of the model's own.")] = None,
     out: Annotated[
         list[Path] | None,
-        Option("--out", "-o", help="Also save the map: .png .svg .pdf .html .json. A split text gets map-1, map-2 …"),
+        Option(
+            "--out", "-o", help="Also save the map: .png .svg .pdf .html .json .txt; map-1, map-2 … for a split text."
+        ),
     ] = None,
     layer: Annotated[list[int] | None, Option(help="Use only this layer, from 0, -1 is the last; repeatable.")] = None,
     head: Annotated[list[int] | None, Option(help="Use only this head, from 0, -1 is the last; repeatable.")] = None,
@@ -60,7 +63,7 @@ def look(
     a graph model, --node shows the attention of a node.
     """
     for path in out or ():
-        check_picture_kind(check_kind(path.suffix.lstrip(".").lower(), path))
+        check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
         check_output_path("--out", path, [model, text])
     task = TRANSLATION if model is None else task_in(model)
     if node is not None or task is NODE_CLASSIFICATION:
@@ -79,7 +82,7 @@ def look(
         ).select(layer, head)
     # The files come first: the reader of standard output may leave after one line.
     maps = {saved: shown for path in out or () for saved, shown in _output_paths(path, output.maps)}
-    error = save_all(maps, lambda path: maps[path].save(path, grid=grid))
+    error = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
     print_json(output.as_plain()) if json else _print(output)
     for message in output.warnings:
         say(message)
@@ -172,4 +175,4 @@ def _print(output: MappedOutput) -> None:
     for part, shown in enumerate(output.maps, start=1):
         if len(output.maps) > 1:
             console.print(f"\npart {part} of {len(output.maps)}", style=None if plain else "dim", soft_wrap=True)
-        console.print(shown.terminal(width=console.width, plain=plain), soft_wrap=True)
+        console.print(draw.to_terminal(shown, width=console.width, plain=plain), soft_wrap=True)

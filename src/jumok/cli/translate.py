@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.analysis.draw.save import KINDS
+from jumok.analysis import draw
 from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
@@ -54,7 +54,7 @@ def translate(
             parser=named_folder, metavar="<path>", help="Also draw an attention map for each line into this folder."
         ),
     ] = None,
-    format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html or json.")] = "svg",
+    format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html, json or txt.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Largest number of lines translated at once.")] = 1024,
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print one JSON object per line, with scores.")] = False,
@@ -62,8 +62,8 @@ def translate(
     """Translate one text per line; line n of the output belongs to line n of the input."""
     if attention is not None:
         check_place(attention)
-    if format not in KINDS:
-        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(KINDS)}")
+    if format not in draw.FORMATS:
+        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(draw.FORMATS)}")
     check_picture_kind(format)
     older_maps = set() if attention is None else _saved_maps(attention)
     source = _source(model, file, source)
@@ -132,13 +132,13 @@ def _draw(translation: Translation, folder: Path, name: str, format: str) -> lis
     names = [name] if len(maps) == 1 else [f"{name}-{part}" for part in range(1, len(maps) + 1)]
     paths = [folder / f"{name}.{format}" for name in names]
     for path, shown in zip(paths, maps, strict=True):
-        shown.save(path)
+        draw.save(shown, path)
     return paths
 
 
 def _saved_maps(folder: Path) -> set[Path]:
     """The attention maps in a folder, in any format."""
-    kinds = "|".join(KINDS)
+    kinds = "|".join(kind for kind in draw.FORMATS if kind != "txt")  # 0001.txt may be the user's own
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.nodes import Nodes
+from jumok.analysis.maps.source_layout import GraphLayout
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import EdgeWeights
 from jumok.graphs.graph import Graph
@@ -43,8 +43,9 @@ def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> Attentio
     numbers = [int(seen.nodes[place]) for place in sources]
     names = tuple(graph.name(number) for number in numbers)
     found, probability = _said(graph, logits)
-    place = Nodes(tuple(numbers), tuple(_class(graph, number) for number in numbers), len(order), found, probability)
-    return AttentionMap(names, names[: len(targets)], weights, place=place, title=place.title(names[0]))
+    classes = tuple(_class(graph, number) for number in numbers)
+    layout = GraphLayout(tuple(numbers), classes, len(order), found, probability)
+    return AttentionMap(names, names[: len(targets)], weights, layout=layout, title=layout.title(names[0]))
 
 
 def find_node(graph: Graph, name: str) -> int:

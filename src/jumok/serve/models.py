@@ -13,8 +13,8 @@ from torch import nn
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.alignment.head_choice import choose_head, default_head, guided_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
-from jumok.analysis.draw.image import embedded
-from jumok.analysis.maps.attention_map import AttentionMap, place_of
+from jumok.analysis.draw.scene import image_url
+from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import BOS, EOS, DataConfig, Pair, Tokenizer, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
@@ -103,8 +103,8 @@ class ServedModel(ABC):
 
     def check_head(self, layer: int | None, head: int | None) -> None:
         """Raise an ArgumentError for a layer or head that the model does not have."""
-        place_of(layer or 0, self.layers, "layer")
-        place_of(head or 0, self.heads, "head")
+        resolve_index(layer or 0, self.layers, "layer")
+        resolve_index(head or 0, self.heads, "head")
 
 
 class ServedTranslator(ServedModel):
@@ -301,4 +301,4 @@ def _pattern(text: str) -> str:
 
 def _image_examples() -> list[str]:
     """Test images of the built-in scenes, as data URLs."""
-    return [embedded(scene(number, split="test").picture(EXAMPLE_SIDE)) for number in range(MAX_EXAMPLES)]
+    return [image_url(scene(number, split="test").picture(EXAMPLE_SIDE)) for number in range(MAX_EXAMPLES)]

@@ -8,7 +8,7 @@ from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAl
 from jumok.analysis.alignment.error_rate import Gold, read_gold
 from jumok.analysis.alignment.head_choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
-from jumok.analysis.maps.attention_map import place_of
+from jumok.analysis.maps.attention_map import resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair
 from jumok.errors import ArgumentError, DataError
@@ -76,8 +76,8 @@ def candidates(trained: Trained, options: AlignmentOptions) -> list[AlignmentHea
         return [guided if shift is None else guided._replace(shift=shift)]
     every = alignment_heads(trained.model)
     layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
-    layer = None if layer is None else place_of(layer, layers, "layer")
-    head = None if head is None else place_of(head, heads, "head")
+    layer = None if layer is None else resolve_index(layer, layers, "layer")
+    head = None if head is None else resolve_index(head, heads, "head")
     return [
         candidate
         for candidate in every

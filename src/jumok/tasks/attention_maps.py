@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jumok.analysis.maps.attention_map import AttentionMap, place_of
+from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.graphs.map import find_node
 from jumok.graphs.network import GraphAttentionNetwork
 from jumok.tasks.captioner import Captioner, Picture
@@ -89,6 +89,6 @@ def map_node(
 def _own_heads(model: GraphAttentionNetwork, layers: Sequence[int], heads: Sequence[int]) -> list[int]:
     """The heads counted from 0; an error if one of the layers lacks them, as the map has an average in their place."""
     counts = [int(layer.heads) for layer in model.layers]  # type: ignore[arg-type]
-    chosen = [place_of(layer, len(counts), "layer") for layer in layers] or [len(counts) - 1]
+    chosen = [resolve_index(layer, len(counts), "layer") for layer in layers] or [len(counts) - 1]
     fewest = min(counts[layer] for layer in chosen)
-    return [place_of(head, fewest, f"layer {chosen[-1]}, head") for head in heads]
+    return [resolve_index(head, fewest, f"layer {chosen[-1]}, head") for head in heads]

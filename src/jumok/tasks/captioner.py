@@ -13,7 +13,7 @@ from torch import Tensor
 
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import words_of_tokens
-from jumok.analysis.maps.regions import SIDE, Regions
+from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout
 from jumok.data import BOS
 from jumok.decoding import Hypothesis, beam_search
 from jumok.decoding.config import with_settings
@@ -101,23 +101,24 @@ class Captioner:
         target_in = torch.tensor([[BOS, *ids]], device=images.device)
         attention = model.decoder.source_attention(model.encoder(images), target_in)
         weights = torch.stack([layer()[0, :, : len(ids)] for layer in attention]).float().cpu()
-        place = self._place(pixels)
-        shown = AttentionMap(place.names, tuple(tokenizer.pieces[id] for id in ids), weights, place=place, title=text)
+        layout = self._layout(pixels)
+        pieces = tuple(tokenizer.pieces[id] for id in ids)
+        shown = AttentionMap(layout.names, pieces, weights, layout=layout, title=text)
         if not words:
             return shown
         numbers, names = words_of_tokens(ids, tokenizer)
-        return replace(shown.merged(range(len(place.names)), numbers), target=tuple(names))
+        return replace(shown.merged(range(len(layout.names)), numbers), target=tuple(names))
 
     def seen(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image as the model sees it."""
         return model_image(_pixels(image), self.trained.recipe.images)
 
-    def _place(self, pixels: Pixels) -> Regions:
+    def _layout(self, pixels: Pixels) -> ImageLayout:
         """The image itself, and which part of it the model saw."""
         (height, width), (rows, columns) = pixels.shape[:2], self.trained.model.encoder.grid
         top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
         part = top / height, left / width, bottom / height, right / width
-        return Regions(reduced(pixels, SIDE), rows, columns, part)
+        return ImageLayout(reduced(pixels, IMAGE_SIDE), rows, columns, part)
 
     def _tensor(self, images: Sequence[Pixels]) -> UInt8[Tensor, "batch 3 side side"]:
         return to_tensor(images).to(next(self.trained.model.parameters()).device)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jumok.analysis.curves.gradient_reach import Ends, Reach, batches_of, reach_by_distance, relative_gradients
 from jumok.analysis.curves.step_times import StepTime, step_times
-from jumok.analysis.draw.chart import LineChart, charts_picture, charts_svg
+from jumok.analysis.draw.chart import LineChart, charts_bytes
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.length_bands import EDGES, Band, joined, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
@@ -90,7 +90,6 @@ def speed_by_length(
 
 def save_charts(charts: Sequence[LineChart], path: Path) -> None:
     """Write charts to an .svg, .png or .pdf file."""
-    kind = path.suffix.lstrip(".").lower()
-    content = charts_svg(charts).encode(errors="replace") if kind == "svg" else charts_picture(charts, kind)
+    content = charts_bytes(charts, path.suffix.lstrip(".").lower())
     with atomic_write(path) as file:
         file.write(content)

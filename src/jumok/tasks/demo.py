@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jumok.analysis.draw.heatmap_svg import heatmap_svg
+from jumok.analysis import draw
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.scores.metrics import by_length
 from jumok.data import Pair, corpus_pairs
 from jumok.errors import ArgumentError
-from jumok.files import atomic_write, check_file
+from jumok.files import check_file
 from jumok.model_folder import COMING, NEW_WEIGHTS
 from jumok.recipe import parse_recipe
 from jumok.soft_database import Answer, SoftDatabase
@@ -139,8 +139,7 @@ def demonstrate_translation(
     fixed_bands, attention_bands = (by_length(lengths, matches[name], BANDS) for name in ("fixed", "attention"))
     translations, attention_translations = fixed.translate(EXAMPLES), attention.translate(EXAMPLES)
     shown = attention_translations[0].attention()
-    with atomic_write(out / PICTURE) as file:
-        file.write(heatmap_svg(shown, title=f"{EXAMPLE} → {attention_translations[0].text}").encode())
+    draw.save(shown, out / PICTURE, title=f"{EXAMPLE} → {attention_translations[0].text}")
     return TranslationDemo(
         exact={name: 100 * sum(values) / len(values) for name, values in matches.items()},
         bands=[

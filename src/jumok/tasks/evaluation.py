@@ -19,7 +19,7 @@ from jumok.analysis.scores.metrics import (
     paired_bootstrap,
     score_counts,
     score_outputs,
-    too_long,
+    too_long_for_ter,
     unwatched,
 )
 from jumok.data import read_lines, read_pairs
@@ -227,16 +227,14 @@ def _attention(translation: Translation) -> AttentionMap | None:
 
 
 def _without_slow(metrics: Sequence[str], systems: Sequence[System], references: Sequence[str]) -> list[str]:
-    reasons = {
-        name: next((reason for system in systems if (reason := too_long(name, system.outputs, references))), "")
-        for name in metrics
-    }
-    if all(reasons.values()):
+    """Leave out TER, with a message, if a line is too long for it and there are other metrics."""
+    if "ter" not in metrics or len(set(metrics)) == 1:
         return list(metrics)
-    for name, reason in reasons.items():
-        if reason:
-            to_screen(f"{name} is left out: {reason}")
-    return [name for name in metrics if not reasons[name]]
+    reason = next(filter(None, (too_long_for_ter(system.outputs, references) for system in systems)), "")
+    if not reason:
+        return list(metrics)
+    to_screen(f"ter is left out: {reason}")
+    return [name for name in metrics if name != "ter"]
 
 
 class CaptionScores(NamedTuple):

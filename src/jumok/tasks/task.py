@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from jumok.analysis.scores.metrics import Right, score_outputs
+from jumok.analysis.scores.metrics import References, score_outputs
 from jumok.errors import ConfigError, NoOutputError, TrainingError
 from jumok.model_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, ModelFolder, publish, withdraw, write_file
 from jumok.models.config import TextModelConfig
@@ -242,7 +242,9 @@ def check_positions(half: TextModelConfig, longest: int, setting: str) -> None:
         )
 
 
-def text_score(metric: TextMetric, loss: float, outputs: Callable[[], Sequence[str]], wanted: Sequence[Right]) -> float:
+def text_score(
+    metric: TextMetric, loss: float, outputs: Callable[[], Sequence[str]], wanted: Sequence[References]
+) -> float:
     """The validation score of what a model writes; NaN for one that is too broken to write anything."""
     if not math.isfinite(loss):
         return math.nan

@@ -1,4 +1,4 @@
-"""How much of the loss's gradient arrives at each source token: what a model can learn of words it read long ago."""
+"""How much of the gradient of the loss reaches each source token, by its distance from the end of the source."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.data import Batch, TokenizerPair, collate
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import EncoderDecoder
 
 ROWS = 16
-"""Sentences of a batch."""
+"""Sentences per batch."""
 EVERY = 5
-"""How many distances share a point of the curve."""
+"""Distances per point of the curve."""
 FEWEST = 5
-"""A mean over fewer sentences says nothing."""
+"""Minimum number of sentences for a point."""
 Ends = Literal["both", "last"]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """The gradient some way from an end of the source, where 1 is what every token of a sentence gets on average."""
+    """The gradient at a distance from the end of the source, relative to the mean over the tokens of a sentence."""
 
     nearest: int
-    """Fewest tokens between the source token and that end."""
+    """Smallest number of tokens between the source token and the end."""
     farthest: int
     tokens: int
     share: float
@@ -39,9 +39,9 @@ class Reach:
 
 
 def source_gradients(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batch source"]:
-    """‖∂L/∂xᵢ‖ for the vector xᵢ of every source token; L is the sum of −log p over the tokens of the target.
+    """Return ‖∂L/∂xᵢ‖ for the input vector xᵢ of every source token; L is the sum of −log p over the target tokens.
 
-    What happens between tokens and vectors (the scale of a table, positions) is behind xᵢ. No dropout.
+    xᵢ includes positions and the scale of the embedding. Dropout is off.
     """
     was_training = model.training
     model.eval()
@@ -132,18 +132,13 @@ def reach_by_distance(
 
 
 def _distances(length: int, ends: Ends) -> Int[np.ndarray, " source"]:
-    """How many tokens are between each token and the end."""
+    """Return the number of tokens between each token and the end."""
     back = np.arange(length)[::-1]
     return back if ends == "last" else np.minimum(back, back[::-1])
 
 
-def reach_chart(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> str:
-    """The chart of `reach_curves` as SVG."""
-    return charts_svg(reach_curves(reaches, title=title, ends=ends))
-
-
 def reach_curves(reaches: dict[str, list[Reach]], *, title: str, ends: Ends = "both") -> list[LineChart]:
-    """A curve for each model; where it is 1, a token gets as much as the average one of its sentence."""
+    """Return a curve for each model; at 1, a token gets as much gradient as the average token of its sentence."""
     curves = [Curve(name, [_point(reach) for reach in found]) for name, found in reaches.items()]
     end = "the nearer end" if ends == "both" else "the end"
     across = Axis(f"tokens between a source token and {end} of the source")

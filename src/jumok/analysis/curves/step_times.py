@@ -1,4 +1,4 @@
-"""How long a step takes as sequences grow: a recurrence waits for every place before, self-attention for none."""
+"""Time of a training step and of a decoding step by sequence length."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import EncoderDecoder
 
@@ -19,20 +19,20 @@ SPECIALS = 4
 
 @dataclass(frozen=True)
 class StepTime:
-    """The fastest of some runs, in seconds: what is slower is what else the machine had to do."""
+    """The fastest of several runs, in seconds; slower ones were delayed by other work of the machine."""
 
     length: int
-    """Tokens of every source, and of every target."""
+    """Tokens in every source and every target."""
     training: float
     """One forward and backward pass over a batch."""
     decoding: float
-    """One more token of one sentence, the mean over as many as the source has."""
+    """One token of one sentence, averaged over as many tokens as the source has."""
 
 
 def step_times(
     model: EncoderDecoder, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
 ) -> Iterator[StepTime]:
-    """Times for each length, on random tokens; a batch has about `tokens` target tokens whatever the length."""
+    """Measure each length on random tokens; a batch has about `tokens` target tokens at every length."""
     if not lengths or min(lengths) < 1:
         raise ArgumentError(f"lengths are numbers of tokens, at least 1, but they are {list(lengths)}")
     if min(tokens, repeats) < 1:
@@ -113,13 +113,8 @@ def _clock(device: torch.device) -> Callable[[], float]:
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
-def speed_chart(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> str:
-    """The charts of `speed_curves` as SVG."""
-    return charts_svg(speed_curves(times, tokens=tokens, where=where))
-
-
 def speed_curves(times: dict[str, list[StepTime]], *, tokens: int, where: str) -> list[LineChart]:
-    """Training above, decoding below."""
+    """Return the charts of training and of decoding."""
     lengths = sorted({one.length for found in times.values() for one in found})
     across = Axis("tokens in the source and in the target", [(float(one), str(one)) for one in lengths], log=True)
     above = [Curve(name, [_point(one.length, one.training) for one in found]) for name, found in times.items()]

@@ -1,4 +1,4 @@
-"""The curves of a training run: loss of training and validation above, scores below, the best marked."""
+"""Curves of a training run: training and validation loss, then the scores, with the best values marked."""
 
 from io import BytesIO
 from pathlib import Path
@@ -10,7 +10,7 @@ from jumok.files import atomic_write, parse_json, read_lines
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind eyes too.
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 TRAINING, VALIDATION = "#0072B2", "#D55E00"
 SCORES = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 TEXT, QUIET, LINE = "#20242C", "#5B6472", "#C9CED6"
@@ -22,7 +22,7 @@ Curve = tuple[list[int], list[float]]
 
 
 def curve_picture(metrics: str | Path, out: str | Path) -> Path:
-    """Draw a run's metrics.jsonl into `out` (.png, .svg, .pdf): one panel for loss, one for every other score."""
+    """Draw the metrics.jsonl of a run into `out` (.png, .svg, .pdf), with a panel for the loss and one per score."""
     curves = read_curves(metrics)
     scores = [name for name in curves if name not in ("training", "loss", "perplexity")]
     figure = _new_figure(panels=1 + len(scores))
@@ -39,7 +39,7 @@ def curve_picture(metrics: str | Path, out: str | Path) -> Path:
 
 
 def read_curves(metrics: str | Path) -> dict[str, Curve]:
-    """The curves of a run: the loss of "training", and by name whatever validations gave."""
+    """Read the curves of a run: the "training" loss and the validation scores by name."""
     curves: dict[str, Curve] = {}
     for record in _records(metrics):
         found = record.get("validation") or {"training": record.get("loss")}
@@ -49,7 +49,7 @@ def read_curves(metrics: str | Path) -> dict[str, Curve]:
                 steps.append(record["step"])
                 values.append(value)
     if not curves:
-        raise DataError(f"{metrics} holds no numbers yet; there is nothing to draw")
+        raise DataError(f"{metrics} holds no numbers yet, so there is nothing to draw")
     return curves
 
 
@@ -64,7 +64,7 @@ def _records(metrics: str | Path) -> list[dict[str, Any]]:
 
 
 def _record(found: dict[str, Any]) -> dict[str, Any]:
-    """A line of metrics; a ValueError, TypeError, KeyError or AttributeError for what is none."""
+    """Read a line of metrics; raises ValueError, TypeError, KeyError or AttributeError if it is none."""
     if not all(isinstance(value, float | int | None) for value in (found.get("validation") or {}).values()):
         raise TypeError("a score must be a number")
     return {**found, "step": int(found["step"]), "loss": found.get("loss") and float(found["loss"])}
@@ -93,12 +93,12 @@ def _draw_score(panel: Any, name: str, curve: Curve, colour: str) -> None:
 
 
 def _mark(panel: Any, steps: list[int], values: list[float], best: float, colour: str) -> None:
-    """A ring round the best value, and the value itself above the panel, where no line can cross it."""
+    """Draw a ring around the best value, and write the value above the panel, where no line crosses it."""
     step = steps[values.index(best)]
     ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": colour}
     panel.plot([step], [best], **ring, zorder=4, clip_on=False)
-    said = f"best: {best:.4g} at step {step:,}"
-    panel.set_title(said, fontsize=9, fontweight="bold", color=colour, loc="right")
+    text = f"best: {best:.4g} at step {step:,}"
+    panel.set_title(text, fontsize=9, fontweight="bold", color=colour, loc="right")
 
 
 def _plain(panel: Any, title: str) -> None:

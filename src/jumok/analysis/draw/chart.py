@@ -1,34 +1,24 @@
-"""Line charts as a PNG or PDF, drawn by matplotlib with fonts that have their letters."""
+"""Line charts and bar charts."""
 
-import logging
 import math
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jumok.analysis.draw.fonts import fonts_for
-from jumok.analysis.draw.heatmap_svg import FONT, safe
-from jumok.analysis.draw.style import INK, QUIET, cells, fitted, wrapped
+from jumok.analysis.draw.scene import Anchor, Area, Disc, Label, Line, Rectangle, Scene, Shape, picture_bytes, svg_text
+from jumok.analysis.draw.style import LIGHT_SERIES, cells, printable, shortened, wrapped
 
-WIDTH, HEIGHT = 720, 380
+WIDTH, HEIGHT, BAR_HEIGHT = 720, 380, 260
 NARROW = 360
-"""Width of a chart for a telephone, where letters keep their size."""
+"""Width of a chart for a phone; letters keep their size."""
 LEFT, RIGHT, BOTTOM = 66, 26, 66
-LETTER = 6.9  # how wide a terminal cell of text is drawn
-
-# The deep blue of the attention maps first, then colours told apart by colour-blind eyes too; shapes differ as well.
-STYLE = """<style>
-.chart{--ink:#1f2933;--quiet:#5b6472;--line:#dde2ea;--paper:#fff;--s0:#084081;--s1:#d55e00;--s2:#00806a;--s3:#a3508b;
---s4:#8a6d00;--s5:#3b8ec2;max-width:100%;height:auto}
-@media (prefers-color-scheme:dark){.chart{--ink:#e6eaf0;--quiet:#9aa5b4;--line:#2f3947;--paper:#161b22;--s0:#7fb2ea;
---s1:#f0924f;--s2:#43c3a5;--s3:#d893c4;--s4:#d5b54a;--s5:#9fd4f5}}
-</style>"""
-COLOURS = 6
+TITLE, TEXT, SMALL_TEXT = 15, 13, 11
+LETTER = 6.9
+"""Width of a terminal cell of text."""
 
 
 class Point(NamedTuple):
-    """A value, and the interval it may lie in."""
+    """A value with its confidence interval."""
 
     x: float
     y: float
@@ -38,14 +28,14 @@ class Point(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """Points to be joined, from left to right."""
+    """Points joined from left to right."""
 
     name: str
     points: Sequence[Point]
 
 
 class Axis(NamedTuple):
-    """What is measured along one side. Ticks are (where, what it says); they are found where none are given."""
+    """An axis; ticks are (value, text) and are chosen automatically if there are none."""
 
     label: str
     ticks: Sequence[tuple[float, str]] = ()
@@ -53,7 +43,7 @@ class Axis(NamedTuple):
 
 
 class LineChart(NamedTuple):
-    """What a line chart shows, whatever it is drawn with."""
+    """The content of a line chart."""
 
     curves: Sequence[Curve]
     x: Axis
@@ -61,61 +51,57 @@ class LineChart(NamedTuple):
     title: str
 
 
-def charts_svg(charts: Sequence[LineChart], *, width: int = WIDTH) -> str:
-    """One chart, or several one below the other."""
-    drawn = [line_chart(one.curves, x=one.x, y=one.y, title=one.title, width=width) for one in charts]
-    return drawn[0] if len(drawn) == 1 else stacked(drawn, width=width)
+def charts_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
+    """Draw charts one below the other as "svg", "png" or "pdf"; an SVG has colours for light and dark screens."""
+    scenes = [line_chart(chart) for chart in charts]
+    if kind == "svg":
+        return svg_text(scenes, style="both").encode(errors="replace")
+    return picture_bytes(scenes, kind)
 
 
-def line_chart(curves: Sequence[Curve], *, x: Axis, y: Axis, title: str, width: int = WIDTH) -> str:
-    """One line for each curve, its interval shaded; y begins at 0 unless it is logarithmic."""
+def line_chart(chart: LineChart, *, width: int = WIDTH) -> Scene:
+    """Lay out one line per curve with its interval shaded; y begins at 0 unless it is logarithmic."""
+    curves, x, y, title = chart
     points = [point for curve in curves for point in curve.points]
     legend = list(_legend([curve.name for curve in curves], width))
-    first = 50 + 20 * (len(_lines(title, width)) - 1)
+    heading = _heading(title, width)
+    first = 30 + 20 * len(heading)
     top = first + 8 + 22 * (legend[-1][1] if legend else 0)
-    across = _Scale.of([*(point.x for point in points), *(at for at, _ in x.ticks)], LEFT, width - RIGHT, x, pad=0.03)
-    heights = [*(point.y for point in points), *(end for point in points for end in point[2:4])]
-    up = _Scale.of(heights if y.log else [0.0, *heights], HEIGHT - BOTTOM, top + 8, y)
-    parts = [_head(title, width, HEIGHT), *_frame(x, y, across, up, width)]
-    parts += [_band(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
-    parts += [_line(curve, across, up, number % COLOURS) for number, curve in enumerate(curves)]
-    parts += [
-        _key(name, LEFT + at, first + 22 * row, number % COLOURS) for number, (at, row, name) in enumerate(legend)
-    ]
-    return "\n".join([*parts, "</svg>"])
+    across_values = [*(point.x for point in points), *(tick for tick, _ in x.ticks)]
+    across = _Scale.of(across_values, LEFT, width - RIGHT, x, pad=0.03)
+    values = [*(point.y for point in points), *(end for point in points for end in (point.low, point.high))]
+    up = _Scale.of(values if y.log else [0.0, *values], HEIGHT - BOTTOM, top + 8, y)
+    shapes = [*heading, *_grid(up, width, y.ticks), *_axes(x, y, across, up, width)]
+    for number, curve in enumerate(curves):
+        shapes += _interval(curve, across, up, _series(number))
+    for number, curve in enumerate(curves):
+        shapes += _curve(curve, across, up, number)
+    for number, (along, row, name) in enumerate(legend):
+        shapes += _key(name, LEFT + along, first + 22 * row, number)
+    return Scene(width, HEIGHT, shapes, title)
 
 
-def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, width: int = WIDTH) -> str:
-    """A bar for each (name, value), from 0."""
-    height = 260
-    up = _Scale.of([0.0, *(value for _, value in bars)], height - BOTTOM, 52, Axis(y))
+def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, width: int = WIDTH) -> Scene:
+    """Lay out a bar from 0 for each (name, value)."""
+    floor = BAR_HEIGHT - BOTTOM
+    up = _Scale.of([0.0, *(value for _, value in bars)], floor, 52, Axis(y))
     step = (width - LEFT - RIGHT) / max(len(bars), 1)
-    parts = [_head(title, width, height), *_sideways(up, width), _text(y, 16, 44, quiet=True)]
+    middle = (LEFT + width - RIGHT) / 2
+    shapes: list[Shape] = [*_heading(title, width), *_grid(up, width), _text(y, 16, 44)]
     every = _every([name for name, _ in bars], step)
     for number, (name, value) in enumerate(bars):
         left, top = LEFT + step * number, up(value)
-        parts.append(
-            f'<rect x="{left + step * 0.1:.1f}" y="{top:.1f}" width="{step * 0.8:.1f}" rx="2" '
-            f'height="{height - BOTTOM - top:.1f}" fill="var(--s0)"><title>{safe(name)}: {value:g}</title></rect>'
-        )
+        hint = f"{name}: {value:g}"
+        shapes.append(Rectangle(left + step * 0.1, top, step * 0.8, floor - top, "series0", 2, hint))
         if number % every == 0:
-            parts.append(_text(name, left + step / 2, height - BOTTOM + 18, anchor="middle", quiet=True))
-    for row, line in enumerate(wrapped(x, int((width - LEFT - RIGHT) / LETTER))):
-        parts.append(
-            _text(line, LEFT + (width - LEFT - RIGHT) / 2, height - 24 + 16 * row, anchor="middle", quiet=True)
-        )
-    return "\n".join([*parts, "</svg>"])
-
-
-def stacked(charts: Sequence[str], *, width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Several charts of one size as one picture, one below the other."""
-    whole = height * len(charts)
-    inner = [f'<svg y="{height * number}" {chart[5:]}' for number, chart in enumerate(charts)]
-    return "\n".join([_open(width, whole), *inner, "</svg>"])
+            shapes.append(_text(name, left + step / 2, floor + 18, "middle"))
+    for row, line in enumerate(wrapped(printable(x), int((width - LEFT - RIGHT) / LETTER))):
+        shapes.append(_text(line, middle, BAR_HEIGHT - 24 + 16 * row, "middle"))
+    return Scene(width, BAR_HEIGHT, shapes, title)
 
 
 class _Scale(NamedTuple):
-    """From values to places on the paper."""
+    """Maps values to places on the paper."""
 
     low: float
     high: float
@@ -130,7 +116,8 @@ class _Scale(NamedTuple):
         if axis.log:
             low, high = math.log10(low), math.log10(high)
         if axis.log and not axis.ticks:
-            low, high = max(one for one in LOGS if one <= low + 1e-9), min(one for one in LOGS if one >= high - 1e-9)
+            low = max(log for log in LOGS if log <= low + 1e-9)
+            high = min(log for log in LOGS if log >= high - 1e-9)
         room = pad * (high - low) or (0.5 if low == high else 0.0)
         return cls(low - room, high + (room or 0.04 * (high - low)), start, end, axis.log)
 
@@ -142,204 +129,121 @@ class _Scale(NamedTuple):
 
     def ticks(self) -> list[tuple[float, str]]:
         if self.log:
-            inside = [at for at in LOGS if self.low <= at + 1e-9 and at - 1e-9 <= self.high]
-            shown = inside if len(inside) <= 8 else [at for at in inside if at == round(at)]
-            return [(10**at, _power(at)) for at in shown]
+            inside = [log for log in LOGS if self.low <= log + 1e-9 and log - 1e-9 <= self.high]
+            shown = inside if len(inside) <= 8 else [log for log in inside if log == round(log)]
+            return [(10**log, _power(log)) for log in shown]
         step = _nice((self.high - self.low) / 5)
         first, last = math.ceil(self.low / step), math.floor(self.high / step)
         return [(number * step, f"{number * step:.10g}") for number in range(first, last + 1)]
 
 
 LOGS = [power + math.log10(factor) for power in range(-30, 31) for factor in (1, 2, 5)]
-"""Where a logarithmic axis may have ticks: 1, 2, 5, 10 …"""
+"""Logarithms of the possible ticks of a logarithmic axis: 1, 2, 5, 10 …"""
 
 
-def _power(at: float) -> str:
-    """A number given by its logarithm, as people write it."""
-    if -2 <= at < 5:
-        return f"{10**at:,.3g}" if at < 3 else f"{round(10**at):,}"
-    return f"{10 ** (at % 1):.0f}·10".removeprefix("1·") + str(math.floor(at)).translate(RAISED)
+def _power(log: float) -> str:
+    """Write 10 to the power `log`."""
+    if -2 <= log < 5:
+        return f"{10**log:,.3g}" if log < 3 else f"{round(10**log):,}"
+    return f"{10 ** (log % 1):.0f}·10".removeprefix("1·") + str(math.floor(log)).translate(RAISED)
 
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _nice(step: float) -> float:
-    """A step near this one that people count in."""
+    """Return a round number near a step: 1, 2 or 5 times a power of 10."""
     power = 10.0 ** math.floor(math.log10(step)) if step > 0 else 1.0
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * 0.7)
 
 
-def _open(width: int, height: int) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="{FONT}" font-size="13" fill="var(--ink)">{STYLE}'
-    )
+def _heading(title: str, width: int) -> list[Label]:
+    lines = wrapped(printable(title), int((width - 32) / (1.3 * LETTER)))  # its letters are larger and bold
+    return [Label(16, 26 + 20 * row, line, TITLE, bold=True) for row, line in enumerate(lines)]
 
 
-def _head(title: str, width: int, height: int) -> str:
-    opened = _open(width, height).replace(" class=", f' role="img" aria-label="{safe(title)}" class=', 1)
-    paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
-    lines = [
-        f'<text x="16" y="{26 + 20 * row}" font-size="15" font-weight="600">{safe(line)}</text>'
-        for row, line in enumerate(_lines(title, width))
-    ]
-    return "\n".join([opened, paper, *lines])
-
-
-def _lines(title: str, width: int) -> list[str]:
-    return wrapped(title, int((width - 32) / (1.3 * LETTER)))  # its letters are larger, and bold
-
-
-def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[str]:
-    yield from _sideways(up, width, y.ticks)
+def _axes(x: Axis, y: Axis, across: _Scale, up: _Scale, width: int) -> Iterator[Label]:
     floor = HEIGHT - BOTTOM
-    for at, said in _apart(x.ticks or across.ticks(), across):
-        for row, line in enumerate(said.split("\n")):
-            yield _text(line, across(at), floor + 19 + 16 * row, anchor="middle", quiet=True, small=row > 0)
-    yield _text(x.label, (LEFT + width - RIGHT) / 2, HEIGHT - 10, anchor="middle", quiet=True)
-    middle = (up.start + up.end) / 2
-    yield (
-        f'<text x="16" y="{middle:.0f}" transform="rotate(-90 16 {middle:.0f})" text-anchor="middle" '
-        f'fill="var(--quiet)">{safe(y.label)}</text>'
-    )
+    for value, text in _apart(x.ticks or across.ticks(), across):
+        for row, line in enumerate(text.split("\n")):
+            size = SMALL_TEXT if row else TEXT
+            yield _text(line, across(value), floor + 19 + 16 * row, "middle", size)
+    yield _text(x.label, (LEFT + width - RIGHT) / 2, HEIGHT - 10, "middle")
+    yield Label(16, (up.start + up.end) / 2, printable(y.label), TEXT, "quiet", "middle", angle=90)
 
 
 def _apart(ticks: Sequence[tuple[float, str]], across: _Scale) -> Sequence[tuple[float, str]]:
-    """All of them, or every second, third, ... where their texts would touch."""
+    """Return all ticks, or every second, third, ... if their texts would touch."""
     closest = min((across(after) - across(before) for (before, _), (after, _) in pairwise(ticks)), default=math.inf)
-    return ticks[:: _every([line for _, said in ticks for line in said.split("\n")], max(closest, 1.0))]
+    return ticks[:: _every([line for _, text in ticks for line in text.split("\n")], max(closest, 1.0))]
 
 
 def _every(texts: Sequence[str], step: float) -> int:
-    """Every how many of texts that stand `step` apart are written, so that they do not touch."""
+    """Return every how many of the texts one is written if they are `step` apart."""
     return max(1, math.ceil(max((LETTER * cells(text) + 6 for text in texts), default=0.0) / step))
 
 
-def _sideways(up: _Scale, width: int, ticks: Sequence[tuple[float, str]] = ()) -> Iterator[str]:
-    for at, said in ticks or up.ticks():
-        height = up(at)
-        yield f'<path d="M{LEFT} {height:.1f}H{width - RIGHT}" stroke="var(--line)"/>'
-        yield _text(said, LEFT - 8, height + 4.5, anchor="end", quiet=True)
+def _grid(up: _Scale, width: int, ticks: Sequence[tuple[float, str]] = ()) -> Iterator[Shape]:
+    for value, text in ticks or up.ticks():
+        height = up(value)
+        yield Line([(LEFT, height), (width - RIGHT, height)], "line")
+        yield _text(text, LEFT - 8, height + 4.5, "end")
 
 
-def _band(curve: Curve, across: _Scale, up: _Scale, colour: int) -> str:
-    if len(curve.points) < 2:
-        return "".join(
-            f'<path d="M{across(point.x):.1f} {up(point.low):.1f}V{up(point.high):.1f}" stroke="var(--s{colour})"/>'
-            for point in curve.points
-        )
-    above = [f"{across(point.x):.1f},{up(point.high):.1f}" for point in curve.points]
-    below = [f"{across(point.x):.1f},{up(point.low):.1f}" for point in reversed(curve.points)]
-    return f'<polygon points="{" ".join(above + below)}" fill="var(--s{colour})" opacity="0.13"/>'
+def _interval(curve: Curve, across: _Scale, up: _Scale, colour: str) -> Iterator[Shape]:
+    if len(curve.points) == 1:
+        x, (_, _, low, high, _) = across(curve.points[0].x), curve.points[0]
+        yield Line([(x, up(low)), (x, up(high))], colour)
+    elif curve.points:
+        above = [(across(point.x), up(point.high)) for point in curve.points]
+        below = [(across(point.x), up(point.low)) for point in reversed(curve.points)]
+        yield Area([*above, *below], colour, 0.13)
 
 
-def _line(curve: Curve, across: _Scale, up: _Scale, colour: int) -> str:
+def _curve(curve: Curve, across: _Scale, up: _Scale, number: int) -> Iterator[Shape]:
     places = [(across(point.x), up(point.y)) for point in curve.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    drawn = [f'<polyline points="{path}" fill="none" stroke="var(--s{colour})" stroke-width="2.2"/>']
+    yield Line(places, _series(number), 2.2)
     for (x, y), point in zip(places, curve.points, strict=True):
-        drawn.append(_marker(x, y, colour, f"{curve.name}: {point.hint or f'{point.y:.4g}'}"))
-    return "\n".join(drawn)
+        yield _marker(x, y, number, f"{curve.name}: {point.hint or f'{point.y:.4g}'}")
 
 
-def _marker(x: float, y: float, colour: int, hint: str) -> str:
-    shapes = (
-        f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
-        f"M{x - 4:.1f} {y - 4:.1f}h8v8h-8z",
-        f"M{x:.1f} {y - 5:.1f}l5 9h-10z",
-        f"M{x:.1f} {y - 5.5:.1f}l5 5.5l-5 5.5l-5 -5.5z",
-    )
-    path = shapes[colour % len(shapes)]
-    outline = 'stroke="var(--paper)" stroke-width="1.2"'
-    return f'<path d="{path}" fill="var(--s{colour})" {outline}><title>{safe(hint)}</title></path>'
+def _series(number: int) -> str:
+    return f"series{number % len(LIGHT_SERIES)}"
+
+
+CORNERS = (
+    [(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)],
+    [(0.0, -5.0), (5.0, 4.0), (-5.0, 4.0)],
+    [(0.0, -5.5), (5.0, 0.0), (0.0, 5.5), (-5.0, 0.0)],
+)
+"""Square, triangle and diamond; the first curve has discs."""
+
+
+def _marker(x: float, y: float, number: int, hint: str) -> Shape:
+    shape = number % (1 + len(CORNERS))
+    if shape == 0:
+        return Disc(x, y, 4, _series(number), "paper", hint)
+    corners = [(x + right, y + down) for right, down in CORNERS[shape - 1]]
+    return Area(corners, _series(number), 1.0, "paper", hint)
 
 
 def _legend(names: Sequence[str], width: int) -> Iterator[tuple[float, int, str]]:
-    """Where each name goes: how far along its row, and which row."""
-    at, row = 0.0, 0
+    """Yield for each name how far along its row it goes, the row, and the name."""
+    along, row = 0.0, 0
     longest = min(40, int((width - LEFT - RIGHT - 46) / LETTER))
     for name in names:
-        shown = name if cells(name) <= longest else fitted(name, longest - 1).rstrip() + "…"
+        shown = shortened(printable(name), longest)
         room = 46 + LETTER * cells(shown)
-        if at and at + room > width - LEFT - RIGHT:
-            at, row = 0.0, row + 1
-        yield at, row, shown
-        at += room
+        if along and along + room > width - LEFT - RIGHT:
+            along, row = 0.0, row + 1
+        yield along, row, shown
+        along += room
 
 
-def _key(name: str, x: float, y: float, colour: int) -> str:
-    line = f'<path d="M{x:.1f} {y - 4:.1f}h20" stroke="var(--s{colour})" stroke-width="2.2"/>'
-    return line + _marker(x + 10, y - 4, colour, name) + _text(name, x + 26, y)
+def _key(name: str, x: float, y: float, number: int) -> list[Shape]:
+    line = Line([(x, y - 4), (x + 20, y - 4)], _series(number), 2.2)
+    return [line, _marker(x + 10, y - 4, number, name), Label(x + 26, y, name, TEXT)]
 
 
-def _text(said: str, x: float, y: float, *, anchor: str = "start", quiet: bool = False, small: bool = False) -> str:
-    fill = ' fill="var(--quiet)"' if quiet else ""
-    size = ' font-size="11"' if small else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}{size}>{safe(said)}</text>'
-
-
-PICTURE_COLOURS = ("#084081", "#d55e00", "#00806a", "#a3508b", "#8a6d00", "#3b8ec2")
-"""As in an SVG on a light ground."""
-MARKERS = ("o", "s", "^", "D")
-
-
-def charts_picture(charts: Sequence[LineChart], kind: str) -> bytes:
-    """The bytes of a "png" or "pdf": the charts one below the other."""
-    fonts = fonts_for([text for chart in charts for text in _texts(chart)])
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    logging.getLogger("fontTools.subset").setLevel(logging.ERROR)  # it tells of every table it leaves out
-    with rc_context({"font.family": fonts, "font.size": 9, "pdf.fonttype": 42, "axes.unicode_minus": False}):
-        size = (WIDTH / 100, HEIGHT / 100 * len(charts))
-        layout = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.14)
-        figure = Figure(figsize=size, dpi=200, facecolor="white", layout=layout)
-        for chart, panel in zip(charts, figure.subplots(len(charts), squeeze=False)[:, 0], strict=True):
-            _draw(chart, panel)
-        content = BytesIO()
-        figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
-    return content.getvalue()
-
-
-def _draw(chart: LineChart, panel: Any) -> None:
-    for number, curve in enumerate(chart.curves):
-        colour, marker = PICTURE_COLOURS[number % len(PICTURE_COLOURS)], MARKERS[number % len(MARKERS)]
-        x, y, low, high = ([getattr(point, part) for point in curve.points] for part in ("x", "y", "low", "high"))
-        panel.fill_between(x, low, high, color=colour, alpha=0.13, linewidth=0)
-        panel.plot(x, y, color=colour, marker=marker, markersize=5, lw=1.6, label=curve.name.replace("$", r"\$"))
-    panel.set_title(chart.title, loc="left", fontsize=11, color=INK, fontweight="bold", parse_math=False)
-    _scale(panel, "x", chart.x, [point.x for curve in chart.curves for point in curve.points])
-    _scale(panel, "y", chart.y, [value for curve in chart.curves for point in curve.points for value in point[1:4]])
-    panel.grid(axis="y", color="#dde2ea", linewidth=0.7)
-    panel.spines[:].set_visible(False)
-    panel.tick_params(colors=QUIET, length=0)
-    panel.legend(frameon=False, fontsize=9, labelcolor=INK)
-
-
-def _scale(panel: Any, side: str, said: Axis, values: Sequence[float]) -> None:
-    """Ticks where the axis has some; else from 0, or of a logarithmic axis at 1, 2, 5, 10 …"""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis = getattr(panel, f"{side}axis")
-    if said.log:
-        getattr(panel, f"set_{side}scale")("log")
-    if said.ticks:
-        axis.set_ticks([at for at, _ in said.ticks], [name for _, name in said.ticks])
-    elif said.log:
-        known = [math.log10(value) for value in values if value > 0] or [0.0]
-        low, high = max(at for at in LOGS if at <= min(known)), min(at for at in LOGS if at >= max(known))
-        room = 0.3 if low == high else 0.0
-        getattr(panel, f"set_{side}lim")(10 ** (low - room), 10 ** (high + room))
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.3g}" if value < 1e3 else f"{value:,.0f}"))
-    elif side == "y":
-        panel.set_ylim(bottom=0)
-    axis.set_minor_locator(NullLocator())
-    axis.set_label_text(said.label, color=QUIET, parse_math=False)
-
-
-def _texts(chart: LineChart) -> list[str]:
-    ticks = [name for axis in (chart.x, chart.y) for _, name in axis.ticks]
-    return [chart.title, chart.x.label, chart.y.label, *ticks, *(curve.name for curve in chart.curves), "0123456789.-"]
+def _text(text: str, x: float, y: float, anchor: Anchor = "start", size: float = TEXT) -> Label:
+    return Label(x, y, printable(text), size, "quiet", anchor)

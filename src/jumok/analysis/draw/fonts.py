@@ -1,4 +1,4 @@
-"""Fonts that can draw a text: found by looking into their character maps, so that no letter becomes an empty box."""
+"""Choose fonts that have all letters of a text, by their character maps, so that no letter becomes an empty box."""
 
 import logging
 import unicodedata
@@ -32,9 +32,9 @@ PREFERRED = (
     "Noto Naskh Arabic",
     "Noto Sans",
 )
-"""Looked into before all others, as they are easy to read."""
+"""Tried before all others, because they are easy to read."""
 SHIPPED = "Jumok Sans KR"
-"""Our part of Noto Sans CJK KR: all Hangul, for machines that have none. docs/make_font.py made it."""
+"""A part of Noto Sans CJK KR with all Hangul, for machines without Korean fonts; docs/make_font.py builds it."""
 SHIPPED_FILE = Path(__file__).parent / "hangul_font" / "JumokSansKR-Regular.ttf"
 PACKAGES = {
     "HANGUL": ("Hangul", "fonts-nanum"),
@@ -44,14 +44,14 @@ PACKAGES = {
     "ARABIC": ("Arabic", "fonts-noto-core"),
 }
 SYMBOLS = ("symbols", "fonts-symbola")
-"""Emoji among them: fonts with coloured ones are of no use here."""
+"""This includes emoji: matplotlib cannot draw coloured fonts."""
 
 
 def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
-    """Families that together draw every letter, in the order to try them; a FontError says what to install if none do.
+    """Return families that together have every letter; a FontError names what to install if there are none.
 
-    One that draws everything looks better than several. `families` are those to choose from; defaults to all installed
-    fonts and, where these lack letters, the Hangul font that comes with jumok.
+    One family for everything looks better than several. `families` to choose from default to all installed fonts and,
+    for letters they lack, the Hangul font that comes with jumok.
     """
     letters = {letter for text in texts for letter in text if _drawn(letter)}
     installed = _installed() & frozenset(families) if families else _installed()
@@ -70,7 +70,7 @@ def fonts_for(texts: Iterable[str], families: Sequence[str] = ()) -> list[str]:
 
 
 def _covering(letters: set[str], families: Iterable[str]) -> tuple[list[str], set[str]]:
-    """The first families that draw the letters between them, and the letters that none of them draws."""
+    """Return the first families that together have the letters, and the letters that no family has."""
     chosen: list[str] = []
     lacking = set(letters)
     for family in families:
@@ -84,13 +84,13 @@ def _covering(letters: set[str], families: Iterable[str]) -> tuple[list[str], se
 
 
 def _others(families: Iterable[str]) -> list[str]:
-    """Those with the most letters first."""
+    """Sort families by their number of letters, largest first."""
     return sorted(families, key=lambda family: (-len(letters_of(family)), family))
 
 
 @cache
 def letters_of(family: str) -> frozenset[str]:
-    """The letters a family of fonts has a picture of."""
+    """Return the letters that a family has."""
     from matplotlib import font_manager
     from matplotlib.ft2font import FT2Font
 
@@ -103,7 +103,7 @@ def letters_of(family: str) -> frozenset[str]:
 
 @cache
 def _installed() -> frozenset[str]:
-    """The names of all families: matplotlib's, those installed since it last looked, and our own."""
+    """Return the names of all families: matplotlib's, those installed since it last searched, and our own."""
     manager = _manager()
     from matplotlib import font_manager
 
@@ -122,17 +122,17 @@ def _manager() -> Any:
         from matplotlib.font_manager import fontManager
     except ImportError as missing:
         raise MissingExtraError("matplotlib", "plot", "drawing") from missing
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it tells of every weight a family lacks
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it reports every weight a family lacks
     return fontManager
 
 
 def _drawn(letter: str) -> bool:
-    """Whether a letter leaves ink: not spaces, controls, joiners and the like."""
+    """Whether a letter is visible, unlike spaces, control characters and joiners."""
     return unicodedata.category(letter) not in ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn")
 
 
 def _script(letter: str) -> tuple[str, str]:
-    """What a letter is one of, and a package of Debian that has it."""
+    """Return the script of a letter and a Debian package that has it."""
     if unicodedata.category(letter).startswith("S"):
         return SYMBOLS
     script = unicodedata.name(letter, "UNKNOWN").split()[0].split("-")[0]

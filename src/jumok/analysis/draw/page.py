@@ -1,77 +1,80 @@
-"""The attention map as one page: every layer and head, to be opened offline in any browser."""
+"""The map as one HTML page that opens offline in any browser."""
 
 import json
-import re
 from dataclasses import replace
-from html import escape
 from importlib.resources import files
 from typing import Any, Literal
 
-from jumok.analysis.draw.image import embedded
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from jumok.analysis.draw.image import DIM, UNSEEN, resized_image, seen_box
+from jumok.analysis.draw.scene import image_url
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.regions import DIM, UNSEEN, Regions
+from jumok.analysis.maps.source_layout import ImageLayout
 
 MOST = 4_000_000
-"""Numbers a page holds; beyond that it holds averages, or the browser would be busy for minutes."""
+"""Most weights on a page; beyond that it holds averages, because browsers would take minutes."""
 SCRIPTS = {"line": "matrix.js", "image": "image.js", "graph": "graph.js"}
-"""What draws the map, by where its sources lie."""
+"""The script that draws the map, by the layout of its sources."""
 Language = Literal["en", "ko"]
 TEXTS: dict[Language, dict[str, str]] = {
     "en": {
-        "words": "where each word looked",
-        "graph": "whom a node looked at",
-        "theme": "Light or dark",
-        "noscript": "This map needs JavaScript; the same file holds all of its numbers.",
-        "many": "This map has {layers} layers of {heads} heads, too many numbers for one page: {what}",
-        "heads": "heads are averaged.",
-        "all": "all are averaged.",
-        "tokens": "Too many tokens for one page: words only.",
+        "words": "attention of each word",
+        "graph": "attention of a node",
+        "theme": "Switch between light and dark",
+        "noscript": "This map needs JavaScript. All of its numbers are in this file.",
+        "many": "This map has {layers} layers of {heads} heads, which is too much for one page: {what}",
+        "heads": "the heads are averaged.",
+        "all": "layers and heads are averaged.",
+        "tokens": "The map between tokens is too large for one page; only words are shown.",
     },
     "ko": {
-        "words": "단어마다 어디를 보았나",
-        "graph": "노드가 누구를 보았나",
-        "theme": "밝게 또는 어둡게",
-        "noscript": "이 지도를 보려면 자바스크립트가 필요합니다. 숫자는 모두 이 파일 안에 있습니다.",
-        "many": "이 지도는 층 {layers}개에 헤드가 {heads}개씩 있어 한 화면에 담기에는 숫자가 너무 많습니다. {what}",
+        "words": "단어별 주목",
+        "graph": "노드의 주목",
+        "theme": "밝은 화면과 어두운 화면 전환",
+        "noscript": "이 지도를 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
+        "many": "이 지도는 층이 {layers}개이고 층마다 헤드가 {heads}개여서 한 페이지에 담기에 너무 큽니다. {what}",
         "heads": "헤드를 평균했습니다.",
-        "all": "모두 평균했습니다.",
-        "tokens": "토큰이 너무 많아 단어만 보여 줍니다.",
+        "all": "층과 헤드를 모두 평균했습니다.",
+        "tokens": "토큰 지도가 한 페이지에 담기에 너무 커서 단어만 표시합니다.",
     },
 }
-"""What a page says around its map; the map itself speaks Korean by korean.js."""
+"""Texts around the map; korean.js has those of the map itself."""
 
 
 def widget(name: str) -> str:
-    """The text of a file in the folder web, the same for a saved page and a server's."""
+    """Return the text of a file in the folder web, which saved pages and the server share."""
     return (files("jumok.analysis.draw") / "web" / name).read_text(encoding="utf-8")
 
 
 def attention_page(attention: AttentionMap, language: Language = "en") -> str:
-    """One self-contained file: nothing is fetched, and words are inserted as text, never as markup."""
-    texts, kind = TEXTS[language], attention.place.kind
+    """Return a self-contained page: it loads nothing, and words are inserted as text, never as markup."""
+    texts, kind = TEXTS[language], attention.layout.kind
     kept, note = _small_enough(attention, texts)
     korean = ("korean.js",) if language == "ko" else ()
-    parts = {
-        "title": escape(attention.title or _words(attention)[:300]),
-        "heading": texts["graph" if kind == "graph" else "words"],
-        "language": language,
-        "theme": texts["theme"],
-        "noscript": texts["noscript"],
-        "note": f'<p class="note">{escape(note)}</p>' if note else "",
-        "css": widget("attention.css"),
-        "js": "\n".join(map(widget, ("parts.js", *korean, "attention.js", SCRIPTS[kind]))),
-        "data": _inside_script(kept),
-    }
-    return re.sub(f"@@({'|'.join(parts)})@@", lambda found: parts[found[1]], widget("page.html.in"))
+    templates = Environment(
+        loader=PackageLoader("jumok.analysis.draw", "web"), autoescape=True, undefined=StrictUndefined
+    )
+    return templates.get_template("page.html.jinja").render(
+        title=attention.title or _words(attention)[:300],
+        heading=texts["graph" if kind == "graph" else "words"],
+        language=language,
+        theme=texts["theme"],
+        noscript=texts["noscript"],
+        note=note,
+        scripts=["parts.js", *korean, "attention.js", SCRIPTS[kind]],
+        data=_inside_script(kept),
+    )
 
 
 def _words(attention: AttentionMap) -> str:
-    said = " ".join(attention.target)
-    return said if isinstance(attention.place, Regions) else f"{' '.join(attention.source)} → {said}"
+    target = " ".join(attention.target)
+    return target if isinstance(attention.layout, ImageLayout) else f"{' '.join(attention.source)} → {target}"
 
 
 def _small_enough(attention: AttentionMap, texts: dict[str, str]) -> tuple[AttentionMap, str]:
-    """What a page holds of a map, and what it says of the rest: tokens go first, then heads, then layers."""
+    """Reduce a map to what fits a page, and note what is missing: tokens first, then heads, then layers."""
     if _numbers(attention) <= MOST:
         return attention, ""
     attention, note = replace(attention, tokens=None), texts["tokens"] if attention.tokens is not None else ""
@@ -89,19 +92,19 @@ def _numbers(attention: AttentionMap) -> int:
     return attention.weights.numel() + (0 if tokens is None else tokens.weights.numel())
 
 
-def _inside_script(attention: AttentionMap) -> str:
-    """JSON that holds no < or >, so that nothing in it can end the element it stands in."""
+def _inside_script(attention: AttentionMap) -> Markup:
+    """Write JSON without < and >, so that nothing in it can end its element."""
     text = json.dumps(widget_data(attention), ensure_ascii=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    return Markup(text)
 
 
 def widget_data(attention: AttentionMap) -> dict[str, Any]:
-    """The map as the widget of web/ takes it; an image at the size at which it is drawn."""
+    """Return the JSON object for the scripts in web/; an image has the size that pictures show."""
     plain = attention.as_plain()
-    if isinstance(attention.place, Regions):
-        picture = attention.place.picture()
-        plain["place"] |= {"image": embedded(picture), "dim": DIM, "unseen": UNSEEN, "box": attention.place.box}
+    if isinstance(attention.layout, ImageLayout):
+        picture, box = resized_image(attention.layout), seen_box(attention.layout)
+        plain["place"] |= {"image": image_url(picture), "dim": DIM, "unseen": UNSEEN, "box": box}
         plain["place"] |= {"height": picture.shape[0], "width": picture.shape[1]}
     return plain

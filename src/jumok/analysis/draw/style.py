@@ -1,10 +1,9 @@
-"""What all drawings share: the colours of weights, the width of a text, words as labels."""
+"""What all drawings share: colours, the width of texts, and labels that can be read."""
 
 import re
-import struct
 import unicodedata
-import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -12,67 +11,94 @@ from rich.cells import cell_len, set_cell_size
 
 LIGHT = ("#f3f6fb", "#cfe1f3", "#82b4de", "#2f78bc", "#0a3a78")
 DARK = ("#1d2534", "#1f4570", "#2a74b8", "#67b7f0", "#dcf1ff")
-"""As in web/parts.js and report.css: on a light and on a dark ground."""
-INK, QUIET = "#1f2933", "#66717f"
-"""Of words, and of what should not be noticed first."""
+"""Colours of weights from none to the largest, on a light and on a dark background; the same as in web/parts.js."""
+
+# The series begin with the deep blue of the maps; colour-blind readers can tell them apart.
+LIGHT_COLOURS = {"ink": "#1f2933", "quiet": "#5b6472", "line": "#dde2ea", "paper": "#ffffff"}
+DARK_COLOURS = {"ink": "#e6eaf0", "quiet": "#9aa5b4", "line": "#2f3947", "paper": "#161b22"}
+LIGHT_SERIES = ("#084081", "#d55e00", "#00806a", "#a3508b", "#8a6d00", "#3b8ec2")
+DARK_SERIES = ("#7fb2ea", "#f0924f", "#43c3a5", "#d893c4", "#d5b54a", "#9fd4f5")
+LIGHT_COLOURS |= {f"series{number}": colour for number, colour in enumerate(LIGHT_SERIES)}
+DARK_COLOURS |= {f"series{number}": colour for number, colour in enumerate(DARK_SERIES)}
 
 
-def colour(weight: float, stops: Sequence[str] = LIGHT) -> str:
-    """From the first of the stops (0) to the last (1), as #rrggbb."""
-    return "#" + "".join(f"{part:02x}" for part in shades(np.array(float(weight)), stops).tolist())
+class Shade(NamedTuple):
+    """The colour of a weight, given as its share of the largest one."""
+
+    share: float
 
 
-def mixed(weight: float, stops: Sequence[str]) -> str:
-    """The same where the stops are variables of a page: CSS that mixes the two next to the weight."""
-    place = min(max(float(weight), 0.0), 1.0) * (len(stops) - 1)
-    low = min(int(place), len(stops) - 2)
-    return f"color-mix(in srgb, {stops[low]}, {stops[low + 1]} {100 * (place - low):.0f}%)"
+Colour = str | Shade
+"""A name from LIGHT_COLOURS, #rrggbb, or the shade of a weight."""
 
 
-def shades(weights: Float[np.ndarray, "*place"], stops: Sequence[str] = LIGHT) -> np.ndarray:
-    """Red, green and blue of every weight, in bytes, along a new last axis."""
-    known = np.array([[int(stop[at : at + 2], 16) for at in (1, 3, 5)] for stop in stops], float)
-    places = np.linspace(0, 1, len(stops))
-    parts = [np.interp(weights.clip(0, 1), places, known[:, part]) for part in range(3)]
+def light_hex(colour: Colour) -> str:
+    """Return a colour on a light background as #rrggbb."""
+    return weight_colour(colour.share) if isinstance(colour, Shade) else LIGHT_COLOURS.get(colour, colour)
+
+
+def css_colour(colour: Colour) -> str:
+    """Return a colour as CSS that follows the variables of `css_variables`, light or dark."""
+    if isinstance(colour, str):
+        return f"var(--{colour})" if colour in LIGHT_COLOURS else colour
+    position = min(max(float(colour.share), 0.0), 1.0) * (len(LIGHT) - 1)
+    low = min(int(position), len(LIGHT) - 2)
+    return f"color-mix(in srgb, var(--w{low}), var(--w{low + 1}) {100 * (position - low):.0f}%)"
+
+
+def css_variables(selector: str) -> str:
+    """Return a style sheet that sets the colours for a selector, on light and on dark screens."""
+    light, dark = (
+        "".join(f"--{name}:{value};" for name, value in named.items())
+        + "".join(f"--w{number}:{stop};" for number, stop in enumerate(stops))
+        for named, stops in ((LIGHT_COLOURS, LIGHT), (DARK_COLOURS, DARK))
+    )
+    return f"{selector}{{{light}}}@media (prefers-color-scheme:dark){{{selector}{{{dark}}}}}"
+
+
+def weight_colour(share: float, stops: Sequence[str] = LIGHT) -> str:
+    """Return the colour of a weight from the first stop (0) to the last (1) as #rrggbb."""
+    return "#" + "".join(f"{part:02x}" for part in weight_pixels(np.array(float(share)), stops).tolist())
+
+
+def weight_pixels(shares: Float[np.ndarray, "*place"], stops: Sequence[str] = LIGHT) -> np.ndarray:
+    """Return red, green and blue of every weight as bytes along a new last axis."""
+    known = np.array([[int(stop[start : start + 2], 16) for start in (1, 3, 5)] for stop in stops], float)
+    positions = np.linspace(0, 1, len(stops))
+    parts = [np.interp(shares.clip(0, 1), positions, known[:, part]) for part in range(3)]
     return np.stack(parts, -1).round().astype(np.uint8)
 
 
-def darkest(weights: Float[np.ndarray, "*place"]) -> float:
-    """The weight that gets the darkest colour: the largest there is."""
+def largest_weight(weights: Float[np.ndarray, "*place"]) -> float:
+    """Return the weight with the darkest colour: the largest, or 1 if there is none."""
     return float(weights.max(initial=0.0)) or 1.0
 
 
-def png_bytes(pixels: np.ndarray) -> bytes:
-    """A PNG file of red, green and blue bytes [height, width, 3]."""
-    height, width, _ = pixels.shape
-    rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)  # 0: a row as it is
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
-    )
-
-
 def cells(text: str) -> int:
-    """The number of terminal cells."""
+    """Return the width of a text in terminal cells; Hangul and Chinese characters have two."""
     return cell_len(text)
 
 
 def fitted(text: str, width: int) -> str:
-    """The text cut or filled with spaces to exactly `width` cells."""
+    """Cut a text or pad it with spaces to exactly `width` cells."""
     return set_cell_size(text, width)
 
 
-def wrapped(text: str, room: int) -> list[str]:
-    """The text in lines of at most `room` columns, broken at spaces; a word that is longer is cut."""
+def shortened(text: str, width: int) -> str:
+    """Cut a text to at most `width` cells, with an ellipsis where it was cut."""
+    return text if cells(text) <= width else fitted(text, max(0, width - 1)).rstrip() + "…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text at spaces into lines of at most `width` cells; longer words are cut."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and cells(longer) > room:
+        if lines[-1] and cells(longer) > width:
             lines.append(word)
         else:
             lines[-1] = longer
-    return [line if cells(line) <= room else fitted(line, max(1, room - 1)).rstrip() + "…" for line in lines]
+    return [shortened(line, max(2, width)) for line in lines]
 
 
 INITIALS = "ㄱㄲㄴㄷㄸㄹㅁㅂㅃㅅㅆㅇㅈㅉㅊㅋㅌㅍㅎ"
@@ -83,23 +109,28 @@ LETTERS = {
     for start, letters in ((0x1100, INITIALS), (0x1161, VOWELS), (0x11A8, FINALS))
     for number, letter in enumerate(letters)
 }
-"""The letter of each jamo of today; as in web/parts.js."""
+"""The standalone letter of each modern jamo; the same as in web/parts.js."""
 INITIAL, VOWEL, FINAL = "[\u1100-\u115f\ua960-\ua97c]", "[\u1160-\u11a7\ud7b0-\ud7c6]", "[\u11a8-\u11ff\ud7cb-\ud7fb]"
 JAMO = re.compile(f"{INITIAL}+{VOWEL}+{FINAL}*|[가-힣]{FINAL}*|{INITIAL}|{VOWEL}|{FINAL}")
-"""A syllable, or what is left of one."""
+"""A syllable, or a part of one."""
 FILLER, CIRCLE, SPACE = "\u115f", "◌", "▁"
 SHORT = 2
-"""Cells up to which a label stands upright: a Hangul letter, or two Latin ones."""
+"""Labels of up to this many cells are upright: one Hangul letter or two Latin letters."""
 
 
 def readable(word: str) -> str:
-    """The word in letters that stand alone: ᅡ becomes ㅏ, and a mark that has no letter before it sits on ◌."""
-    text = JAMO.sub(lambda found: _letter(found[0]), unicodedata.normalize("NFC", word))
+    """Replace combining characters that have no base: ᅡ becomes ㅏ, and a lone mark sits on ◌."""
+    text = JAMO.sub(lambda match: _letter(match[0]), unicodedata.normalize("NFC", word))
     return CIRCLE + text if text and unicodedata.category(text[0]) in ("Mn", "Me") else text
 
 
+def printable(text: str) -> str:
+    """Make a label readable, with � for control characters, which fonts cannot draw."""
+    return "".join("�" if unicodedata.category(letter) == "Cc" else letter for letter in readable(text))
+
+
 def upright(word: str) -> bool:
-    """Whether a label above a column needs no leaning; the sign for a space before it does not count."""
+    """Whether a column label is short enough to be upright; a leading ▁ does not count."""
     return cells(readable(word).lstrip(SPACE)) <= SHORT
 
 

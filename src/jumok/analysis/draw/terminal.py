@@ -1,29 +1,29 @@
-"""The attention matrix in a terminal: in colour where there is colour, in shades of grey blocks elsewhere."""
+"""The map of a text in a terminal: in colours, or in shades of block characters."""
 
 import os
 from bisect import bisect_right
 
 from rich.text import Text
 
-from jumok.analysis.draw.style import DARK, LIGHT, cells, colour, fitted, readable
+from jumok.analysis.draw.style import DARK, LIGHT, cells, fitted, readable, shortened, weight_colour
 from jumok.analysis.maps.attention_map import AttentionMap
 
 SHADES = " ░▒▓█"
 BORDERS = (0.075, 0.325, 0.575, 0.825)
-"""Shares of the largest weight at which the next shade begins."""
+"""Shares of the largest weight where the next shade begins."""
 LEAST, LONGEST = 3, 24
-"""Columns of a terminal that a column of the map and a word at its side take."""
+"""Minimum terminal columns of a column of the map, and maximum of a target word."""
 JOINERS = "\u200c\u200d"
-"""Take no room, and letters of Persian, Hindi or emoji mean something else without them."""
-SAID = 3
-"""Source words named for each target word where there is no room for the matrix."""
+"""Characters without width that change the meaning of Persian, Hindi and emoji."""
+LISTED = 3
+"""Source words listed for each target word if the matrix does not fit."""
 
 
 def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = False) -> Text:
-    """Source words along the top, a row for every target word; averaged over layers and heads.
+    """Draw the average over layers and heads: source words along the top, a row per target word.
 
-    Columns are as wide as their words where that fits, else numbered, and where even numbers do not fit, each target
-    word is followed by the words it looked at most. Below a map in shades stands what they mean.
+    Columns are as wide as their words if that fits, otherwise numbered. If even numbers do not fit, each target word
+    is followed by the source words with the largest weights. A map in shades ends with their legend.
     """
     sources = [one_line(word) for word in attention.source]
     label = min(LONGEST, max((cells(one_line(word)) for word in attention.target), default=0))
@@ -39,10 +39,10 @@ def terminal_map(attention: AttentionMap, *, width: int = 100, plain: bool = Fal
     return _matrix(attention, numbers, columns, label, plain) + Text(f"\n{legend}", style="dim")
 
 
-def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label: int, plain: bool) -> Text:
+def _matrix(attention: AttentionMap, headings: list[str], columns: list[int], label: int, plain: bool) -> Text:
     weights = attention.mean().detach().float()
     most = float(weights.max()) if weights.numel() else 1.0
-    lines = [Text(" " * (label + 2) + " ".join(map(fitted, heads, columns)))]
+    lines = [Text(" " * (label + 2) + " ".join(map(fitted, headings, columns)))]
     for word, row in zip(attention.target, weights.tolist(), strict=True):
         shaded = [_cell(weight, most, size, plain) for weight, size in zip(row, columns, strict=True)]
         lines.append(Text(_label(word, label) + "  ") + Text(" ").join(shaded))
@@ -52,25 +52,25 @@ def _matrix(attention: AttentionMap, heads: list[str], columns: list[int], label
 
 
 def shade(share: float) -> str:
-    """The shade of a weight, given as its share of the largest one."""
+    """Return the shade of a weight, given as its share of the largest one."""
     return SHADES[bisect_right(BORDERS, share)]
 
 
 def scale_line(most: float) -> str:
-    """What the shades stand for, in percent, where the largest weight is `most`."""
+    """Return the legend of the shades in percent, if the largest weight is `most`."""
     percents = [100 * most * border for border in (*BORDERS, 1.0)]
     ends = [f"{percent:.2g}" if percent < 9.95 else f"{percent:.0f}" for percent in percents]
-    return "  ".join(f"{SHADES[at + 1]} {ends[at]}–{ends[at + 1]}%" for at in range(len(BORDERS)))
+    return "  ".join(f"{SHADES[number + 1]} {ends[number]}–{ends[number + 1]}%" for number in range(len(BORDERS)))
 
 
 def _list(attention: AttentionMap, label: int) -> Text:
     weights = attention.mean().detach().float()
-    top = weights.topk(min(SAID, len(attention.source)), -1)
+    top = weights.topk(min(LISTED, len(attention.source)), -1)
     lines = []
-    for word, values, places in zip(attention.target, top.values.tolist(), top.indices.tolist(), strict=True):
+    for word, values, sources in zip(attention.target, top.values.tolist(), top.indices.tolist(), strict=True):
         line = Text(_label(word, label) + "  ")
-        for value, place in zip(values, places, strict=True):
-            line.append(f"{one_line(attention.source[place])} ").append(f"{value:.2f}  ", style="dim")
+        for value, source in zip(values, sources, strict=True):
+            line.append(f"{one_line(attention.source[source])} ").append(f"{value:.2f}  ", style="dim")
         line.rstrip()
         lines.append(line)
     return Text("\n").join(lines)
@@ -81,27 +81,25 @@ def _cell(weight: float, most: float, size: int, plain: bool) -> Text:
     if plain:
         return Text(shade(share) * size)
     stops = DARK if _dark() else LIGHT
-    said = f"{100 * weight:.0f}".center(size) if weight >= 0.095 else " " * size
+    percent = f"{100 * weight:.0f}".center(size) if weight >= 0.095 else " " * size
     ink = "#10151d" if (share > 0.6) == _dark() else "#ffffff"
-    return Text(said, style=f"{ink} on {colour(share, stops)}")
+    return Text(percent, style=f"{ink} on {weight_colour(share, stops)}")
 
 
 def _dark() -> bool:
-    """Whether the terminal is dark: some say it in COLORFGBG, and most are."""
-    ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return ground not in ("7", "15")
+    """Whether the terminal is dark: most are, and some set COLORFGBG."""
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return background not in ("7", "15")
 
 
 def _label(word: str, width: int) -> str:
-    """Right-aligned, cut with an ellipsis if it is too long."""
-    word = one_line(word)
-    if cells(word) > width:
-        word = fitted(word, width - 1).rstrip() + "…"
+    """Align a word to the right, cut if it is too long."""
+    word = shortened(one_line(word), width)
     return " " * (width - cells(word)) + word
 
 
 def one_line(word: str) -> str:
-    """The word in letters with a width of their own; what would move the cursor or ring the bell is shown as �."""
+    """Make a word readable on one line; characters that control the terminal become �."""
     return "".join(
         letter if letter.isprintable() or letter in JOINERS else " " if letter.isspace() else "�"
         for letter in readable(word)

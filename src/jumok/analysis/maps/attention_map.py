@@ -1,52 +1,49 @@
-"""The attention matrix as one object: what each target token looked at, layer by layer and head by head."""
+"""Attention maps as plain data: the weights of every layer and head between named targets and named sources."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.analysis.maps.source_layout import LINE, Place, place_from
+from jumok.analysis.maps.source_layout import TEXT, SourceLayout, layout_from
 from jumok.data.arrays import reason
 from jumok.errors import ArgumentError, DataError
 from jumok.files import parse_json
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
 Choice = int | slice | Sequence[int] | Literal["mean"] | None
-"""Of layers or heads: one, some, their "mean", or None for all as they are."""
+"""A choice of layers or heads: a number, several numbers, a slice, "mean" for their average, or None for all."""
 
 DIGITS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """Targets, which look, sources, which are looked at, and the weights between them, cut to true lengths.
+    """How much every target attends to every source, in each layer and head; there is no padding.
 
-    Both are words of a text unless `place` says otherwise: sources can be regions of an image or nodes of a graph.
+    Targets and sources are words unless `layout` says otherwise: sources can be regions of an image or nodes of a
+    graph. `jumok.analysis.draw` draws maps.
     """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     weights: Float[Tensor, "layer head target source"]
     layer_names: tuple[str, ...] = ()
-    """Labels of the layers in pictures; default to their numbers, counted from 0."""
+    """Labels of the layers; default to their numbers, counted from 0."""
     head_names: tuple[str, ...] = ()
-    place: Place = LINE
-    """Where the sources lie."""
+    layout: SourceLayout = TEXT
+    """Arrangement of the sources."""
     title: str = ""
-    """What it is a map of, in one line."""
+    """Title of the map, one line."""
     tokens: "AttentionMap | None" = None
-    """The same map between the model's own tokens, where the words of this one hold several."""
+    """The same map between the model's tokens, if words consist of several."""
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, len(self.target), len(self.source))
-        self.place.check(len(self.source), len(self.target))
+        self.layout.check(len(self.source), len(self.target))
         layers, heads = self.weights.shape[:2]
         for name, count in (("layer_names", layers), ("head_names", heads)):
             given = getattr(self, name) or tuple(map(str, range(count)))
@@ -58,26 +55,26 @@ class AttentionMap:
             raise ArgumentError(f"tokens has {seen} layers and heads, but weights have {[layers, heads]}")
 
     def select(self, *, layer: Choice = None, head: Choice = None) -> "AttentionMap":
-        """The map of some layers and heads, counted from 0 (-1 is the last), or of their "mean"."""
+        """Select layers and heads, counted from 0 (-1 is the last), or average them with "mean"."""
         weights, layer_names = _chosen(self.weights, 0, layer, self.layer_names, "layer")
         weights, head_names = _chosen(weights, 1, head, self.head_names, "head")
         tokens = None if self.tokens is None else self.tokens.select(layer=layer, head=head)
         return replace(self, weights=weights, layer_names=layer_names, head_names=head_names, tokens=tokens)
 
     def mean(self) -> Float[Tensor, "target source"]:
-        """Averaged over all layers and heads."""
+        """Average over all layers and heads."""
         return self.weights.mean((0, 1))
 
     def entropy(self) -> Float[Tensor, "layer head target"]:
-        """−Σ α log α of each row, in nats: 0 where one token is looked at, log n where n are, all alike."""
+        """Entropy −Σ α log α of each row in nats: 0 for all weight on one source, log n if it is uniform over n."""
         entropy: Tensor = torch.special.entr(self.weights.clamp(min=0)).sum(-1)
         return entropy
 
     def merged(self, source_words: Sequence[int], target_words: Sequence[int]) -> "AttentionMap":
-        """Tokens joined to words: token i belongs to word `words[i]`, words numbered from 0 in their order.
+        """Merge tokens into words: token i belongs to word `words[i]`; words are numbered from 0 in order.
 
-        A word is looked at as much as its tokens together, and looks where its tokens look on average, so that rows
-        still sum to what they did. Where a word has several, the map keeps this one as its `tokens`.
+        The weight on a source word is the sum over its tokens, and the row of a target word is the mean over its
+        tokens, so row sums do not change. If a word has several tokens, the result keeps this map as its `tokens`.
         """
         columns = _membership(source_words)
         rows = _membership(target_words)
@@ -88,17 +85,17 @@ class AttentionMap:
         return replace(self, source=source, target=target, weights=weights, tokens=tokens)
 
     def crossings(self) -> int:
-        """How many pairs of target words look at the source in the other order: 0 for a word-by-word translation."""
+        """Count the pairs of target words whose main source words are in the opposite order."""
         best = self.mean().argmax(-1)
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
 
     def as_plain(self) -> dict[str, Any]:
-        """What `to_json` writes, as lists and texts."""
+        """Return the content of `to_json` as lists and strings."""
         return {
             **self._plain_matrix(),
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
-            **({} if self.place is LINE else {"place": self.place.as_plain()}),
+            **({} if self.layout is TEXT else {"place": self.layout.as_plain()}),
             **({"title": self.title} if self.title else {}),
             **({} if self.tokens is None else {"tokens": self.tokens._plain_matrix()}),
         }
@@ -110,52 +107,35 @@ class AttentionMap:
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        And "place", where the sources do not lie on a line, "title", where there is one, and where words hold several
-        tokens, "tokens": {"source", "target", "weights"} between these. Weights are rounded to six decimals. `names`
-        may be left out of what `from_json` reads.
+        Optional keys: "place", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
+        "weights"}, the map between tokens. Weights are rounded to six decimals. `from_json` does not need "names".
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "AttentionMap":
-        """Read what `to_json` wrote, or anything of the same form."""
+        """Read a map in the format of `to_json`."""
         try:
-            found = parse_json(text)
-            source, target, weights = _read_matrix(found)
-            tokens = _read_matrix(found["tokens"]) if found.get("tokens") else None
-            names = found.get("names") or {}
-            layers, heads = (tuple(map(str, names.get(which) or ())) for which in ("layers", "heads"))
-            place = place_from(found["place"]) if "place" in found else LINE
-            title = str(found.get("title", ""))
+            plain = parse_json(text)
+            source, target, weights = _read_matrix(plain)
+            tokens = _read_matrix(plain["tokens"]) if plain.get("tokens") else None
+            names = plain.get("names") or {}
+            layers, heads = (tuple(map(str, names.get(axis) or ())) for axis in ("layers", "heads"))
+            layout = layout_from(plain["place"]) if "place" in plain else TEXT
+            title = str(plain.get("title", ""))
             for part in (*source, *target, *(tokens[0] + tokens[1] if tokens else ()), *layers, *heads, title):
-                part.encode()  # half a surrogate pair is no text, and could never be written
+                part.encode()  # raises for half a surrogate pair, which could never be written
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
             raise DataError(
                 f"this is not the JSON of an attention map ({type(error).__name__}: {reason(error)}); it must hold "
                 "source, target and weights [layer][head][target][source]"
             ) from None
-        if not weights.numel() and not (source and target):  # empty lists say nothing of what is in them
+        if not weights.numel() and not (source and target):  # empty lists do not show the number of their axes
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
             raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
-        between = None if tokens is None else cls(*tokens, layers, heads, place)
-        return cls(source, target, weights, layers, heads, place, title, between)
-
-    def save(self, path: str | Path, *, title: str | None = None, grid: bool = False) -> Path:
-        """Write a picture, a page or the numbers, by the ending of `path`: .png .svg .pdf .html .json.
-
-        Pictures show the average of all layers and heads (of a graph, of the last layer's heads), or with `grid` each
-        by itself; pages and numbers hold everything.
-        """
-        from jumok.analysis.draw.save import save_map
-
-        return save_map(self if title is None else replace(self, title=title), Path(path), grid=grid)
-
-    def terminal(self, *, width: int = 100, plain: bool = False) -> "Text":
-        """The same picture for a terminal of so many columns; `plain` is without colours."""
-        from jumok.analysis.draw.save import terminal_text
-
-        return terminal_text(self, width=width, plain=plain)
+        token_map = None if tokens is None else cls(*tokens, layers, heads, layout)
+        return cls(source, target, weights, layers, heads, layout, title, token_map)
 
 
 def _read_matrix(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], Tensor]:
@@ -164,21 +144,22 @@ def _read_matrix(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def word_numbers(text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
-    """For each piece [start, end) of a text, the number of the word it lies in.
+    """Return the number of the word that each piece [start, end) of a text belongs to.
 
-    Words are what spaces divide; in scripts written without spaces (Han, kana, Thai, ...) every piece is a word.
+    Spaces separate words; in scripts written without spaces (Han, kana, Thai, ...) every piece is a word.
     """
     numbers: list[int] = []
-    word, at = 0, 0
-    begun = False  # whether the word has a letter yet: a piece may be nothing but the space before a word
+    word, position = 0, 0
+    begun = False  # whether the word has a letter yet: a piece can be just the space before a word
     for start, end in spans:
-        divided = any(letter.isspace() for letter in text[at:start])
-        touching = begun and start >= at and any(map(spaceless, text[at - 1 : at] + text[start : start + 1]))
+        divided = any(letter.isspace() for letter in text[position:start])
+        around = text[position - 1 : position] + text[start : start + 1]
+        touching = begun and start >= position and any(map(spaceless, around))
         if numbers and (divided or touching):
             word, begun = word + 1, False
         numbers.append(word)
         begun = begun or end > start
-        at = max(at, end)
+        position = max(position, end)
     return numbers
 
 
@@ -197,12 +178,12 @@ SPACELESS = (
 
 
 def spaceless(letter: str) -> bool:
-    """Whether the letter belongs to a script that writes no spaces between words."""
+    """Whether the letter belongs to a script without spaces between words."""
     return any(first <= ord(letter) <= last for first, last in SPACELESS)
 
 
 def _words(given: Any) -> tuple[str, ...]:
-    """The words of one side of a map in JSON."""
+    """Read the words of one side of a map."""
     if not isinstance(given, list) or any(isinstance(word, list | dict) for word in given):
         raise TypeError("source and target must be lists of texts")
     return tuple(map(str, given))
@@ -230,18 +211,17 @@ def _chosen(
             raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
         return weights.mean(axis, keepdim=True), ("mean",)
     chosen = range(count)[choice] if isinstance(choice, slice) else [choice] if isinstance(choice, int) else choice
-    for one in chosen:
-        if isinstance(one, bool) or not isinstance(one, int):
-            raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
-    places = [place_of(one, count, what) for one in chosen]
-    index = torch.tensor(places, dtype=torch.long, device=weights.device)
-    return weights.index_select(axis, index), tuple(names[place] for place in places)
+    if any(isinstance(number, bool) or not isinstance(number, int) for number in chosen):
+        raise ArgumentError(f'{what} = {choice!r} must be a number, a list of numbers, or "mean"')
+    numbers = [resolve_index(number, count, what) for number in chosen]
+    index = torch.tensor(numbers, dtype=torch.long, device=weights.device)
+    return weights.index_select(axis, index), tuple(names[number] for number in numbers)
 
 
-def place_of(number: int, count: int, what: str) -> int:
-    """Which of `count` layers or heads is meant by a number, counted from 0, -1 being the last."""
+def resolve_index(number: int, count: int, what: str) -> int:
+    """Return the index of a layer or head; -1 is the last."""
     if not -count <= number < count:
-        raise ArgumentError(f"{what} = {number} was asked for, but there are {count}, counted from 0")
+        raise ArgumentError(f"{what} = {number} does not exist; there are {count}, counted from 0")
     return number % count
 
 
@@ -252,4 +232,5 @@ def _membership(words: Sequence[int]) -> Float[Tensor, "word token"]:
 
 def _joined(tokens: Sequence[str], words: Sequence[int]) -> tuple[str, ...]:
     count = max(words, default=-1) + 1
-    return tuple("".join(token for token, at in zip(tokens, words, strict=True) if at == word) for word in range(count))
+    pairs = list(zip(tokens, words, strict=True))
+    return tuple("".join(token for token, number in pairs if number == word) for word in range(count))

@@ -1,4 +1,4 @@
-"""Numbers about many attention maps: how sharply each word looked, and how much every source word was looked at."""
+"""Statistics of many attention maps: entropy, and how much attention every source word receives."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,54 +12,58 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import END
 
 LITTLE, MUCH = 0.2, 2.0
-"""A source word with less attention than this may be missing in the output, one with more be said twice."""
+"""Source words with less attention than LITTLE may be missing in the output; those with more than MUCH, repeated."""
 
 
 @dataclass(frozen=True)
-class WordCover:
-    """One word of the source, wherever it came, and the attention it got each time on average."""
+class WordCoverage:
+    """A source word, how often it occurs, and its average coverage."""
 
     word: str
     times: int
     coverage: float
 
 
+Words = tuple[WordCoverage, ...]
+
+
 @dataclass(frozen=True)
-class Looks:
-    """What the attention of a model is like over a test set."""
+class AttentionStats:
+    """Statistics of a model's attention over a test set."""
 
     maps: int
     entropy: float
-    """In nats, of a target word's weights averaged over layers and heads; the mean over target words."""
+    """Mean entropy of a target word's weights, averaged over layers and heads, in nats."""
     heads: tuple[tuple[float, ...], ...]
-    """The same for every [layer][head] alone."""
+    """Mean entropy of every [layer][head]."""
     little: float
     """Share of source words with coverage below LITTLE."""
     much: float
     """Share of source words with coverage above MUCH."""
     histogram: tuple[tuple[str, int], ...]
-    """How many source words have how much coverage."""
-    least: tuple[WordCover, ...]
-    """The words looked at least, of those that came several times."""
-    most: tuple[WordCover, ...]
+    """Number of source words by coverage."""
+    least: Words
+    """Frequent source words with the least coverage."""
+    most: Words
+    """Frequent source words with the most coverage."""
 
 
 def coverage(shown: AttentionMap) -> Float[Tensor, " source"]:
-    """Σ over target words of the weight on each source word: 1 is the attention of one whole target word."""
+    """Sum the weights on each source word over the target words: 1 is the whole attention of one target word."""
     return shown.mean().sum(0)
 
 
 def source_words(shown: AttentionMap) -> list[tuple[str, float]]:
-    """The words of the source with their coverage; its end is not a word."""
-    found = zip(shown.source, coverage(shown).tolist(), strict=True)
-    return [(word, value) for word, value in found if word != END]
+    """Return the source words with their coverage, without the end of the sentence."""
+    pairs = zip(shown.source, coverage(shown).tolist(), strict=True)
+    return [(word, value) for word, value in pairs if word != END]
 
 
-def looks(maps: Iterable[AttentionMap], *, listed: int = 8) -> Looks | None:
-    """The numbers of some maps of one model; None where there are none."""
-    sharp, by_head, covered, counts = 0.0, torch.zeros(()), [], []
+def attention_stats(maps: Iterable[AttentionMap], *, listed: int = 8) -> AttentionStats | None:
+    """Measure the maps of one model; None if there are no maps."""
+    entropy, by_head, covered, counts = 0.0, torch.zeros(()), [], []
     for shown in maps:
-        sharp += float(shown.select(layer="mean", head="mean").entropy().sum())
+        entropy += float(shown.select(layer="mean", head="mean").entropy().sum())
         by_head = by_head + shown.entropy().sum(-1)
         counts.append(len(shown.target))
         covered += source_words(shown)
@@ -68,9 +72,9 @@ def looks(maps: Iterable[AttentionMap], *, listed: int = 8) -> Looks | None:
     rows = max(sum(counts), 1)
     values, words = [value for _, value in covered], max(len(covered), 1)
     least, most = _ranked(covered, listed)
-    return Looks(
+    return AttentionStats(
         maps=len(counts),
-        entropy=sharp / rows,
+        entropy=entropy / rows,
         heads=tuple(tuple(layer) for layer in (by_head / rows).tolist()),
         little=sum(value < LITTLE for value in values) / words,
         much=sum(value > MUCH for value in values) / words,
@@ -89,17 +93,17 @@ def _histogram(values: Sequence[float], step: float = 0.25, last: float = 2.5) -
     return tuple(zip(names, counts, strict=True))
 
 
-def _ranked(covered: Sequence[tuple[str, float]], listed: int) -> tuple[tuple[WordCover, ...], tuple[WordCover, ...]]:
-    """The words with the least and the most coverage, of those that came often enough to say so."""
+def _ranked(covered: Sequence[tuple[str, float]], listed: int) -> tuple[Words, Words]:
+    """Return the words with the least and the most coverage among the frequent ones."""
     by_word: dict[str, list[float]] = defaultdict(list)
     for word, value in covered:
         by_word[word].append(value)
     often = max(1, min(5, len(covered) // 100))
     known = [
-        WordCover(word, len(values), sum(values) / len(values))
+        WordCoverage(word, len(values), sum(values) / len(values))
         for word, values in by_word.items()
         if len(values) >= often
     ]
-    ranked = sorted(known, key=lambda one: (one.coverage, one.word))
+    ranked = sorted(known, key=lambda word: (word.coverage, word.word))
     half = min(listed, len(ranked) // 2)
     return tuple(ranked[:half]), tuple(reversed(ranked[len(ranked) - half :]))

@@ -1,7 +1,7 @@
-"""Record attention while a model runs: chosen layers say where they looked, all others stay as fast as they were.
+"""Record the attention weights of chosen layers while a model runs; all other layers keep their speed.
 
-A layer of jumok runs its fused kernel also when it is recorded; its weights are rebuilt from queries and keys.
-PyTorch's own layers give weights only on their slow path, so those that are recorded take it, and only those.
+A recorded layer of jumok still runs its fused kernel; its weights are recomputed from queries and keys. PyTorch's own
+layers return weights only on their slow path, so only the recorded ones take it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,45 +20,45 @@ from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, M
 from jumok.layers.transformer import DecoderLayer, EncoderLayer
 
 Kind = Literal["encoder", "decoder", "cross", "attention"]
-"""Self-attention of an encoder or a decoder, a decoder's look at its source, or an attention layer by itself."""
+"""Self-attention of an encoder or a decoder, attention of a decoder to the source, or a single attention layer."""
 
 Weights = Float[Tensor, "batch head query key"]
 OURS = (MultiHeadAttention, AdditiveAttention, LuongAttention)
 TORCH_ARGUMENTS = signature(nn.MultiheadAttention.forward)
 
 
-class Place(NamedTuple):
-    """An attention layer of a model: what it does there, its number among those that do, and its name."""
+class AttentionLayer(NamedTuple):
+    """An attention layer of a model: its kind, its number among the layers of this kind, and its module."""
 
     kind: Kind
-    layer: int
+    number: int
     name: str
     module: nn.Module
 
 
 @dataclass
 class Recording:
-    """The weights of every recorded layer, call by call, still differentiable where gradients were on."""
+    """The weights of every recorded layer, call by call; differentiable if gradients were enabled."""
 
-    places: tuple[Place, ...]
+    layers: tuple[AttentionLayer, ...]
     calls: dict[str, list[list[Weights]]] = field(default_factory=dict)
-    """By the name of a layer: for each run of the model, the weights of each call [batch, head, query, key]."""
+    """By the name of a layer, for each run of the model, the weights of each call."""
 
     def weights(self, layer: int | None = None, kind: Kind | None = None) -> Weights:
-        """The weights [batch, head, query, key] of one layer in the last run of the model.
+        """Return the weights of one layer in the last run of the model.
 
-        A recurrent decoder looks once for every place of the target; these looks are put together.
+        A recurrent decoder attends once per target position; the weights of all positions are stacked.
         """
-        place = self._place(layer, kind)
-        runs = [run for run in self.calls.get(place.name, []) if run]
+        recorded = self._layer(layer, kind)
+        runs = [run for run in self.calls.get(recorded.name, []) if run]
         if not runs:
-            raise ArgumentError(f"nothing was recorded of {place.name}: it did not run")
+            raise ArgumentError(f"{recorded.name} has no recorded weights, because it did not run")
         try:
             return torch.cat(runs[-1], 2)
         except RuntimeError:
             raise ArgumentError(
-                f"{place.name} ran {len(runs[-1])} times over sources of several lengths, which are not one matrix; "
-                f"take them one by one: recording.calls[{place.name!r}]"
+                f"{recorded.name} ran {len(runs[-1])} times over sources of different lengths, which form no matrix; "
+                f"read each call: recording.calls[{recorded.name!r}]"
             ) from None
 
     def map(
@@ -70,91 +70,91 @@ class Recording:
         kind: Kind | None = None,
         sentence: int = 0,
     ) -> AttentionMap:
-        """The map of one sentence of the batch, over the words given; padding after them is cut off.
+        """Return the map of one sentence of the batch between the given words, without padding.
 
-        `source` are the words looked at, `target` the words that look, which default to `source`. The map has all
-        recorded layers of the kind.
+        `target` defaults to `source`, and `layer` to all recorded layers of the kind.
         """
         target = source if target is None else target
         kind = self._kind(kind)
-        every = [place.layer for place in self.places if place.kind == kind]
-        layers = every if layer is None else [layer] if isinstance(layer, int) else list(layer)
-        stacked = torch.stack([self.weights(one, kind)[sentence] for one in layers]).detach().float().cpu()
+        every = [recorded.number for recorded in self.layers if recorded.kind == kind]
+        numbers = every if layer is None else [layer] if isinstance(layer, int) else list(layer)
+        stacked = torch.stack([self.weights(number, kind)[sentence] for number in numbers]).detach().float().cpu()
         queries, keys = stacked.shape[2:]
         if len(target) > queries or len(source) > keys:
             raise ArgumentError(
                 f"there are {len(target)} target and {len(source)} source words, but only {queries} × {keys} weights"
             )
         cut = stacked[:, :, : len(target), : len(source)]
-        return AttentionMap(tuple(source), tuple(target), cut, layer_names=tuple(f"{kind} {one}" for one in layers))
+        return AttentionMap(
+            tuple(source), tuple(target), cut, layer_names=tuple(f"{kind} {number}" for number in numbers)
+        )
 
     def add(self, name: str, weights: Tensor) -> None:
         """Keep the weights of one call."""
         self.calls.setdefault(name, [[]])[-1].append(weights)
 
     def begin_run(self) -> None:
-        """What follows belongs to another run of the model."""
+        """Start the next run of the model."""
         for runs in self.calls.values():
             if runs[-1]:
                 runs.append([])
 
     def _kind(self, kind: Kind | None) -> Kind:
-        kinds = list(dict.fromkeys(place.kind for place in self.places))
+        kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
         if kind is None and len(kinds) > 1:
-            raise ArgumentError(
-                f"several kinds of attention were recorded; say which: kind = one of {', '.join(kinds)}"
-            )
+            raise ArgumentError(f"several kinds of attention were recorded; set kind to one of {', '.join(kinds)}")
         if kind is not None and kind not in kinds:
-            raise ArgumentError(f"kind = {kind!r} was not recorded; there are {', '.join(kinds)}")
+            raise ArgumentError(f"kind = {kind!r} was not recorded; choose from {', '.join(kinds)}")
         return kinds[0] if kind is None else kind
 
-    def _place(self, layer: int | None, kind: Kind | None) -> Place:
+    def _layer(self, number: int | None, kind: Kind | None) -> AttentionLayer:
         kind = self._kind(kind)
-        found = [place for place in self.places if place.kind == kind and layer in (None, place.layer)]
-        if len(found) == 1:
-            return found[0]
-        numbers = ", ".join(str(place.layer) for place in self.places if place.kind == kind)
-        raise ArgumentError(f"layer = {layer} of kind {kind!r}; wanted one of those recorded: {numbers}")
+        of_kind = [layer for layer in self.layers if layer.kind == kind]
+        matching = [layer for layer in of_kind if number in (None, layer.number)]
+        if len(matching) == 1:
+            return matching[0]
+        numbers = ", ".join(str(layer.number) for layer in of_kind)
+        raise ArgumentError(f"layer = {number} of kind {kind!r} must be one of the recorded layers: {numbers}")
 
 
 @contextmanager
 def record(
     model: nn.Module, layers: Sequence[int] | None = None, kinds: Sequence[Kind] | None = None
 ) -> Iterator[Recording]:
-    """Within this, chosen attention layers of `model` keep their weights; afterwards it is as it was.
+    """Record the weights of chosen attention layers within a `with` block; afterwards the model is unchanged.
 
-    `layers` are numbers counted from 0 (-1 is the last) and default to all; `kinds` are some of "encoder", "decoder",
-    "cross" and "attention". The model may be one of jumok's or hold torch.nn.MultiheadAttention, by itself or inside
-    torch's Transformer layers.
+    `layers` are counted from 0 (-1 is the last) and default to all; `kinds` are some of "encoder", "decoder", "cross"
+    and "attention". The model can be one of jumok's or contain torch.nn.MultiheadAttention, alone or inside torch's
+    Transformer layers.
     """
-    places = _chosen(attention_layers(model), layers, kinds)
-    recording = Recording(places)
+    chosen = _chosen(attention_layers(model), layers, kinds)
+    recording = Recording(chosen)
     with ExitStack() as undo:
         undo.callback(model.register_forward_pre_hook(lambda *_: recording.begin_run()).remove)
-        for place in places:
-            _listen(place, recording, undo)
-        _without_nested_tensors(model, places, undo)
+        for layer in chosen:
+            _listen(layer, recording, undo)
+        _without_nested_tensors(model, chosen, undo)
         yield recording
 
 
-def attention_layers(model: nn.Module) -> tuple[Place, ...]:
-    """Every attention layer that can be recorded, in the order of the model."""
+def attention_layers(model: nn.Module) -> tuple[AttentionLayer, ...]:
+    """Return every attention layer that can be recorded, in the order of the model."""
     names = {module: name for name, module in model.named_modules()}
     roles: dict[nn.Module, Kind] = {}
     for module in model.modules():
         roles |= _roles(module)
     counts: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
-    places = []
+    layers = []
     for module in model.modules():
         if isinstance(module, (*OURS, nn.MultiheadAttention)):
             kind = roles.get(module, "attention")
-            places.append(Place(kind, counts[kind], names[module] or type(module).__name__, module))
+            layers.append(AttentionLayer(kind, counts[kind], names[module] or type(module).__name__, module))
             counts[kind] += 1
-    return tuple(places)
+    return tuple(layers)
 
 
 def _roles(parent: nn.Module) -> dict[nn.Module, Kind]:
-    """What the attention layers of a Transformer layer or a recurrent decoder are for."""
+    """Return the kinds of the attention layers inside a Transformer layer or a recurrent decoder."""
     if isinstance(parent, EncoderLayer):
         return {parent.own: "encoder"}
     if isinstance(parent, DecoderLayer):
@@ -166,75 +166,77 @@ def _roles(parent: nn.Module) -> dict[nn.Module, Kind]:
     return {child: "cross" for child in parent.children() if isinstance(child, AdditiveAttention | LuongAttention)}
 
 
-def _chosen(places: tuple[Place, ...], layers: Sequence[int] | None, kinds: Sequence[Kind] | None) -> tuple[Place, ...]:
-    if not places:
+def _chosen(
+    available: tuple[AttentionLayer, ...], numbers: Sequence[int] | None, kinds: Sequence[Kind] | None
+) -> tuple[AttentionLayer, ...]:
+    if not available:
         raise ArgumentError("this model has no attention layers that can be recorded")
-    there = list(dict.fromkeys(place.kind for place in places))
     if isinstance(kinds, str):
         raise ArgumentError(f"kinds must be a list, but it is {kinds!r}; write [{kinds!r}]")
+    known = list(dict.fromkeys(layer.kind for layer in available))
     for kind in kinds or ():
-        if kind not in there:
-            raise ArgumentError(f"kinds asks for {kind!r}; this model has {', '.join(there)}")
-    of_kind = {kind: [place for place in places if place.kind == kind] for kind in kinds or there}
-    if layers is None:
-        return tuple(place for found in of_kind.values() for place in found)
-    most = max(map(len, of_kind.values()))
-    for layer in layers:
-        if not -most <= layer < most:
-            raise ArgumentError(f"layers asks for number {layer}, but there are {most}, counted from 0")
+        if kind not in known:
+            raise ArgumentError(f"kinds contains {kind!r}, but this model has {', '.join(known)}")
+    of_kind = [[layer for layer in available if layer.kind == kind] for kind in kinds or known]
+    if numbers is None:
+        return tuple(layer for layers in of_kind for layer in layers)
+    most = max(map(len, of_kind))
+    for number in numbers:
+        if not -most <= number < most:
+            raise ArgumentError(f"layers contains {number}, but there are {most}, counted from 0")
     return tuple(
-        place
-        for found in of_kind.values()
-        for place in found
-        if place.layer in layers or place.layer - len(found) in layers
+        layer
+        for layers in of_kind
+        for layer in layers
+        if layer.number in numbers or layer.number - len(layers) in numbers
     )
 
 
-def _listen(place: Place, recording: Recording, undo: ExitStack) -> None:
-    module = place.module
+def _listen(layer: AttentionLayer, recording: Recording, undo: ExitStack) -> None:
+    module = layer.module
     if isinstance(module, nn.MultiheadAttention):
-        before, after = _torch_hooks(lambda weights: recording.add(place.name, weights))
+        before, after = _torch_hooks(lambda weights: recording.add(layer.name, weights))
         undo.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
         undo.callback(module.register_forward_hook(after).remove)
     elif isinstance(module, MultiHeadAttention | CoverageAttention):
         attend = module.attend
         undo.callback(delattr, module, "attend")
-        module.attend = _heard(attend, recording, place.name)  # type: ignore[method-assign]
+        module.attend = _recorded(attend, recording, layer.name)  # type: ignore[method-assign]
     else:
-        handle = module.register_forward_hook(lambda _, __, out: recording.add(place.name, _matrix(out.weights)))
+        handle = module.register_forward_hook(lambda _, __, out: recording.add(layer.name, _matrix(out.weights)))
         undo.callback(handle.remove)
 
 
-def _heard(attend: Callable[..., Any], recording: Recording, name: str) -> Callable[..., Any]:
-    def heard(*args: Any, **kwargs: Any) -> Any:
+def _recorded(attend: Callable[..., Any], recording: Recording, name: str) -> Callable[..., Any]:
+    def recorded(*args: Any, **kwargs: Any) -> Any:
         attended = attend(*args, **kwargs)
         recording.add(name, _matrix(attended.weights))
         return attended
 
-    return heard
+    return recorded
 
 
 def _matrix(weights: Any) -> Weights:
-    """[batch, head, query, key]; a layer without heads has one."""
+    """Return [batch, head, query, key], with one head for a layer without heads."""
     built: Tensor = weights if isinstance(weights, Tensor) else weights()
     return built[:, None] if built.dim() == 3 else built
 
 
 def _torch_hooks(keep: Callable[[Weights], None]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Ask nn.MultiheadAttention for the weights of every head, and give its caller what the caller asked for."""
-    asked: list[tuple[bool, bool]] = []
+    """Make nn.MultiheadAttention return the weights of every head, and its caller receive what it requested."""
+    requested: list[tuple[bool, bool]] = []
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
         given = TORCH_ARGUMENTS.bind(module, *args, **kwargs)
         given.apply_defaults()
         given.arguments.pop("self")
-        asked.append((given.arguments["need_weights"], given.arguments["average_attn_weights"]))
+        requested.append((given.arguments["need_weights"], given.arguments["average_attn_weights"]))
         return (), {**given.arguments, "need_weights": True, "average_attn_weights": False}
 
     def after(module: nn.Module, args: Any, output: tuple[Tensor, Tensor]) -> Any:
         values, weights = output
         keep(weights if weights.dim() == 4 else weights[None])
-        need_weights, average = asked.pop()
+        need_weights, average = requested.pop()
         if not need_weights:
             return values, None
         return values, weights.mean(-3) if average else weights
@@ -242,9 +244,9 @@ def _torch_hooks(keep: Callable[[Weights], None]) -> tuple[Callable[..., Any], C
     return before, after
 
 
-def _without_nested_tensors(model: nn.Module, places: Sequence[Place], undo: ExitStack) -> None:
-    """A stack with a recorded layer keeps padding as it is: nested tensors go through fused layers only."""
-    recorded = {place.module for place in places}
+def _without_nested_tensors(model: nn.Module, layers: Sequence[AttentionLayer], undo: ExitStack) -> None:
+    """Turn off nested tensors in stacks with a recorded layer, because only fused layers accept them."""
+    recorded = {layer.module for layer in layers}
     for stack in model.modules():
         if isinstance(stack, nn.TransformerEncoder) and recorded & set(stack.modules()):
             undo.callback(setattr, stack, "use_nested_tensor", stack.use_nested_tensor)

@@ -1,4 +1,4 @@
-"""Everything an evaluation report says, as plain values: scores, curves, habits, attention, sentences to look at."""
+"""The content of an evaluation report as plain values: scores, output and attention statistics, example sentences."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.attention_stats import Looks, looks
+from jumok.analysis.maps.attention_stats import AttentionStats, attention_stats
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
     Counts,
@@ -22,37 +22,37 @@ from jumok.analysis.scores.metrics import (
 from jumok.errors import ArgumentError
 
 PHRASE = 3
-"""Words of a phrase that should not come twice."""
+"""Words of a phrase that should not be repeated."""
 SHORT, LONG = 0.75, 1.33
-"""Outputs below or above this many times their reference's words are too short or too long."""
+"""Outputs below or above this ratio of words to the reference are too short or too long."""
 
 
 @dataclass(frozen=True)
-class Habits:
-    """Shares are of all outputs, from 0 to 1."""
+class OutputStats:
+    """Lengths and repetitions in the outputs; shares are of all outputs, from 0 to 1."""
 
     length_ratio: float
-    """Words of all outputs over words of all references."""
+    """Words in all outputs divided by words in all references."""
     short: float
     long: float
     empty: float
     phrases: float
-    """Outputs that say a phrase of three words more often than source and reference repeat any."""
+    """Outputs that repeat a phrase of three words more often than source and reference repeat any."""
     doubled: float
-    """Outputs with a word twice in a row where the reference has none."""
+    """Outputs with a word twice in a row if the reference has no such repetition."""
     repeating: tuple[int, ...]
-    """The numbers of the outputs that repeat a phrase or a word."""
+    """Numbers of the outputs that repeat a phrase or a word."""
 
 
-def habits(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> Habits:
-    """Look through all outputs; words are what spaces divide."""
+def output_stats(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> OutputStats:
+    """Measure all outputs; words are separated by spaces."""
     count = max(len(outputs), 1)
     triples = list(zip(sources, outputs, references, strict=True))
-    phrases = [at for at, texts in enumerate(triples) if repeats_phrase(*texts)]
-    doubled = [at for at, (_, output, reference) in enumerate(triples) if doubles_word(output, reference)]
+    phrases = [number for number, texts in enumerate(triples) if repeats_phrase(*texts)]
+    doubled = [number for number, (_, *texts) in enumerate(triples) if doubles_word(*texts)]
     ratios = [_ratio(output, reference) for _, output, reference in triples]
     words = sum(len(reference.split()) for reference in references)
-    return Habits(
+    return OutputStats(
         length_ratio=sum(len(output.split()) for output in outputs) / max(words, 1),
         short=sum(ratio < SHORT for ratio in ratios) / count,
         long=sum(ratio > LONG for ratio in ratios) / count,
@@ -64,23 +64,23 @@ def habits(sources: Sequence[str], outputs: Sequence[str], references: Sequence[
 
 
 def repeats_phrase(source: str, output: str, reference: str, size: int = PHRASE) -> bool:
-    """Whether the output says a phrase of `size` words more often than any phrase comes in source or reference."""
+    """Whether a phrase of `size` words occurs more often in the output than any phrase in source or reference."""
     return _most_often(output, size) > max(1, _most_often(source, size), _most_often(reference, size))
 
 
 def doubles_word(output: str, reference: str) -> bool:
-    """Whether a word comes twice in a row, and none does in the reference."""
+    """Whether a word occurs twice in a row in the output, but none in the reference."""
     return _doubled(output) and not _doubled(reference)
 
 
 def _most_often(text: str, size: int) -> int:
     words = text.split()
-    phrases = Counter(tuple(words[at : at + size]) for at in range(len(words) - size + 1))
+    phrases = Counter(tuple(words[start : start + size]) for start in range(len(words) - size + 1))
     return max(phrases.values(), default=0)
 
 
 def _doubled(text: str) -> bool:
-    return any(one == other for one, other in pairwise(text.split()))
+    return any(first == second for first, second in pairwise(text.split()))
 
 
 def _ratio(output: str, reference: str) -> float:
@@ -88,26 +88,26 @@ def _ratio(output: str, reference: str) -> float:
 
 
 SHOWN = 5
-"""Sentences of each kind on the page."""
+"""Example sentences of each kind."""
 MAPPED = 1000
-"""The most sentences whose attention is measured."""
+"""Maximum number of sentences whose attention is measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What is judged: outputs, and where it is a model with attention, its map of any sentence."""
+    """A system to evaluate: its outputs and, for a model with attention, the map of any sentence."""
 
     name: str
     outputs: Sequence[str]
     attention: Callable[[int], AttentionMap | None] | None = None
-    """The map of sentence n, None for an empty one or one translated in parts; None for a system without attention."""
+    """Returns the map of sentence n, or None if it is empty or was translated in parts; None without attention."""
     counts: Mapping[str, Counts] = field(default_factory=dict)
-    """What every sentence adds to a score, by the names of the scores, where that was counted before."""
+    """Statistics of every sentence by the names of the scores, if they have been counted before."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the systems were given, and how they are scored."""
+    """A test set and how to score it."""
 
     sources: Sequence[str]
     references: Sequence[str]
@@ -115,48 +115,48 @@ class Task:
     tokenize: str = "13a"
     lowercase: bool = False
     facts: dict[str, str] = field(default_factory=dict)
-    """What else the page should say: names of files, settings."""
+    """Further facts to show: file names, settings."""
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class SystemResult:
     """One system with its numbers."""
 
     system: System
     scores: list[Score]
     bands: list[list[Band]]
-    """By source length, for the first two scores."""
+    """Scores by source length, for the first two scores."""
     sentences: list[float]
     """chrF of each sentence."""
-    habits: Habits
-    looks: Looks | None
+    outputs: OutputStats
+    attention: AttentionStats | None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A sentence that two systems translate differently well."""
+    """A sentence that two systems translate differently well, with the chrF of both."""
 
-    at: int
+    sentence: int
     first: float
     other: float
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that the page shows; the first system is the one it is about."""
+    """All numbers of a report; the first system is compared with the others."""
 
     task: Task
-    systems: list[Measured]
+    systems: list[SystemResult]
     paired: list[Paired]
     worst: list[int]
-    """Numbers of the sentences the first system did worst on, the worst first."""
+    """Numbers of the sentences with the lowest chrF of the first system, worst first."""
     best: list[int]
     differences: dict[str, tuple[list[Difference], list[Difference]]]
-    """For every other system by its name: where it does better than the first, and where worse; the most so first."""
+    """By the name of every other system: sentences it translates better than the first, and worse."""
 
 
 def make_report(task: Task, systems: Sequence[System], *, watch: Watch = unwatched) -> Report:
-    """Measure every system; the first is compared with each of the others."""
+    """Measure every system and compare the first with each of the others."""
     check_systems(task, systems)
     counts = [_counted(task, system, watch) for system in systems]
     measured = [_measure(task, system, count, watch) for system, count in zip(systems, counts, strict=True)]
@@ -165,16 +165,16 @@ def make_report(task: Task, systems: Sequence[System], *, watch: Watch = unwatch
         for system, count in zip(systems, counts, strict=True)
     ]
     paired = paired_bootstrap(named, watch=watch)
-    ranked = sorted(range(len(task.sources)), key=lambda at: measured[0].sentences[at])
+    ranked = sorted(range(len(task.sources)), key=lambda number: measured[0].sentences[number])
     few = min(SHOWN, (len(ranked) + 1) // 2)
     return Report(
         task,
         measured,
         paired,
         worst=ranked[:few],
-        best=[at for at in reversed(ranked[-few:]) if at not in ranked[:few]],
+        best=[number for number in reversed(ranked[-few:]) if number not in ranked[:few]],
         differences={
-            one.system.name: differences(measured[0].sentences, one.sentences, few=SHOWN) for one in measured[1:]
+            other.system.name: differences(measured[0].sentences, other.sentences, few=SHOWN) for other in measured[1:]
         },
     )
 
@@ -182,49 +182,51 @@ def make_report(task: Task, systems: Sequence[System], *, watch: Watch = unwatch
 def differences(
     first: Sequence[float], other: Sequence[float], *, few: int
 ) -> tuple[list[Difference], list[Difference]]:
-    """The sentences where `other` scores most above `first`, and those where it scores most below."""
-    found = [Difference(at, one, two) for at, (one, two) in enumerate(zip(first, other, strict=True)) if one != two]
-    better = sorted((one for one in found if one.other > one.first), key=lambda one: one.first - one.other)
-    worse = sorted((one for one in found if one.other < one.first), key=lambda one: one.other - one.first)
+    """Return the sentences where `other` scores most above `first`, and those where it scores most below."""
+    pairs = enumerate(zip(first, other, strict=True))
+    unequal = [Difference(number, *scores) for number, scores in pairs if scores[0] != scores[1]]
+    unequal.sort(key=lambda one: -abs(one.other - one.first))
+    better = [one for one in unequal if one.other > one.first]
+    worse = [one for one in unequal if one.other < one.first]
     return better[:few], worse[:few]
 
 
 def _counted(task: Task, system: System, watch: Watch) -> dict[str, Counts]:
-    """By the names of the task's scores, and chrF, which tells good sentences from bad ones."""
+    """Count the task's scores, and chrF, which ranks the sentences."""
     missing = [name for name in dict.fromkeys([*task.metrics, "chrf"]) if name not in system.counts]
     texts = system.outputs, task.references
-    found = count_outputs(*texts, missing, tokenize=task.tokenize, lowercase=task.lowercase, watch=watch)
-    return {**system.counts, **found}
+    counted = count_outputs(*texts, missing, tokenize=task.tokenize, lowercase=task.lowercase, watch=watch)
+    return {**system.counts, **counted}
 
 
-def _measure(task: Task, system: System, counts: dict[str, Counts], watch: Watch) -> Measured:
-    return Measured(
+def _measure(task: Task, system: System, counts: dict[str, Counts], watch: Watch) -> SystemResult:
+    return SystemResult(
         system,
         [score_counts(counts[name], watch=watch) for name in task.metrics],
         [bands_of(counts[name], task.sources, watch=watch) for name in task.metrics[:2]],
         sentence_scores(counts["chrf"]),
-        habits(task.sources, system.outputs, task.references),
-        _looks(system, len(task.sources), watch),
+        output_stats(task.sources, system.outputs, task.references),
+        _attention_stats(system, len(task.sources), watch),
     )
 
 
-def _looks(system: System, sentences: int, watch: Watch) -> Looks | None:
+def _attention_stats(system: System, sentences: int, watch: Watch) -> AttentionStats | None:
     if system.attention is None:
         return None
-    chosen = range(0, sentences, -(-sentences // MAPPED))  # evenly spread, where there are too many
-    maps = map(system.attention, watch(chosen, f"looking at the attention of {system.name}", len(chosen)))
-    return looks(shown for shown in maps if shown is not None)
+    chosen = range(0, sentences, -(-sentences // MAPPED))  # evenly spread if there are too many
+    maps = map(system.attention, watch(chosen, f"measuring the attention of {system.name}", len(chosen)))
+    return attention_stats(shown for shown in maps if shown is not None)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse two systems of one name."""
+    """Raise an ArgumentError if two systems have the same name."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ArgumentError(f"two systems are called {twice!r}; give one another name: --compare NAME=PATH")
+        raise ArgumentError(f"two systems are called {twice!r}; rename one: --compare NAME=PATH")
 
 
 def check_systems(task: Task, systems: Sequence[System]) -> None:
-    """Refuse what no report can be made of."""
+    """Raise an ArgumentError if there is nothing to report on, or an output is missing."""
     if not task.sources:
         raise ArgumentError("there is nothing to report on: no sentences")
     check_names([system.name for system in systems])

@@ -1,61 +1,248 @@
-"""An evaluation report as one HTML page: nothing to install, nothing fetched, light and dark, wide and narrow."""
+"""An evaluation report as a single HTML page: no scripts, no network, light and dark, for wide and narrow screens."""
 
-from pathlib import Path
+import math
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
 
-from jumok.analysis.report.html import Html, html, join, tag
-from jumok.analysis.report.numbers import Report
-from jumok.analysis.report.sections import (
-    attention_section,
-    differences_section,
-    habits_section,
-    length_section,
-    scores_section,
-    sentences_section,
-)
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-STYLE = Path(__file__).with_name("report.css")
-# Nothing but what is on the page itself may be loaded, and no script may run, whatever a sentence contains.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+from jumok.analysis.draw.chart import NARROW, WIDTH, bar_chart, line_chart
+from jumok.analysis.draw.heatmap import heatmap
+from jumok.analysis.draw.scene import Scene, svg_text
+from jumok.analysis.draw.style import cells, css_variables
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
+from jumok.analysis.report.numbers import LONG, SHORT, Difference, Report, SystemResult
+from jumok.analysis.scores.length_bands import length_curves
+from jumok.analysis.scores.metrics import LOWER_IS_BETTER, Paired, Score
+
+PHONE = 40
+"""Letters in a row that fit a phone; the rows of a wider table are stacked there."""
+MOST_WORDS = 1000
+"""Longer outputs are not compared with the reference: the time grows with the square of the length."""
+
+
+class Table(NamedTuple):
+    """A table whose first column names the rows."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    @property
+    def wide(self) -> bool:
+        """Whether the table is too wide for a phone; names of rows wrap."""
+        every = zip(*[self.columns, *self.rows], strict=True)
+        longest = [max(cells(escape(cell).striptags()) for cell in column) for column in every]
+        return min(longest[0], 16) + sum(longest[1:]) + 2 * len(longest) > PHONE
+
+
+class Chart(NamedTuple):
+    """A chart for a wide and for a narrow screen."""
+
+    wide: Markup
+    narrow: Markup
+
+
+class Card(NamedTuple):
+    """A sentence with the outputs of all systems, and the attention of one of them."""
+
+    title: str
+    source: str
+    covered: list[tuple[str, str, float]]
+    """Source words with "little", "fair" or "much" attention; empty without attention."""
+    outputs: list[tuple[str, float, list[tuple[str, bool]]]]
+    """Name of the system, chrF, and the parts of its output that equal or differ from the reference."""
+    reference: str
+    system: str
+    picture: Markup | None
 
 
 def report_page(report: Report) -> str:
-    """The whole page."""
-    sections = [
-        ("scores", "Scores", scores_section(report)),
-        ("length", "Source length", length_section(report)),
-        ("outputs", "Lengths and repetition", habits_section(report)),
-        ("attention", "Attention", attention_section(report)),
-        ("sentences", "Sentences", sentences_section(report)),
+    """Render the page; the template escapes every text."""
+    templates = Environment(
+        loader=PackageLoader("jumok.analysis", "report"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    first = report.systems[0]
+    values = {
+        "colours": Markup(css_variables(":root")),
+        "scores": _score_table(report),
+        "paired": _paired_table(report) if report.paired else None,
+        "signatures": _signature_table(first.scores),
+        "lengths": [_by_length(report, metric) for metric in range(len(first.bands))],
+        "outputs": _output_table(report),
+        "attention": [(result.system.name, _attention(result, report)) for result in report.systems],
+        "worst": [_card(report, number, first) for number in report.worst],
+        "best": [_card(report, number, first) for number in report.best],
+        "differences": _differences(report),
+    }
+    return templates.get_template("report.html.jinja").render(report=report, **values) + "\n"
+
+
+def _score_table(report: Report) -> Table:
+    names = [
+        f"{score.name} (lower is better)" if score.name.lower() in LOWER_IS_BETTER else score.name
+        for score in report.systems[0].scores
     ]
-    if len(report.systems) > 1:
-        sections.append(("differences", "Differences", differences_section(report)))
-    links = tag("nav", *(tag("a", title, href=f"#{name}") for name, title, _ in sections), aria_label="Sections")
-    body = join(tag("section", tag("h2", title), inside, id=name) for name, title, inside in sections)
-    whole = tag("html", _head(report), tag("body", _header(report), links, tag("main", body)), lang="en")
-    return f"<!doctype html>\n{whole}\n"
+    rows = [[result.system.name, *map(_score_cell, result.scores)] for result in report.systems]
+    return Table("Scores with 95% bootstrap confidence intervals", ["", *names], rows)
 
 
-def _head(report: Report) -> Html:
-    names = " and ".join(one.system.name for one in report.systems)
-    return tag(
-        "head",
-        Html('<meta charset="utf-8">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="color-scheme" content="light dark">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", f"Evaluation of {names}"),
-        tag("style", Html(STYLE.read_text(encoding="utf-8"))),
+def _score_cell(score: Score) -> Markup:
+    cell = Markup('<span class="value">{:.2f}</span> <span class="spread">{:.2f} – {:.2f}</span>')
+    return cell.format(score.value, score.low, score.high)
+
+
+def _signature_table(scores: Sequence[Score]) -> Table:
+    rows = [[score.name, Markup("<code>{}</code>").format(score.signature)] for score in scores]
+    return Table("Settings that reproduce the scores", ["score", "signature"], rows)
+
+
+def _paired_table(report: Report) -> Table:
+    names = [result.system.name for result in report.systems]
+    rows = [
+        [
+            paired.other,
+            paired.score,
+            f"{paired.first_value:.2f}",
+            f"{paired.other_value:.2f}",
+            _signed(paired.other_value - paired.first_value, 2),
+            _p_cell(paired),
+        ]
+        for paired in sorted(report.paired, key=lambda paired: names.index(paired.other))
+    ]
+    columns = ["compared with", "score", names[0], "other", "difference", "p"]
+    return Table("Is the difference significant?", columns, rows)
+
+
+def _p_cell(paired: Paired) -> str:
+    if paired.first_value == paired.other_value:
+        return "–"
+    return Markup("<strong>{:.3f}</strong>").format(paired.p) if paired.p < 0.05 else f"{paired.p:.3f}"
+
+
+def _by_length(report: Report, metric: int) -> tuple[str, Chart, Table]:
+    """Return the name of a score, and its chart and table by source length."""
+    bands = {result.system.name: result.bands[metric] for result in report.systems}
+    first = report.systems[0].bands[metric]
+    rows = [
+        [band.words, band.sentences, *(_score_cell(one[number].score) for one in bands.values())]
+        for number, band in enumerate(first)
+    ]
+    name, (curves,) = first[0].score.name, length_curves(bands)
+    table = Table(f"{name} by source length", ["source words", "sentences", *bands], rows)
+    return name, _chart(lambda width: line_chart(curves, width=width)), table
+
+
+def _output_table(report: Report) -> Table:
+    stats = [result.outputs for result in report.systems]
+    rows: list[list[object]] = [
+        ["length ratio to the references", *(f"{one.length_ratio:.3f}" for one in stats)],
+        [f"too short (below {SHORT:g} × reference)", *(_percent(one.short) for one in stats)],
+        [f"too long (above {LONG:g} × reference)", *(_percent(one.long) for one in stats)],
+        ["empty", *(_percent(one.empty) for one in stats)],
+        ["with a repeated phrase of three words", *(_percent(one.phrases) for one in stats)],
+        ["with a word twice in a row", *(_percent(one.doubled) for one in stats)],
+    ]
+    caption = "Outputs: their lengths, and the share with repetitions that source and reference do not have"
+    return Table(caption, ["", *(result.system.name for result in report.systems)], rows)
+
+
+def _attention(result: SystemResult, report: Report) -> dict[str, Any] | None:
+    """Return tiles, chart and tables of a system's attention; None if it has none."""
+    stats, sentences = result.attention, len(report.task.sources)
+    if stats is None:
+        return None
+    bars = [(name, float(count)) for name, count in stats.histogram]
+    axes = {"x": "coverage (1 is the attention of one target word)", "y": "source words"}
+    spread = f"equivalent to a uniform distribution over {math.exp(stats.entropy):.1f} words"
+    return {
+        "tiles": [
+            ("attention entropy", f"{stats.entropy:.2f} nats", spread),
+            ("low coverage", _percent(stats.little), f"source words with less attention than {LITTLE:g} target words"),
+            ("high coverage", _percent(stats.much), f"source words with more attention than {MUCH:g} target words"),
+        ],
+        "chart": _chart(lambda width: bar_chart(bars, **axes, title="Coverage", width=width)),
+        "words": [_words("Lowest coverage", stats.least), _words("Highest coverage", stats.most)],
+        "heads": _heads(stats),
+        "sentences": f"all {sentences:,}" if stats.maps == sentences else f"{stats.maps:,} of {sentences:,}",
+    }
+
+
+def _words(caption: str, words: tuple[WordCoverage, ...]) -> Table:
+    rows = [[word.word, f"{word.coverage:.2f}", word.times] for word in words]
+    return Table(caption, ["word", "attention", "times"], rows)
+
+
+def _heads(stats: AttentionStats) -> Table | None:
+    if len(stats.heads) * len(stats.heads[0]) < 2:
+        return None
+    rows = [[f"layer {number}", *(f"{value:.2f}" for value in row)] for number, row in enumerate(stats.heads)]
+    return Table("Entropy of each head in nats", ["", *(f"head {head}" for head in range(len(stats.heads[0])))], rows)
+
+
+def _differences(report: Report) -> list[tuple[str, list[Card]]]:
+    sections = []
+    for result in report.systems[1:]:
+        for verdict, found in zip(("better", "worse"), report.differences[result.system.name], strict=True):
+            cards = [_card(report, difference.sentence, result, difference) for difference in found]
+            sections += [(f"{result.system.name} is {verdict}", cards)] if cards else []
+    return sections
+
+
+def _card(report: Report, number: int, result: SystemResult, change: Difference | None = None) -> Card:
+    shown = None if result.system.attention is None else result.system.attention(number)
+    reference = report.task.references[number]
+    outputs = [
+        (one.system.name, one.sentences[number], marked_parts(one.system.outputs[number], reference))
+        for one in report.systems
+    ]
+    title = f"Sentence {number + 1}"
+    return Card(
+        title if change is None else f"{title}, {_signed(change.other - change.first, 1)} chrF",
+        report.task.sources[number],
+        [] if shown is None else covered_words(shown),
+        outputs,
+        reference,
+        result.system.name,
+        None if shown is None else _inline(heatmap(shown)),
     )
 
 
-def _header(report: Report) -> Html:
-    task, (first, *others) = report.task, report.systems
-    against = [html("compared with "), join((tag("strong", one.system.name) for one in others), ", ")] if others else []
-    facts = {"sentences": f"{len(task.sources):,}", **task.facts}
-    return tag(
-        "header",
-        tag("p", "Evaluation", class_="kicker"),
-        tag("h1", first.system.name),
-        *([tag("p", *against, class_="against")] if against else []),
-        tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()), class_="facts"),
-    )
+def marked_parts(output: str, reference: str) -> list[tuple[str, bool]]:
+    """Split an output into parts, each with whether it differs from the reference; very long ones stay whole."""
+    words, wanted = output.split(), reference.split()
+    if max(len(words), len(wanted)) > MOST_WORDS:
+        return [(output, False)]
+    codes = SequenceMatcher(None, words, wanted, autojunk=False).get_opcodes()
+    return [(" ".join(words[start:end]), kind != "equal") for kind, start, end, _, _ in codes if start < end]
+
+
+def covered_words(shown: AttentionMap) -> list[tuple[str, str, float]]:
+    """Return each source word, whether its attention is "little", "fair" or "much", and how much it is."""
+    return [
+        (word, "little" if value < LITTLE else "much" if value > MUCH else "fair", value)
+        for word, value in source_words(shown)
+    ]
+
+
+def _chart(draw: Callable[[int], Scene]) -> Chart:
+    return Chart(_inline(draw(WIDTH)), _inline(draw(NARROW)))
+
+
+def _inline(scene: Scene) -> Markup:
+    return Markup(svg_text([scene], style="page"))  # the picture has escaped its own texts
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
+
+
+def _signed(number: float, digits: int) -> str:
+    return f"{number:+.{digits}f}".replace("-", "−")

@@ -1,24 +1,24 @@
-"""Scores by the length of the source, as in figure 2 of Bahdanau et al. (2015)."""
+"""Scores by source length, as in figure 2 of Bahdanau et al. (2015)."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jumok.analysis.draw.chart import WIDTH, Axis, Curve, LineChart, Point, charts_svg
+from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
 from jumok.analysis.scores.metrics import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
 EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
-"""The most words of each band; one more holds all that are longer."""
+"""Maximum number of words of each range; a last range holds all longer sources."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """The sentences whose sources are about as long, scored as a test set of their own."""
+    """The sentences in a range of source lengths, scored as a test set of their own."""
 
     words: str
-    """How many words their sources have: "0", "6-10", "over 50"."""
+    """The range: "0", "6-10", "over 50"."""
     sentences: int
     score: Score
 
@@ -35,7 +35,7 @@ def score_bands(
     resamples: int = RESAMPLES,
     watch: Watch = unwatched,
 ) -> list[Band]:
-    """The score called `name` for every band of source lengths that holds a sentence; words are what spaces divide."""
+    """Compute the score called `name` for every range of source lengths that is not empty; spaces separate words."""
     if not sources:
         return []
     counts = count_outputs(outputs, references, [name], tokenize=tokenize, lowercase=lowercase, watch=watch)
@@ -50,7 +50,7 @@ def bands_of(
     resamples: int = RESAMPLES,
     watch: Watch = unwatched,
 ) -> list[Band]:
-    """The bands of `score_bands`, where the sentences have been counted before."""
+    """Compute the ranges of `score_bands` from counted sentences."""
     return [
         Band(words, len(inside), score_counts(counts.only(inside), resamples, watch=watch))
         for words, inside in members(sources, edges)
@@ -58,9 +58,9 @@ def bands_of(
 
 
 def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[str, list[int]]]:
-    """The name of each band, and the numbers of its sentences; no empty bands."""
+    """Return the name of each range that is not empty, and the numbers of its sentences."""
     if not edges or list(edges) != sorted(set(edges)) or edges[0] < 1:
-        raise ArgumentError(f"the edges of bands must be ascending lengths of at least 1, but they are {list(edges)}")
+        raise ArgumentError(f"the limits of length ranges must be ascending numbers from 1, but they are {list(edges)}")
     lengths = [len(source.split()) for source in sources]
     limits = [("0", -1, 0.0), *((f"{low + 1}-{high}", low, float(high)) for low, high in pairwise((0, *edges)))]
     limits.append((f"over {edges[-1]}", edges[-1], math.inf))
@@ -69,9 +69,9 @@ def members(sources: Sequence[str], edges: Sequence[int] = EDGES) -> list[tuple[
 
 
 def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
-    """Longer texts from short ones: for each number n, every n consecutive texts as one, the rest left out."""
+    """Join texts into longer ones: for each number n, every n consecutive texts become one; the rest is left out."""
     if not together or min(together) < 1:
-        raise ArgumentError(f"sentences are joined by 1 or more, but {list(together)} was asked for")
+        raise ArgumentError(f"sentences are joined in groups of 1 or more, but the sizes are {list(together)}")
     return [
         " ".join(text.strip() for text in texts[start : start + size])
         for size in together
@@ -79,13 +79,8 @@ def joined(texts: Sequence[str], together: Sequence[int]) -> list[str]:
     ]
 
 
-def length_chart(bands: dict[str, list[Band]], *, width: int = WIDTH) -> str:
-    """The chart of `length_curves` as SVG."""
-    return charts_svg(length_curves(bands), width=width)
-
-
 def length_curves(bands: dict[str, list[Band]]) -> list[LineChart]:
-    """A curve for each system over the same bands."""
+    """Return a chart with one curve per system."""
     first = next(iter(bands.values()))
     ticks = [(float(at), f"{band.words.replace('-', '–')}\nn = {band.sentences}") for at, band in enumerate(first)]
     curves = [Curve(name, [_point(at, band) for at, band in enumerate(found)]) for name, found in bands.items()]

@@ -1,7 +1,13 @@
-"""Two systems on the same sentences: is one better, or was it luck? Paired bootstrap (Koehn 2004), as in sacrebleu."""
+"""Scores with bootstrap intervals, and paired tests between systems (Koehn 2004).
+
+BLEU, chrF and TER are sacrebleu's. Each text is counted once, and the scores of the whole, of length ranges, of
+sentences and of resampled test sets come from these counts. sacrebleu's public functions count the texts anew each
+time, which makes a report twice as slow; the functions below whose names begin with `_sacrebleu` call its inner ones.
+"""
 
 import math
 import os
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,65 +16,65 @@ from unicodedata import normalize
 import numpy as np
 import sacrebleu
 from jaxtyping import Float, Int
+from rapidfuzz.distance import Levenshtein
 
 from jumok.errors import ArgumentError
 
 SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
-OF_SACREBLEU = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-BETTER_IS_LOWER = frozenset({"ter", "wer", "loss"})
-MOST_WORDS = {"ter": 300, "wer": 5000}
-"""Words of a line beyond which a score that compares all words with all others would take minutes."""
+SACREBLEU_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
+LOWER_IS_BETTER = frozenset({"ter", "wer", "loss"})
+MOST_TER_WORDS = 300
+"""TER tries all ways to move words, which takes minutes for longer lines."""
 RESAMPLES = 1000
-SEED = 12345  # sacrebleu's own, so that every interval is drawn alike
+SEED = 12345  # the default of sacrebleu
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number for a whole test set, and the interval that 95% of resampled test sets fall into."""
+    """The score of a test set with its 95% bootstrap confidence interval."""
 
     name: str
     value: float
     low: float
     high: float
     signature: str
-    """Everything needed to compute the same number again."""
+    """Settings that reproduce the score."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
-Right = str | Sequence[str]
-"""What an output should be: one text, or several of which any will do."""
-
+References = str | Sequence[str]
+"""The reference of an output, or several alternatives."""
 
 Watch = Callable[[Iterable[Any], str, int], Iterable[Any]]
-"""Passes items on and shows how far it is: given the items, what is being done, and how many there are."""
+"""Shows progress while it yields the items; called with the items, a description and their number."""
 
 
-def unwatched(items: Iterable[Any], _verb: str, _total: int) -> Iterable[Any]:
-    """The items; nobody is shown how far it is."""
+def unwatched(items: Iterable[Any], _description: str, _total: int) -> Iterable[Any]:
+    """Return the items without showing progress."""
     return items
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """What every sentence adds to a score: the score of all, or of any choice of them, needs no text any more."""
+    """Statistics of every sentence, from which the score of any set of sentences follows without the texts."""
 
     name: str
     rows: list[list[float]]
-    """For each sentence matches and lengths as sacrebleu counts them, or hits and tries, or errors and words."""
+    """For each sentence sacrebleu's statistics, or matches and 1, or errors and words."""
     metric: Any
-    """sacrebleu's own object; None for a plain share."""
+    """The metric object of sacrebleu; None for exact match and WER."""
     lowercase: bool
 
     def only(self, sentences: Sequence[int]) -> "Counts":
-        """Those of some sentences, by number."""
-        return replace(self, rows=[self.rows[at] for at in sentences])
+        """Select sentences by number."""
+        return replace(self, rows=[self.rows[number] for number in sentences])
 
 
 def score_outputs(
     outputs: Sequence[str],
-    references: Sequence[Right],
+    references: Sequence[References],
     names: Sequence[str] = ("bleu", "chrf"),
     *,
     tokenize: str = "13a",
@@ -76,9 +82,9 @@ def score_outputs(
     resamples: int = RESAMPLES,
     watch: Watch = unwatched,
 ) -> list[Score]:
-    """The scores called `names`, of one output for every reference, or for every group of references.
+    """Compute the scores called `names`; each output has one reference or several.
 
-    Texts are compared in Unicode's composed form: "한" is the same as a syllable and in three letters.
+    Texts are compared in Unicode's composed form: "한" as one syllable equals "한" as three letters.
     """
     counts = count_outputs(outputs, references, names, tokenize=tokenize, lowercase=lowercase, watch=watch)
     return [score_counts(counts[name], resamples, watch=watch) for name in names]
@@ -86,79 +92,108 @@ def score_outputs(
 
 def count_outputs(
     outputs: Sequence[str],
-    references: Sequence[Right],
+    references: Sequence[References],
     names: Sequence[str],
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
     watch: Watch = unwatched,
 ) -> dict[str, Counts]:
-    """What `score_outputs` counts in the texts, which takes most of its time, by the names of the scores."""
+    """Count the statistics of every sentence, by the names of the scores."""
     if len(outputs) != len(references):
         raise ArgumentError(f"there are {len(outputs)} outputs but {len(references)} references; each needs its own")
     if not outputs:
         raise ArgumentError("there is nothing to score: no outputs")
     check_scores(names, tokenize)
     outputs = [normalize("NFC", output) for output in outputs]
-    rights = [[normalize("NFC", one) for one in ([right] if isinstance(right, str) else right)] for right in references]
-    if not all(rights):
-        raise ArgumentError(f"output {[bool(right) for right in rights].index(False) + 1} has no reference")
-    for name in names:
-        if why := too_long(name, outputs, rights):
-            raise ArgumentError(f"{why}; leave {name} out, or divide the text into more lines")
-    return {name: _counts(name, outputs, rights, tokenize, lowercase, watch) for name in names}
+    wanted = [[normalize("NFC", text) for text in ([one] if isinstance(one, str) else one)] for one in references]
+    if not all(wanted):
+        raise ArgumentError(f"output {wanted.index([]) + 1} has no reference")
+    if "ter" in names and (problem := too_long_for_ter(outputs, wanted)):
+        raise ArgumentError(f"{problem}; leave ter out, or split the text into more lines")
+    return {name: _counts(name, outputs, wanted, tokenize, lowercase, watch) for name in names}
 
 
 def check_scores(names: Sequence[str], tokenize: str = "13a") -> None:
-    """Raise an ArgumentError for what is not a score, or not one of sacrebleu's tokenizers."""
+    """Raise an ArgumentError for an unknown score or tokenizer."""
     for name in names:
         if name not in SCORES:
-            raise ArgumentError(f"{name!r} is not a score; there are {', '.join(SCORES)}")
+            raise ArgumentError(f"{name!r} is not a score; choose from {', '.join(SCORES)}")
     if tokenize not in sacrebleu.BLEU.TOKENIZERS:
         known = ", ".join(sacrebleu.BLEU.TOKENIZERS)
-        raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; there are {known}")
+        raise ArgumentError(f"{tokenize!r} is not a tokenizer of sacrebleu; choose from {known}")
 
 
-def too_long(name: str, outputs: Sequence[str], references: Sequence[str | Sequence[str]]) -> str:
-    """Why a score would take too long, "" if it does not."""
-    most = MOST_WORDS.get(name)
-    for number, (output, right) in enumerate(zip(outputs, references, strict=True) if most else (), start=1):
-        texts = [output, right] if isinstance(right, str) else [output, *right]
-        words = max(len(text.split()) for text in texts)
-        if most and words > most:
-            return f"line {number} has {words:,} words, and {name} takes minutes for more than {most:,}"
+def too_long_for_ter(outputs: Sequence[str], references: Sequence[References]) -> str:
+    """Return which line is too long for TER, or "" if none is."""
+    for number, (output, wanted) in enumerate(zip(outputs, references, strict=True), start=1):
+        words = max(len(text.split()) for text in (output, *([wanted] if isinstance(wanted, str) else wanted)))
+        if words > MOST_TER_WORDS:
+            return f"line {number} has {words:,} words, and ter takes minutes for more than {MOST_TER_WORDS}"
     return ""
 
 
 def _counts(
     name: str, outputs: list[str], references: list[list[str]], tokenize: str, lowercase: bool, watch: Watch
 ) -> Counts:
-    metric = make_metric(name, tokenize, lowercase) if name in OF_SACREBLEU else None
     texts = watch(zip(outputs, references, strict=True), f"scoring {name}", len(outputs))
-    if metric is not None:
-        rows = [metric._extract_corpus_statistics([output], [[text] for text in right])[0] for output, right in texts]
-        several = {len(right) for right in references}
-        metric.num_refs = several.pop() if len(several) == 1 else -1  # as sacrebleu notes it, for its signature
+    if name in SACREBLEU_NAMES:
+        metric = make_metric(name, tokenize, lowercase)
+        rows = [_sacrebleu_statistics(metric, output, wanted) for output, wanted in texts]
+        several = {len(wanted) for wanted in references}
+        metric.num_refs = several.pop() if len(several) == 1 else -1  # as sacrebleu does for its signature
         return Counts(name, rows, metric, lowercase)
-    count = _hits if name == "exact_match" else _fewest_errors
-    return Counts(name, [count(output, right, lowercase) for output, right in texts], None, lowercase)
+    count = _matches if name == "exact_match" else _fewest_errors
+    return Counts(name, [count(output, wanted, lowercase) for output, wanted in texts], None, lowercase)
 
 
-def _hits(output: str, right: list[str], lowercase: bool) -> list[float]:
-    output, *wanted = (text.strip().lower() if lowercase else text.strip() for text in (output, *right))
+def _matches(output: str, references: list[str], lowercase: bool) -> list[float]:
+    output, *wanted = (text.strip().lower() if lowercase else text.strip() for text in (output, *references))
     return [output in wanted, 1]
 
 
-def _fewest_errors(output: str, right: list[str], lowercase: bool) -> list[float]:
-    output, *wanted = (text.lower() if lowercase else text for text in (output, *right))
-    errors, words = min((_word_errors(output, text) for text in wanted), key=lambda found: found[0] / max(found[1], 1))
-    return [errors, words]
+def _fewest_errors(output: str, references: list[str], lowercase: bool) -> list[float]:
+    """Return word errors and words of the reference with the lowest error rate."""
+    words, *wanted = ((text.lower() if lowercase else text).split() for text in (output, *references))
+    errors: list[list[float]] = [[Levenshtein.distance(words, other), len(other)] for other in wanted]
+    return min(errors, key=lambda pair: pair[0] / max(pair[1], 1))
+
+
+def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> Any:
+    """Build sacrebleu's object for bleu, chrf or ter."""
+    if name != "bleu":
+        return sacrebleu.CHRF(lowercase=lowercase) if name == "chrf" else sacrebleu.TER()
+    try:
+        # `force` suppresses a warning about texts that look tokenised, such as captions with spaces before full stops.
+        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    except (RuntimeError, ImportError, OSError) as error:  # some tokenizers need a package or a download
+        reason = " ".join(str(error).split())
+        raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None
+
+
+def _sacrebleu_statistics(metric: Any, output: str, references: Sequence[str]) -> list[float]:
+    rows: list[list[float]] = metric._extract_corpus_statistics([output], [[text] for text in references])
+    return rows[0]
+
+
+def _sacrebleu_score(metric: Any, rows: Sequence[Sequence[float]]) -> float:
+    return float(metric._aggregate_and_compute(rows).score)
+
+
+def _sacrebleu_resampled(
+    counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: Watch
+) -> Float[np.ndarray, " resample"]:
+    """Return the score of every resampled test set; the sums have sacrebleu's precision."""
+    rows = np.array(counts.rows, dtype="float32")
+    watched = watch(draws, f"resampling {counts.name}", len(draws))
+    scores = (counts.metric._compute_score_from_stats(rows[chosen].sum(0)).score for chosen in watched)
+    return np.fromiter(scores, float, len(draws))
 
 
 def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = unwatched) -> Score:
-    """The score, and its interval from as many test sets drawn from this one."""
+    """Compute a score and its interval from resampled test sets."""
     if counts.metric is not None:
-        return _sacrebleu(counts, resamples, watch)
+        return _score_and_interval(counts, resamples, watch)
     case = f"case:{'lc' if counts.lowercase else 'mixed'}|bs:{resamples}|seed:{SEED}"
     rows = np.array(counts.rows, float)
     if counts.name == "exact_match":
@@ -166,41 +201,19 @@ def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = u
     return _ratio("WER", rows, f"words:spaces|{case}", resamples)
 
 
-def make_metric(name: str, tokenize: str = "13a", lowercase: bool = False) -> Any:
-    """sacrebleu's own object for bleu, chrf or ter."""
-    if name == "bleu":
-        return _bleu(tokenize, lowercase)
-    return sacrebleu.CHRF(lowercase=lowercase) if name == "chrf" else sacrebleu.TER()
-
-
-def _bleu(tokenize: str, lowercase: bool) -> Any:
-    try:
-        # `force` only keeps it from remarking that captions, for one, come with spaces before their full stops.
-        return sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
-    except (RuntimeError, ImportError, OSError) as error:  # some tokenizers need a package, some a download
-        reason = " ".join(str(error).split())
-        raise ArgumentError(f"sacrebleu's tokenizer {tokenize!r} cannot be used here: {reason}") from None
-
-
-def _sacrebleu(counts: Counts, resamples: int, watch: Watch) -> Score:
-    """What `metric.corpus_score(..., n_bootstrap=resamples)` gives, also where resampled scores are of mixed types.
-
-    There sacrebleu 2.6 stops with a TypeError: chrF is a float32, but the float 0.0 where nothing matches.
-    """
-    name, metric = OF_SACREBLEU[counts.name], counts.metric
-    found = metric._aggregate_and_compute(counts.rows)
+def _score_and_interval(counts: Counts, resamples: int, watch: Watch) -> Score:
+    """Compute what `metric.corpus_score(..., n_bootstrap=resamples)` of sacrebleu does."""
+    name, metric = SACREBLEU_NAMES[counts.name], counts.metric
     most = 100.0 if name in ("BLEU", "chrF") else math.inf  # there can be more errors than words
-    value = middle = min(float(found.score), most)  # sacrebleu rounds up to a little more
+    value = middle = min(_sacrebleu_score(metric, counts.rows), most)  # rounding can exceed 100
     spread = 0.0
     metric.n_bootstrap = metric.seed = None
     if len(counts.rows) > 1 and resamples > 1:  # a single sentence cannot be resampled
         metric.n_bootstrap, metric.seed = resamples, _seed()
-        drawn = resampled(counts, draw(len(counts.rows), resamples), watch)
-        for one in drawn:
-            one.score = float(one.score)
-        found.estimate_ci(drawn)
-        middle, spread = found._mean, found._ci
-    # The interval is symmetric, and would reach beyond what a score can be.
+        drawn = sorted(_sacrebleu_resampled(counts, resample(len(counts.rows), resamples), watch).tolist())
+        tail = resamples // 40
+        middle, spread = statistics.mean(drawn), 0.5 * (drawn[-1 - tail] - drawn[tail])
+    # The interval is symmetric and could exceed the range of the score.
     low, high = (min(max(end, 0.0), most) for end in (middle - spread, middle + spread))
     return Score(name, value, low, high, metric.get_signature().format())
 
@@ -209,21 +222,14 @@ def _seed() -> str:
     return os.environ.get("SACREBLEU_SEED", str(SEED)).lower()
 
 
-def draw(sentences: int, resamples: int) -> Int[np.ndarray, "resample sentence"]:
-    """The numbers of the sentences in every test set drawn, as sacrebleu draws them."""
+def resample(sentences: int, resamples: int) -> Int[np.ndarray, "resample sentence"]:
+    """Draw the sentence numbers of every resampled test set, as sacrebleu does."""
     generator = np.random.default_rng(None if _seed() == "none" else int(_seed()))
     return generator.choice(sentences, size=(resamples, sentences), replace=True)
 
 
-def resampled(counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: Watch = unwatched) -> list[Any]:
-    """sacrebleu's own object for the score of every test set drawn; their sums are of its precision, too."""
-    rows = np.array(counts.rows, dtype="float32")
-    watched = watch(draws, f"drawing test sets for {counts.name}", len(draws))
-    return [counts.metric._compute_score_from_stats(rows[chosen].sum(0)) for chosen in watched]
-
-
 def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> Score:
-    """100 · Σ counts[:, 0] / Σ counts[:, 1], resampled over sentences."""
+    """Compute 100 · Σ counts[:, 0] / Σ counts[:, 1] and its interval."""
     draws = np.random.default_rng(SEED).integers(len(counts), size=(resamples, len(counts)))
     totals = counts[draws].sum(1)
     low, high = np.percentile(_percent(totals[:, 0], totals[:, 1]), [2.5, 97.5])
@@ -235,27 +241,12 @@ def _percent(part: Any, whole: Any) -> Any:
     return 100 * part / np.maximum(whole, 1)
 
 
-def _word_errors(output: str, reference: str) -> tuple[int, int]:
-    wanted = reference.split()
-    return edit_distance(output.split(), wanted), len(wanted)
-
-
-def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
-    """The fewest insertions, deletions and substitutions between two sequences (Levenshtein 1966)."""
-    row = list(range(len(other) + 1))
-    for i, item in enumerate(one, start=1):
-        above, row[0] = row[0], i
-        for j, wanted in enumerate(other, start=1):
-            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (item != wanted))
-    return row[-1]
-
-
 def by_length(lengths: Sequence[int], values: Sequence[float], edges: Sequence[int]) -> list[tuple[str, int, float]]:
-    """The mean of `values` in each band of lengths: its name, how many are in it, the mean; no empty bands."""
+    """Return name, size and mean value of every range of lengths that is not empty."""
     bands = []
     for low, high in zip([0, *edges], [*edges, None], strict=True):
-        here = [low < length and (high is None or length <= high) for length in lengths]
-        inside = [value for value, is_here in zip(values, here, strict=True) if is_here]
+        pairs = zip(lengths, values, strict=True)
+        inside = [value for length, value in pairs if low < length and (high is None or length <= high)]
         if inside:
             name = f"{low + 1}-{high}" if high is not None else f"over {low}"
             bands.append((name, len(inside), sum(inside) / len(inside)))
@@ -264,52 +255,51 @@ def by_length(lengths: Sequence[int], values: Sequence[float], edges: Sequence[i
 
 @dataclass(frozen=True)
 class Paired:
-    """One score of the first system and of another."""
+    """A score of the first system and of another."""
 
     score: str
     other: str
     first_value: float
     other_value: float
     p: float
-    """How likely a difference at least as large is if the two are equally good."""
+    """Probability of a difference at least this large if the two are equally good."""
 
 
 def paired_bootstrap(
     systems: Sequence[tuple[str, Mapping[str, Counts]]], *, resamples: int = RESAMPLES, watch: Watch = unwatched
 ) -> list[Paired]:
-    """Compare the first of the (name, counts) with each of the others; scores without a paired test are left out."""
+    """Compare the first of the (name, counts) with each of the others, for BLEU, chrF and TER."""
     (_, ours), *others = systems
-    tested = [name for name in ours if name in OF_SACREBLEU]
+    tested = [name for name in ours if name in SACREBLEU_NAMES]
     if not others or not tested:
         return []
-    draws = draw(len(ours[tested[0]].rows), resamples)
-    found = []
+    draws = resample(len(ours[tested[0]].rows), resamples)
+    results = []
     for name in tested:
         value, sampled = _scored(ours[name], draws, watch)
         for other, theirs in others:
             other_value, other_sampled = _scored(theirs[name], draws, watch)
             p = _p_value(np.abs(other_sampled - sampled), abs(value - other_value))
-            found.append(Paired(OF_SACREBLEU[name], other, float(value), float(other_value), p))
-    return found
+            results.append(Paired(SACREBLEU_NAMES[name], other, float(value), float(other_value), p))
+    return results
 
 
 def _scored(counts: Counts, draws: Int[np.ndarray, "resample sentence"], watch: Watch) -> tuple[float, np.ndarray]:
-    """The score, and that of every test set drawn."""
-    whole = counts.metric._aggregate_and_compute(counts.rows).score
-    return whole, np.array([one.score for one in resampled(counts, draws, watch)])
+    """Return the score, and that of every resampled test set."""
+    return _sacrebleu_score(counts.metric, counts.rows), _sacrebleu_resampled(counts, draws, watch)
 
 
-def _p_value(differences: np.ndarray, seen: float) -> float:
-    """The share of test sets whose difference is farther above the mean difference than the one seen is above 0.
+def _p_value(differences: np.ndarray, observed: float) -> float:
+    """Return the share of test sets whose difference exceeds the mean difference by more than the observed one.
 
-    As sacrebleu counts, but for two systems without any difference: it gives them the smallest p, here it is 1.
+    This is sacrebleu's p-value, except for two equal scores: sacrebleu returns the smallest p, and this returns 1.
     """
-    if seen == 0:
+    if observed == 0:
         return 1.0
-    larger = int(np.sum(differences - differences.mean() > seen))
+    larger = int(np.sum(differences - differences.mean() > observed))
     return (larger + 1) / (len(differences) + 1)
 
 
 def sentence_scores(chrf: Counts) -> list[float]:
-    """chrF of every sentence alone: what good and bad ones are told apart by."""
-    return [float(chrf.metric._aggregate_and_compute([row]).score) for row in chrf.rows]
+    """Return the chrF of every sentence."""
+    return [_sacrebleu_score(chrf.metric, [row]) for row in chrf.rows]

@@ -24,16 +24,16 @@
   const { make, draw, css, shown, percent, ramp, direction, matrix, entropies, missingLetters, checked, SVG } = root.Jumok.parts;
   const THUMBNAILS = 256;
   const TEXTS = {
-    words: "Words", tokens: "Tokens", unit: "What the rows and columns are", layer: "Layer", head: "Head", all: "all, averaged", gallery: "Every layer and head",
+    words: "Words", tokens: "Tokens", unit: "Rows and columns", layer: "Layer", head: "Head", all: "average of all", gallery: "Every layer and head",
     matrix: "Attention matrix. Arrow keys move from cell to cell, Escape leaves.",
-    overview: "The whole map; click to go there",
-    legend: "Weights, from none to the largest of this map. The line beside a word: how spread its look is.",
-    hint: "Point at a word, or use the arrow keys: where did it look?",
-    lookedAt: "looked at", lookedAtBy: "was looked at by", with: "with",
-    entropy: (nats, count, tokens) => `entropy ${nats}, as if at ${count} ${tokens ? "tokens" : "words"}`,
+    overview: "Overview of the map. Click to scroll there.",
+    legend: "Weights, from 0 to the largest in this map. The line beside a word shows how spread its attention is.",
+    hint: "Point at a word or use the arrow keys to see what it attends to.",
+    lookedAt: "attends to", lookedAtBy: "is attended to by", with: "with",
+    entropy: (nats, count, tokens) => `entropy ${nats}, equivalent to ${count} ${tokens ? "tokens" : "words"}`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
-    source: "source", target: "target", copy: "Copy as SVG", copied: "Copied", notCopied: "Copying is not allowed here",
-    letters: (some) => `No font here has ${some}, shown as empty boxes; install one that has, such as one of the Noto fonts.`,
+    source: "source", target: "target", copy: "Copy as SVG", copied: "Copied", notCopied: "The browser does not allow copying",
+    letters: (some) => `No installed font has ${some}, so they appear as empty boxes. Install a font that has them, such as a Noto font.`,
   };
 
   // ---- what all maps share -------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@
   class GraphWidget extends root.Jumok.MapWidget {
     ownTexts() {
       return {
-        legend: "Weights, from none to the largest of this map.",
-        hint: "Point at a node, an edge or a row: how much was it looked at?",
-        table: "Whom the node looked at. Arrow keys go from row to row.",
+        legend: "Weights, from 0 to the largest in this map.",
+        hint: "Point at a node, an edge or a row to see its weight.",
+        table: "Nodes that the node attends to. Arrow keys move from row to row.",
         columns: ["node", "class", "weight"], itself: "itself", wrong: "wrong", more: (count, share) => `and ${count} more, together ${share}`,
-        heads: "A layer with fewer heads than another shows their average for those it lacks.",
-        below: (layer) => `small: what these looked at in layer ${layer}`, inLayer: (layer) => `in layer ${layer}`,
-        entropy: (nats, nodes) => `entropy ${nats}, as if at ${nodes} nodes`,
+        heads: "A layer with fewer heads shows the average of its heads in place of the missing ones.",
+        below: (layer) => `small: attention of these in layer ${layer}`, inLayer: (layer) => `in layer ${layer}`,
+        entropy: (nats, nodes) => `entropy ${nats}, equivalent to ${nodes} nodes`,
       };
     }
 

@@ -52,17 +52,17 @@
   class ImageWidget extends root.Jumok.MapWidget {
     ownTexts() {
       return {
-        legend: "Weights: dark where a word did not look, in the colours of the image where it looked most.",
-        eachLargest: "largest of each word", cut: "The darkest edges were cut off before the model saw the image.",
-        hint: "Point at a word or at the image, tap, or use the arrow keys: where did it look?",
+        legend: "Weights: dark where a word does not attend, in full colour where it attends most.",
+        eachLargest: "largest of each word", cut: "The darkest edges were cropped before the model saw the image.",
+        hint: "Point at a word or the image, tap, or use the arrow keys to see where words attend.",
         empty: "The caption is empty.",
-        entropy: (nats, regions) => `entropy ${nats}, as if at ${regions} regions`,
+        entropy: (nats, regions) => `entropy ${nats}, equivalent to ${regions} regions`,
         parts: [
           ["at the upper left", "at the top", "at the upper right"],
           ["on the left", "in the middle", "on the right"],
           ["at the lower left", "at the bottom", "at the lower right"],
         ],
-        most: (part, share, regions, even) => `looked most ${part}: ${share} in one of ${regions} regions, where ${even} would be even`,
+        most: (part, share, regions, even) => `attends most ${part}: ${share} in one of ${regions} regions (uniform attention: ${even})`,
       };
     }
 
