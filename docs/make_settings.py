@@ -14,8 +14,8 @@ from jumok.images.augment import AugmentConfig
 from jumok.images.captioner import IMAGE_ENCODERS
 from jumok.images.pairs import ImagesConfig
 from jumok.recipe import BY_KIND, PLAIN
+from jumok.settings import field_types, limit_words, to_toml
 from jumok.tasks.graph_model import SECTIONS
-from jumok.toml import _toml
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -35,12 +35,14 @@ def with_settings(page: str) -> str:
 
 
 def table(cls: Any) -> str:
-    """One row per setting: name, default and docstring."""
-    said = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
-    rows = ["| setting | default | |", "|---|---|---|"]
+    """One row per setting: name, default, limits and docstring."""
+    texts = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
+    types = field_types(cls)
+    rows = ["| setting | default | limits | |", "|---|---|---|---|"]
     for field in fields(cls):
-        default = "none" if field.default is None else "" if field.default is MISSING else f"`{_toml(field.default)}`"
-        rows.append(f"| `{field.name}` | {default} | {said[field.name].replace('|', chr(92) + '|')} |")
+        default = "none" if field.default is None else "" if field.default is MISSING else f"`{to_toml(field.default)}`"
+        text = texts[field.name].replace("|", r"\|")
+        rows.append(f"| `{field.name}` | {default} | {limit_words(types[field.name])} | {text} |")
     return "\n".join(rows) + "\n"
 
 

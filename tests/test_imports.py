@@ -12,26 +12,26 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
 FOLDERS |= {"regression", "graphs", "images"}
-EVERYTHING = FOLDERS | {"tasks", "screen", "recipe", "model_folder", "toml", "setting_hints"}
+EVERYTHING = FOLDERS | {"tasks", "screen", "recipe", "model_folder", "settings", "setting_hints"}
 EVERYTHING |= {"sealed_folder", "files", "soft_database", "devices"}
 
 MAY_IMPORT = {
     "attention": set(),
     "files": set(),
-    "toml": {"setting_hints"},
-    "data": {"files"},
+    "settings": {"setting_hints"},
+    "data": {"files", "settings"},
     "layers": {"attention", "graphs"},
-    "models": {"layers", "attention", "files"},
+    "models": {"layers", "attention", "files", "settings"},
     "regression": {"attention"},
     "soft_database": {"attention"},
-    "graphs": {"layers", "attention", "data", "files", "analysis"},
-    "images": {"layers", "models", "data", "files", "analysis"},
-    "training": {"images", "models", "data", "screen", "files", "sealed_folder"},
-    "decoding": {"models", "data", "setting_hints"},
+    "graphs": {"settings", "layers", "attention", "data", "files", "analysis"},
+    "images": {"settings", "layers", "models", "data", "files", "analysis"},
+    "training": {"settings", "images", "models", "data", "screen", "files", "sealed_folder"},
+    "decoding": {"models", "data", "settings", "setting_hints"},
     "analysis": {"decoding", "models", "layers", "attention", "data", "files", "images"},
-    "recipe": {"models", "data", "training", "decoding", "setting_hints", "toml"},
-    "sealed_folder": {"models", "data", "files", "toml"},
-    "model_folder": {"recipe", "models", "data", "training", "sealed_folder", "files", "toml"},
+    "recipe": {"models", "data", "training", "decoding", "setting_hints", "settings"},
+    "sealed_folder": {"models", "data", "files", "settings"},
+    "model_folder": {"recipe", "models", "data", "training", "sealed_folder", "files", "settings"},
     "tasks": EVERYTHING | {"cli"},
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,

@@ -35,7 +35,7 @@ from jumok.sealed_folder import (
     withdraw,
     write_file,
 )
-from jumok.toml import MOST_BYTES, parse_toml
+from jumok.settings import MOST_BYTES, parse_toml
 from jumok.training.checkpoint import is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
 from jumok.training.snapshot import average_tensors

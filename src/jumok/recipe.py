@@ -17,7 +17,7 @@ from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError
 from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
 from jumok.setting_hints import setting_hint, value_hint
-from jumok.toml import MOST_BYTES, check_names, loads, nearest, parse_toml, read_section, write_section
+from jumok.settings import MOST_BYTES, check_names, loads, nearest, parse_toml, read_section, write_section
 from jumok.training.config import TrainingConfig
 
 PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")

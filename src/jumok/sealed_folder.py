@@ -20,7 +20,7 @@ from jumok.data.tokenizer_pair import SEPARATE, SHARED
 from jumok.errors import DataError, ModelError
 from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
 from jumok.models.weights import Header, read_header
-from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
+from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
 
 WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
 COMING, NEW_WEIGHTS = ".checksums.json", ".new-model.safetensors"

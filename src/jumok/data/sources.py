@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, name
+from jumok.settings import PositiveInt, Settings
 
 Row = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -51,8 +52,10 @@ ONE_OF = ("source", "pairs", "dataset", "corpus")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Settings):
     """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
+
+    section: ClassVar[str] = "data"
 
     source: str = ""
     """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
@@ -82,16 +85,17 @@ class DataConfig:
     """Instead of any data, a built-in corpus: cldr, phrases, dates or reverse."""
     locales: tuple[str, str] = ("en", "ko")
     """Languages of the built-in corpus, source and target."""
-    size: int = 50_000
+    size: PositiveInt = 50_000
     """Training pairs of the built-in corpus."""
-    longest: int = 12
+    longest: PositiveInt = 12
     """Most digits in the reverse corpus."""
-    joined: tuple[int, ...] = (1,)
+    joined: tuple[PositiveInt, ...] = (1,)
     """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
-    valid_size: int = 1000
+    valid_size: PositiveInt = 1000
     """Most pairs to validate on, of a built-in corpus or held out."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [key for key in ONE_OF if getattr(self, key)]
         if len(given) != 1:
             seen = " and ".join(f"data.{key}" for key in given) or "none of them"
@@ -104,18 +108,11 @@ class DataConfig:
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
         if self.only and not self.pairs:
-            raise ConfigError(f"data.only = {list(self.only)} is for a TSV of data.pairs, which is not given")
+            raise ConfigError(f"{self.shown('only')} is for a TSV of data.pairs, which is not given")
         if self.files().count(STDIN) > 1:
             raise ConfigError('only one file can be "-", standard input; name the others')
-        if self.corpus and self.corpus not in get_args(Corpus):
-            raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
-        for key in ("size", "longest", "valid_size"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
-        if not self.joined or min(self.joined) < 1 or len(set(self.joined)) < len(self.joined):
-            raise ConfigError(
-                f"data.joined = {list(self.joined)} must be different numbers of at least 1, such as [1, 2, 3]"
-            )
+        if not self.joined or len(set(self.joined)) < len(self.joined):
+            raise ConfigError(f"{self.shown('joined')} must be different numbers, such as [1, 2, 3]")
 
     @property
     def origin(self) -> str:

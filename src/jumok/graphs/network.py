@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ConfigError
 from jumok.graphs.layers import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.graphs.sparse import SparseRows, linear
+from jumok.settings import Fraction, NonNegativeFloat, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
@@ -26,49 +27,42 @@ LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAtten
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatConfig:
+class GatConfig(Settings):
     """Every number that changes what the network is."""
 
     section: ClassVar[str] = "network"
 
     kind: Literal["gat", "gatv2"] = "gat"
     """"gat" ranks neighbours the same way for every node; in "gatv2" the ranking depends on the node that looks."""
-    layers: int = 2
+    layers: PositiveInt = 2
     """Number of attention layers; each extends a node's view by one hop."""
-    width: int = 64
+    width: PositiveInt = 64
     """Size of a node's vector between layers, all heads together; `heads` must divide it."""
-    heads: int = 8
+    heads: PositiveInt = 8
     """Attention heads of every layer but the last, joined."""
-    output_heads: int = 1
+    output_heads: PositiveInt = 1
     """Heads of the last layer, averaged."""
-    dropout: float = 0.6
+    dropout: Fraction = 0.6
     """Share of the inputs of every layer that is dropped while training."""
-    attention_dropout: float = 0.6
+    attention_dropout: Fraction = 0.6
     """Share of the attention weights that is dropped while training."""
-    value_dropout: float = 0.0
+    value_dropout: Fraction = 0.0
     """Share of the values mixed by the weights that is dropped while training, as the authors' own code does."""
     self_loops: bool = True
     """Add an edge from every node to itself."""
     residual: bool = False
     """Add a layer's input, projected, to its output."""
-    l2: float = 0.0
+    l2: NonNegativeFloat = 0.0
     """L2 regularisation of all weights but biases: this times half their squares is added to the loss."""
     pooling: Literal["", "mean", "max", "sum"] = ""
     """How node vectors are pooled for graph classification; "" classifies nodes."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "output_heads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} = {getattr(self, name)}; wanted at least 1")
-        for name in ("dropout", "attention_dropout", "value_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} = {getattr(self, name)}; wanted at least 0 and below 1")
-        if not self.l2 >= 0:
-            raise ConfigError(f"network.l2 = {self.l2}; wanted at least 0")
+        super().__post_init__()
         if self.width % self.heads and self.layers > 1:
             nearest = max(round(self.width / self.heads), 1) * self.heads
             raise ConfigError(
-                f"network.heads = {self.heads} does not divide network.width = {self.width}; "
+                f"{self.shown('heads')} does not divide {self.shown('width')}; "
                 f"the nearest width that works is {nearest}"
             )
 

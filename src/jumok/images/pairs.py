@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -12,6 +12,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import bare_suffix, name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
+from jumok.settings import PositiveInt, Settings, at_least, at_most
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
@@ -71,8 +72,10 @@ def _jsonl(path: str, keys: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesConfig:
+class ImagesConfig(Settings):
     """The section [images] of a recipe: what a captioner learns from."""
+
+    section: ClassVar[str] = "images"
 
     path: str = ""
     """Folder or .zip of the images."""
@@ -88,29 +91,25 @@ class ImagesConfig:
     """What the splits are called there: to learn from, to validate on, to test with."""
     scenes: Language | Literal[""] = ""
     """Instead of files, built-in scenes of coloured shapes with captions in this language: "en" or "ko"."""
-    count: int = 8000
+    count: PositiveInt = 8000
     """Scenes to learn from."""
-    valid_count: int = 300
+    valid_count: PositiveInt = 300
     """Scenes to validate on, and again as many to test with."""
-    size: int = 64
+    size: Annotated[int, at_least(8), at_most(1024)] = 64
     """Side length in pixels of the square images that the encoder sees."""
     fit: Fit = "crop"
     """How to make images square: "crop" keeps the centre, "stretch" keeps everything and distorts."""
-    max_length: int = 100
+    max_length: PositiveInt = 100
     """Longest caption to learn from, in tokens."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.scenes) == bool(self.path):
             raise ConfigError('give images.path with images.captions, or images.scenes = "en" or "ko", one of them')
         if bool(self.path) != bool(self.captions):
             raise ConfigError("images.path and images.captions belong together; only one of them is given")
-        for key in ("count", "valid_count", "max_length"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"images.{key} = {getattr(self, key)} must be at least 1")
-        if not 8 <= self.size <= 1024:
-            raise ConfigError(f"images.size = {self.size} must lie between 8 and 1024 pixels")
         if len(set(self.splits)) != 3:
-            raise ConfigError(f"images.splits = {list(self.splits)} must be three names that differ")
+            raise ConfigError(f"{self.shown('splits')} must be three names that differ")
 
     @property
     def origin(self) -> str:

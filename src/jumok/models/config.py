@@ -6,13 +6,14 @@ from typing import ClassVar, Literal
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
+from jumok.settings import Settings
 
 Tied = Literal["none", "output", "embeddings", "all"]
 """Which tables of a model are one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfConfig(ABC):
+class HalfConfig(Settings, ABC):
     """The settings of an encoder or a decoder of tokens, whatever its family."""
 
     section: ClassVar[str] = "model"
@@ -24,9 +25,10 @@ class HalfConfig(ABC):
     """Do not train the embeddings, including those of pieces without a pretrained vector."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.freeze_vectors and not self.vectors:
             raise ConfigError(
-                f"{self._said('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
+                f"{self.shown('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
                 "random"
             )
 
@@ -43,16 +45,6 @@ class HalfConfig(ABC):
     def limit(self) -> int | None:
         """The longest sequence there can be; None where there is no such limit."""
         return None
-
-    def _one_of(self, name: str, known: tuple[str, ...]) -> None:
-        if getattr(self, name) not in known:
-            raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
-
-    def _said(self, name: str) -> str:
-        value = getattr(self, name)
-        if isinstance(value, bool):
-            return f"{self.section}.{name} = {str(value).lower()}"
-        return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
 
 
 class Tying:

@@ -20,7 +20,7 @@ from jumok.serve.page import page_routes
 from jumok.serve.problems import BROKEN, RequestError
 from jumok.serve.routes import api_routes, own_routes
 from jumok.serve.service import Limits, Service
-from jumok.toml import nearest
+from jumok.settings import nearest
 
 
 def describe(app: FastAPI, limits: Limits, *, key: str | None) -> dict[str, Any]:

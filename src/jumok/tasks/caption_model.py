@@ -27,7 +27,7 @@ from jumok.models.build import DecoderConfig
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
 from jumok.recipe import BY_KIND, of_contents, read_by_kind, read_file, with_variables, write_recipe
 from jumok.sealed_folder import NEW_WEIGHTS, RECIPE, WEIGHTS, SealedFolder, publish, read_folder, write_file
-from jumok.toml import check_names, read_section, with_defaults
+from jumok.settings import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
 PLAIN = {

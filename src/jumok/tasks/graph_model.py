@@ -19,7 +19,7 @@ from jumok.model_folder import folders_to_average, how_many, is_graph_model, loa
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
 from jumok.recipe import of_contents, read_file, with_variables, write_recipe
 from jumok.sealed_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, SealedFolder, publish, read_folder, write_file
-from jumok.toml import check_names, read_section, with_defaults
+from jumok.settings import check_names, read_section, with_defaults
 from jumok.training.config import TrainingConfig
 
 SECTIONS = {"graph": GraphConfig, "network": GatConfig, "sampling": SamplingConfig, "training": TrainingConfig}
