@@ -68,7 +68,7 @@ def test_every_folder_is_in_the_table():
     assert folders <= MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "ray", "gensim", "PIL"])
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "PIL"])
 def test_importing_jumok_does_not_import_what_is_optional(package: str):
     assert package not in imported_by("import jumok, jumok.attention, jumok.layers")
 
