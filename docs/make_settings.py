@@ -14,7 +14,7 @@ from jumok.images.augment import AugmentConfig
 from jumok.images.captioner import IMAGE_ENCODERS
 from jumok.images.pairs import ImagesConfig
 from jumok.recipe import BY_KIND, PLAIN
-from jumok.settings import field_types, limit_words, to_toml
+from jumok.settings import Settings, field_types, limit_words, to_toml
 from jumok.tasks.graph_model import SECTIONS
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
@@ -48,7 +48,7 @@ def table(cls: Any) -> str:
 
 def docstrings(cls: type) -> Iterator[tuple[str, str]]:
     """The fields of a class with the docstrings below them."""
-    if cls is object:
+    if cls in (Settings, object):
         return
     (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))
     for above, below in pairwise(body):

@@ -4,7 +4,7 @@
     class ExampleConfig(Settings):
         section: ClassVar[str] = "example"
         width: PositiveInt = 256
-        share: Annotated[float, above(0), at_most(1)] = 0.5
+        share: Annotated[float, Gt(0), Le(1)] = 0.5
 
 Whoever makes one, a recipe or Python code, gets the same check of types and limits, and the same ConfigError.
 """
@@ -12,14 +12,17 @@ Whoever makes one, a recipe or Python code, gets the same check of types and lim
 import difflib
 import json
 import math
+import operator
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import astuple, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from jumok.errors import ConfigError
 from jumok.setting_hints import section_hint, setting_hint, value_hint
@@ -32,38 +35,19 @@ LARGEST = 2**63 - 1
 """The largest whole number that PyTorch and TOML can hold."""
 
 
-class Limit(NamedTuple):
-    """A limit of a number, declared in the annotation of its field."""
+COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
+    Ge: ("at least", operator.ge),
+    Gt: ("above", operator.gt),
+    Le: ("at most", operator.le),
+    Lt: ("below", operator.lt),
+}
+"""The limits a field can declare, in words, and what they compare."""
 
-    words: str
-    holds: Callable[[float], bool]
-
-
-def at_least(bound: float) -> Limit:
-    """The limit of numbers from `bound` on."""
-    return Limit(f"at least {bound}", lambda value: value >= bound)
-
-
-def above(bound: float) -> Limit:
-    """The limit of numbers greater than `bound`."""
-    return Limit(f"above {bound}", lambda value: value > bound)
-
-
-def at_most(bound: float) -> Limit:
-    """The limit of numbers up to `bound`."""
-    return Limit(f"at most {bound}", lambda value: value <= bound)
-
-
-def below(bound: float) -> Limit:
-    """The limit of numbers less than `bound`."""
-    return Limit(f"below {bound}", lambda value: value < bound)
-
-
-PositiveInt = Annotated[int, at_least(1)]
-NonNegativeInt = Annotated[int, at_least(0)]
-PositiveFloat = Annotated[float, above(0)]
-NonNegativeFloat = Annotated[float, at_least(0)]
-Fraction = Annotated[float, at_least(0), below(1)]
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Ge(0), Lt(1)]
 """Dropout and other shares: from 0 to below 1."""
 
 
@@ -93,15 +77,23 @@ def field_types(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(cls)}
 
 
-def limits_of(hint: Any) -> tuple[Limit, ...]:
+class Limit(NamedTuple):
+    """A limit of a number, such as at least 1."""
+
+    words: str
+    compare: Callable[[Any, Any], bool]
+    bound: float
+
+
+def limits_of(hint: Any) -> list[Limit]:
     """The limits that an annotation declares."""
-    return tuple(item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Limit))
+    return [Limit(*COMPARISONS[type(marker)], *astuple(marker)) for marker in getattr(hint, "__metadata__", ())]
 
 
 def limit_words(hint: Any) -> str:
     """The limits of a field, or of the entries of its list, in words, such as "at least 1"; "" for none."""
     if limits := limits_of(hint):
-        return " and ".join(limit.words for limit in limits)
+        return " and ".join(f"{limit.words} {limit.bound}" for limit in limits)
     return next((words for option in get_args(hint) if (words := limit_words(option))), "")
 
 
@@ -190,7 +182,7 @@ def _checked_value(value: Any, hint: Any, place: str) -> Any:
     origin, options = get_origin(hint), get_args(hint)
     if origin is Annotated:
         value = _checked_value(value, options[0], place)
-        if not all(limit.holds(value) for limit in limits_of(hint)):
+        if not all(limit.compare(value, limit.bound) for limit in limits_of(hint)):
             raise ConfigError(f"{place} = {value!r} must be {limit_words(hint)}")
         return value
     if origin is Literal:

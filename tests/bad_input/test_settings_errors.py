@@ -4,21 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import pytest
+from annotated_types import Ge, Gt, Le
 
 from docs.make_settings import sections
 from jumok.data.normalise import Normaliser
 from jumok.errors import ConfigError
-from jumok.settings import (
-    Fraction,
-    PositiveInt,
-    Settings,
-    above,
-    at_least,
-    at_most,
-    field_types,
-    limits_of,
-    read_section,
-)
+from jumok.settings import Fraction, PositiveInt, Settings, field_types, limits_of, read_section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +19,8 @@ class ExampleConfig(Settings):
     width: PositiveInt = 8
     heads: PositiveInt | None = None
     dropout: Fraction = 0.0
-    share: Annotated[float, above(0), at_most(1)] = 0.5
-    offset: Annotated[int, at_least(-2)] = 0
+    share: Annotated[float, Gt(0), Le(1)] = 0.5
+    offset: Annotated[int, Ge(-2)] = 0
     rate: float = 1.0
     betas: tuple[Fraction, Fraction] = (0.0, 0.5)
     sizes: tuple[PositiveInt, ...] = ()

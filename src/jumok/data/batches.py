@@ -7,12 +7,13 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int, Integer, UInt
 from torch import Tensor
 
 from jumok.data.subwords import PAD
 from jumok.errors import ArgumentError
-from jumok.settings import NonNegativeInt, PositiveInt, Settings, at_least, at_most
+from jumok.settings import NonNegativeInt, PositiveInt, Settings
 
 Ids = Sequence[int] | Integer[np.ndarray, "_"]
 
@@ -24,13 +25,13 @@ class BatchConfig(Settings):
     section: ClassVar[str] = "batch"
 
     tokens: PositiveInt = 4096
-    """Most tokens of a batch on its longer side, padding counted: sentences x longest sentence."""
+    """Largest number of tokens in a batch on its longer side, including padding: sentences × longest sentence."""
     sentences: NonNegativeInt = 0
-    """Most sentences of a batch; 0 sets no limit."""
-    blur: Annotated[float, at_least(0), at_most(1)] = 0.05
+    """Largest number of sentences in a batch; 0 sets no limit."""
+    blur: Annotated[float, Ge(0), Le(1)] = 0.05
     """Relative difference of lengths that may share a batch; larger values shuffle more and pad more."""
     shuffle: bool = True
-    """Shuffle anew every epoch; false sorts by length, in the same order every epoch."""
+    """Reshuffle every epoch; false sorts by length, in the same order every epoch."""
 
 
 class Batch(NamedTuple):

@@ -18,11 +18,11 @@ class FilterConfig(Settings):
     section: ClassVar[str] = "filter"
 
     min_length: PositiveInt = 1
-    """Fewest tokens a side may have."""
+    """Smallest number of tokens on each side."""
     max_length: PositiveInt = 256
-    """Most tokens a side may have."""
+    """Largest number of tokens on each side."""
     max_ratio: NonNegativeFloat = 0.0
-    """Most times one side may be longer than the other; 0 allows any ratio."""
+    """Largest ratio of the longer side to the shorter side; 0 allows any ratio."""
     ratio_from: NonNegativeInt = 10
     """Apply `max_ratio` only to pairs whose longer side has at least this many tokens."""
     duplicates: bool = True

@@ -58,7 +58,7 @@ class DataConfig(Settings):
     section: ClassVar[str] = "data"
 
     source: str = ""
-    """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
+    """Text file with one source sentence per line; may be .gz or .xz, and "-" is standard input."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -66,33 +66,33 @@ class DataConfig(Settings):
     valid_target: str = ""
     """Their translations."""
     pairs: str = ""
-    """Instead of two files, one of pairs: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is piped TSV."""
+    """One file of sentence pairs instead: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is TSV on stdin."""
     valid_pairs: str = ""
-    """Pairs to validate on, in such a file."""
+    """File of sentence pairs to validate on."""
     alignments: str = ""
-    """Word links of the training pairs, a line for each in Pharaoh format, for training.guided_alignment."""
+    """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
     columns: Columns | None = None
     """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
     only: tuple[int, str] | None = None
-    """Only the rows of a TSV with this text in this column, counted from 1: [2, "kor"]."""
+    """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     dataset: str = ""
-    """Instead of files, a Hugging Face dataset (needs the extra `datasets`), its keys in `columns`."""
+    """A Hugging Face dataset instead of files (needs the extra `datasets`); `columns` names its keys."""
     train_split: str = "train"
-    """The dataset's split to learn from."""
+    """Split of the dataset to train on."""
     valid_split: str = "validation"
-    """The dataset's split to validate on; "" holds out pairs of the other."""
+    """Split of the dataset to validate on; "" holds out pairs of `train_split`."""
     corpus: Corpus | Literal[""] = ""
-    """Instead of any data, a built-in corpus: cldr, phrases, dates or reverse."""
+    """A built-in corpus instead of files: "cldr", "phrases", "dates" or "reverse"."""
     locales: tuple[str, str] = ("en", "ko")
     """Languages of the built-in corpus, source and target."""
     size: PositiveInt = 50_000
-    """Training pairs of the built-in corpus."""
+    """Number of training pairs of the built-in corpus."""
     longest: PositiveInt = 12
-    """Most digits in the reverse corpus."""
+    """Largest number of digits in a line of the "reverse" corpus."""
     joined: tuple[PositiveInt, ...] = (1,)
     """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
     valid_size: PositiveInt = 1000
-    """Most pairs to validate on, of a built-in corpus or held out."""
+    """Largest number of validation pairs, for a built-in corpus or held-out pairs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

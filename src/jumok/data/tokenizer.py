@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import sentencepiece
+from annotated_types import Ge, Le
 from jaxtyping import Int, Integer
 
 from jumok.data.normalise import Form, Normaliser, Spaces
@@ -33,7 +34,7 @@ from jumok.data.subwords import (
 )
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import atomic_write, read_plain
-from jumok.settings import NonNegativeFloat, PositiveInt, Settings, at_least, at_most
+from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
 SPACE = "▁"
 WORDS = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
@@ -116,24 +117,24 @@ class TokenizerConfig(Settings):
     section: ClassVar[str] = "tokenizer"
 
     kind: Kind = "unigram"
-    """unigram, bpe, char or word."""
-    size: Annotated[int, at_least(5), at_most(10_000_000)] = 8000
+    """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
+    size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
-    coverage: Annotated[float, at_least(0.98), at_most(1)] = 1.0
+    coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
     """Character coverage; below 1, the rarest characters become unknown (or bytes)."""
     byte_fallback: bool = False
     """Encode unknown characters as UTF-8 bytes (256 more pieces), so that nothing is unknown."""
     sampling: NonNegativeFloat = 0.0
-    """Subword regularisation while training; 0 is none. bpe: share of merges left out (0.1 is usual); unigram: the
-    temperature of the choice between cuts (5 is usual)."""
+    """Subword regularisation while training, 0 for none. With "bpe" the share of merges to skip (BPE-dropout, usually
+    0.1); with "unigram" the sampling temperature (usually 5)."""
     source_form: Form = "nfc"
-    """Unicode form of the source: nfc, nfkc, nfd, jamo (Hangul in letters) or none."""
+    """Unicode normalisation of the source: "nfc", "nfkc", "nfd", "jamo" (Hangul as letters) or "none"."""
     target_form: Form = "nfc"
-    """Unicode form of the target; outputs are joined to syllables again."""
+    """Unicode normalisation of the target; outputs are composed to syllables again."""
     spaces: Spaces = "collapse"
-    """collapse: one space between words; keep: as they come."""
+    """"collapse" leaves one space between words; "keep" leaves spaces unchanged."""
     lowercase: bool = False
     """Lower-case the text."""
     split_digits: bool = True

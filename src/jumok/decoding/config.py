@@ -3,9 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
+from annotated_types import Ge, Le
+
 from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
-from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings, at_least, at_most
+from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,10 +16,10 @@ class DecodingConfig(Settings):
 
     section: ClassVar[str] = "decoding"
 
-    beam: Annotated[int, at_least(1), at_most(1000)] = 5
+    beam: Annotated[int, Ge(1), Le(1000)] = 5
     """Hypotheses kept at each step; 1 is greedy search."""
-    length_penalty: Annotated[float, at_least(-5), at_most(5)] = 1.0
-    """A hypothesis of n tokens scores its log-probability / n to this power; 0 favours short outputs."""
+    length_penalty: Annotated[float, Ge(-5), Le(5)] = 1.0
+    """Exponent of the length n in the score log-probability / n^length_penalty; 0 favours short outputs."""
     min_length: NonNegativeInt = 0
     """Shortest output in tokens, without the end-of-sentence token."""
     max_length: PositiveInt = 256
@@ -27,8 +29,8 @@ class DecodingConfig(Settings):
     no_repeat: NonNegativeInt = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
     max_source: NonNegativeInt = 0
-    """Tokens of an input that go at once: longer texts are cut after sentences, a single sentence beyond twice as many.
-    0 lets training set it: the longest, outliers aside."""
+    """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
+    more than twice this length are cut. 0 takes the longest training input, without outliers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

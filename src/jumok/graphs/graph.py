@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from jumok.errors import ConfigError, DataError
-from jumok.settings import NonNegativeFloat, NonNegativeInt, Settings, at_least
+from jumok.settings import NonNegativeFloat, NonNegativeInt, Settings
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
@@ -30,13 +31,13 @@ class GraphConfig(Settings):
     path: str = ""
     """A .npz file, a .pt file of PyTorch Geometric, or a folder of .npy files, which may be larger than memory."""
     nodes: str = ""
-    """Instead, a .csv or .tsv with a row for every node: `label`, perhaps `id` and `split`, all else features."""
+    """Table of nodes instead, .csv or .tsv: a column `label`, optionally `id` and `split`; all others are features."""
     edges: str = ""
-    """The edges that go with `nodes`: two columns, source and target, by `id` or else by number from 0."""
+    """Table of edges for `nodes`: two columns, source and target, by `id` or, without ids, by row number from 0."""
     built_in: Literal["", "planted"] = ""
-    """Instead, a graph made here: in "planted", the label of a node is the colour of one neighbour, to be found."""
-    size: Annotated[int, at_least(20)] = 2000
-    """Nodes of the built-in graph."""
+    """Built-in graph instead: in "planted", the label of a node is the colour of one marked neighbour."""
+    size: Annotated[int, Ge(20)] = 2000
+    """Number of nodes of the built-in graph."""
     undirected: bool = True
     """Attend along edges in both directions; false lets only the target attend to the source."""
     normalise: bool = False
@@ -46,7 +47,7 @@ class GraphConfig(Settings):
     classes: NonNegativeInt = 0
     """Number of classes; 0 takes it from the labels."""
     seed: NonNegativeInt = 1
-    """Decides the built-in graph, and the split where the data has none."""
+    """Random seed of the built-in graph, and of the split if the data has none."""
 
     @property
     def origin(self) -> str:

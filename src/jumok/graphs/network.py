@@ -33,27 +33,27 @@ class GatConfig(Settings):
     section: ClassVar[str] = "network"
 
     kind: Literal["gat", "gatv2"] = "gat"
-    """"gat" ranks neighbours the same way for every node; in "gatv2" the ranking depends on the node that looks."""
+    """Layer: "gat" ranks neighbours alike for every node; in "gatv2" the ranking depends on the attending node."""
     layers: PositiveInt = 2
     """Number of attention layers; each extends a node's view by one hop."""
     width: PositiveInt = 64
     """Size of a node's vector between layers, all heads together; `heads` must divide it."""
     heads: PositiveInt = 8
-    """Attention heads of every layer but the last, joined."""
+    """Attention heads of every layer but the last; their outputs are concatenated."""
     output_heads: PositiveInt = 1
-    """Heads of the last layer, averaged."""
+    """Attention heads of the last layer; their outputs are averaged."""
     dropout: Fraction = 0.6
-    """Share of the inputs of every layer that is dropped while training."""
+    """Dropout on the inputs of every layer."""
     attention_dropout: Fraction = 0.6
-    """Share of the attention weights that is dropped while training."""
+    """Dropout on the attention weights."""
     value_dropout: Fraction = 0.0
-    """Share of the values mixed by the weights that is dropped while training, as the authors' own code does."""
+    """Dropout on the projected features of the neighbours, as in the authors' code."""
     self_loops: bool = True
     """Add an edge from every node to itself."""
     residual: bool = False
     """Add a layer's input, projected, to its output."""
     l2: NonNegativeFloat = 0.0
-    """L2 regularisation of all weights but biases: this times half their squares is added to the loss."""
+    """L2 regularisation of all weights but biases: the factor of half the sum of their squares."""
     pooling: Literal["", "mean", "max", "sum"] = ""
     """How node vectors are pooled for graph classification; "" classifies nodes."""
 

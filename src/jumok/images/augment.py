@@ -9,10 +9,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from annotated_types import Gt, Le
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from jumok.settings import Fraction, Settings, above, at_most
+from jumok.settings import Fraction, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class AugmentConfig(Settings):
 
     section: ClassVar[str] = "augment"
 
-    crop: Annotated[float, above(0), at_most(1)] = 1.0
+    crop: Annotated[float, Gt(0), Le(1)] = 1.0
     """Smallest side of a random crop, as a share of the image's side; 1 turns cropping off."""
     flip: bool = False
     """Mirror images at random; leave it off if captions mention left and right."""

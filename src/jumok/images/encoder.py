@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
@@ -17,7 +18,7 @@ from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.transformer.config import initialise
-from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings, at_least, at_most
+from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings
 
 MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of the colours of many photographs; what networks trained on ImageNet expect to be taken out."""
@@ -52,19 +53,19 @@ class GridEncoderConfig(ImageEncoderConfig):
     kind: Literal["grid"] = "grid"
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     layout: Layout = "own"
-    """ "resnet18", "resnet34", "resnet50" as in torchvision, or "own": what `blocks`, `channels` and `stem` say."""
-    stages: Annotated[int, at_least(1), at_most(4)] = 4
+    """Network: "resnet18", "resnet34" or "resnet50" of torchvision, or "own", set by `blocks`, `channels`, `stem`."""
+    stages: Annotated[int, Ge(1), Le(4)] = 4
     """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
     blocks: tuple[PositiveInt, ...] = (1, 1, 1)
-    """Blocks in every stage of a network of your own."""
+    """Residual blocks in each stage of layout "own"."""
     channels: PositiveInt = 32
-    """Channels of its first stage; every next one has twice as many."""
+    """Channels of the first stage of layout "own"; each further stage has twice as many."""
     stem: Stem = "small"
-    """How it begins: "large" (7 × 7, a quarter of the pixels a side are left) or "small" (3 × 3, all are)."""
+    """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
     weights: str = ""
-    """File of weights to begin with, in torchvision's format: .pth, .pt or .safetensors."""
+    """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
     freeze: bool = False
-    """Do not train these weights."""
+    """Do not train the pretrained weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +93,7 @@ class PatchEncoderConfig(ImageEncoderConfig):
     layers: NonNegativeInt = 4
     """Number of Transformer layers; 0 uses the projected patches alone."""
     heads: PositiveInt = 4
-    """Attention heads of each; must divide `width`."""
+    """Attention heads per layer; must divide `width`."""
     hidden: PositiveInt = 512
     """Hidden size of the feed-forward networks."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from annotated_types import Ge, Le
 from jaxtyping import UInt8
 
 from jumok.data.pairs import Split
@@ -12,7 +13,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import bare_suffix, name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
-from jumok.settings import PositiveInt, Settings, at_least, at_most
+from jumok.settings import PositiveInt, Settings
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
@@ -80,27 +81,27 @@ class ImagesConfig(Settings):
     path: str = ""
     """Folder or .zip of the images."""
     captions: str = ""
-    """Captions, .tsv or .jsonl, plain, .gz or .xz: a row for each, an image may have several."""
+    """File of captions, .tsv or .jsonl, optionally .gz or .xz: one caption per row; an image may have several."""
     image_column: Column = 1
-    """Where a row names its image: a TSV column counted from 1 or named by a header, or a JSONL key."""
+    """Column of the image's name: a TSV column counted from 1 or named by a header, or a JSONL key."""
     caption_column: Column = 2
-    """Where its caption is."""
+    """Column of the caption."""
     split_column: Column = 0
-    """Where its split is; 0 for none: then every tenth image is for validation and every tenth for the test."""
+    """Column of the split; 0 for none: then a tenth of the images is for validation and a tenth for the test."""
     splits: tuple[str, str, str] = ("train", "valid", "test")
-    """What the splits are called there: to learn from, to validate on, to test with."""
+    """Names of the training, validation and test splits in that column."""
     scenes: Language | Literal[""] = ""
-    """Instead of files, built-in scenes of coloured shapes with captions in this language: "en" or "ko"."""
+    """Built-in scenes of coloured shapes instead of files, with captions in this language: "en" or "ko"."""
     count: PositiveInt = 8000
-    """Scenes to learn from."""
+    """Number of scenes to train on."""
     valid_count: PositiveInt = 300
-    """Scenes to validate on, and again as many to test with."""
-    size: Annotated[int, at_least(8), at_most(1024)] = 64
+    """Number of scenes to validate on, and of further ones to test on."""
+    size: Annotated[int, Ge(8), Le(1024)] = 64
     """Side length in pixels of the square images that the encoder sees."""
     fit: Fit = "crop"
     """How to make images square: "crop" keeps the centre, "stretch" keeps everything and distorts."""
     max_length: PositiveInt = 100
-    """Longest caption to learn from, in tokens."""
+    """Longest caption to train on, in tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

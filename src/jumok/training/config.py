@@ -47,9 +47,9 @@ class TrainingConfig(Settings):
     validate_every: PositiveInt = 500
     """Steps between validations."""
     metric: Metric = "chrf"
-    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
 
-    For graphs "accuracy" or "loss". Of equal ones, the lower loss.
+    For graphs "accuracy" or "loss". The lower loss decides between equal scores.
     """
     patience: NonNegativeInt = 10
     """Stop after this many validations without a better score; 0 never stops early."""

@@ -100,7 +100,7 @@ class RnnDecoderConfig(Tying, RnnConfig):
     section: ClassVar[str] = "decoder"
 
     attention: Attention = "additive"
-    """"none" for a fixed context, "additive" for Bahdanau's, "dot", "general", "concat" or "location" for Luong's."""
+    """Score: "additive" (Bahdanau), "dot", "general", "concat" or "location" (Luong), or "none" for a fixed context."""
     reach: Reach = "global"
     """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
     half_window: PositiveInt = 10
