@@ -28,7 +28,7 @@ from benchmarks import results
 from benchmarks.additive_shapes import ODD, Shape, inputs, poisoned, run, with_gradients
 from benchmarks.results import Row
 from jumok.attention import additive, attend, causal, from_lengths, window
-from jumok.attention.additive.gpu import forward as additive_fused
+from jumok.attention.additive.gpu import forward
 
 RATIOS: dict[tuple[str, str], list[tuple[float, str]]] = {}
 """Our error over plain PyTorch's, by type and part, and where."""
@@ -57,11 +57,11 @@ FEW = (
 @contextmanager
 def large_tiles() -> Iterator[None]:
     """As if every problem filled the card: small ones run the kernels of large ones."""
-    held, additive_fused.FULL = additive_fused.FULL, 0
+    held, forward.FULL = forward.FULL, 0
     try:
         yield
     finally:
-        additive_fused.FULL = held
+        forward.FULL = held
 
 
 def compare(name: str, shape: Shape, dtype: torch.dtype, spread: float = 1.0, **options) -> str:
@@ -220,13 +220,13 @@ def weights_on_demand(queries: int, keys: int) -> str:
 
 def scores_alone(dim: int, spread: float, large: float = 1.0) -> str:
     """Their error, which shows undiluted where v is large and weights are peaked."""
-    from jumok.attention.additive.gpu import ops as additive_ops
+    from jumok.attention.additive.gpu import operators
 
     query, key, _, v = inputs(Shape(8, 64, 64, dim, 1), spread=spread)
     v *= large
     plain = torch.tanh(query[:, :, None] + key[:, None]) @ v
     exact = torch.tanh(query.double()[:, :, None] + key.double()[:, None]) @ v.double()
-    found = additive_ops.additive_scores(query, key, v[None])
+    found = operators.additive_scores(query, key, v[None])
     ours, theirs = ((scores - exact).square().mean().sqrt().item() for scores in (found, plain))
     RATIOS.setdefault(("fp32", "scores"), []).append(
         (ours / theirs, f"{dim} features, spread {spread}, v times {large:g}")

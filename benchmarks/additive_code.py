@@ -19,9 +19,9 @@ from triton.compiler import ASTSource
 
 from benchmarks import results
 from benchmarks.results import Row
-from jumok.attention.additive.gpu import tiles as additive_tiles
+from jumok.attention.additive.gpu import score_kernels
 from jumok.attention.additive.gpu.forward import AHEAD, REGISTERS, SMALL_TILE, TILE, part_of
-from jumok.attention.launch import VARYING
+from jumok.attention.triton_launch import VARYING
 
 POINTERS = {"room": "*fp32", "query": "*fp32", "key": "*fp32", "plane": "*fp32", "first": "*i64", "beyond": "*i64"}
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
@@ -64,13 +64,13 @@ def main() -> None:
     results.FOLDER = parser.parse_args().out
     usual = {"FIRST": False, "BEYOND": False, "DIM": DIM, "PART": part_of(DIM), "ASSEMBLY": True}
     small = {**usual, "ALL": True, "TILES": 1, "TILE": SMALL_TILE, "AHEAD": min(AHEAD, part_of(DIM) // FEATURES)}
-    taken, code = machine_code(additive_tiles.scores_kernel, TILE // 16, None, **usual, TILE=TILE)
+    taken, code = machine_code(score_kernels.scores_kernel, TILE // 16, None, **usual, TILE=TILE)
     loop = inner_loop(code)
     arithmetic = [text for text in loop if re.search(r"\b(FFMA|FMUL|MUFU)", text)]
     whole = {
         "tiles of 32 × 32": taken,
-        "tiles of 16 × 16": machine_code(additive_tiles.other_scores_kernel, 1, None, **small)[0],
-        "tiles of 16 × 16, all there are": machine_code(additive_tiles.other_scores_kernel, 1, REGISTERS, **small)[0],
+        "tiles of 16 × 16": machine_code(score_kernels.other_scores_kernel, 1, None, **small)[0],
+        "tiles of 16 × 16, all there are": machine_code(score_kernels.other_scores_kernel, 1, REGISTERS, **small)[0],
     }
     uniform = [text for text in arithmetic if "UR" in text]
     parts = {"all": loop, "arithmetic": arithmetic, "with v in a uniform register": uniform}

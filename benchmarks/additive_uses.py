@@ -9,7 +9,7 @@ from torch import Tensor
 
 from benchmarks.additive_shapes import Shape, inputs, poisoned, run, with_gradients
 from jumok.attention import additive, attend, causal, explain
-from jumok.attention.additive.gpu import forward as additive_fused
+from jumok.attention.additive.gpu import forward
 
 
 def weights_under_autocast() -> str:
@@ -22,14 +22,14 @@ def weights_under_autocast() -> str:
 
 
 def opcheck() -> str:
-    from jumok.attention.additive.gpu import ops as additive_ops
+    from jumok.attention.additive.gpu import operators
 
     query, key, value, v = (tensor.requires_grad_() for tensor in inputs(Shape(2, 9, 11, 8, 4)))
     mask, beyond = torch.rand(2, 9, 11, device="cuda") > 0.3, torch.tensor([[11], [5]], device="cuda")
     seed = torch.tensor([7], device="cuda")
     for others in ((None, None, None, None, 0.0), (beyond - 5, beyond, mask, seed, 0.25)):
-        torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v[None], *others))
-    torch.library.opcheck(additive_ops.additive_scores, (query, key, v[None]))
+        torch.library.opcheck(operators.additive_attention, (query, key, value, v[None], *others))
+    torch.library.opcheck(operators.additive_scores, (query, key, v[None]))
     return "ok"
 
 
@@ -96,10 +96,10 @@ def piecewise() -> str:
     """The backward pass in many pieces gives what it gives in one."""
     tensors, upstream = inputs(Shape(3, 200, 100, 32, 16)), torch.randn(3, 200, 16, device="cuda")
     wanted = with_gradients(run("fused"), tensors, upstream)
-    held, additive_fused.PLANES = additive_fused.PLANES, 128 * 112 * 12
+    held, forward.PLANES = forward.PLANES, 128 * 112 * 12
     try:
         found = with_gradients(run("fused"), tensors, upstream)
     finally:
-        additive_fused.PLANES = held
+        forward.PLANES = held
     worst = max((a - b).abs().max().item() for a, b in zip(found, wanted, strict=True))
     return f"{'ok' if worst < 1e-4 else 'WRONG'}: {worst:.1e}"

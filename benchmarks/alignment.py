@@ -86,7 +86,7 @@ def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
 def peers(out: Path) -> None:
     """Align the same text with eflomal and fast_align, as they come."""
     from jumok.data import read_lines
-    from jumok.data.word_links import read_links
+    from jumok.data.word_links import read_word_links
 
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -101,7 +101,7 @@ def peers(out: Path) -> None:
                 subprocess.run(command, stdout=found, check=True)
         for system in PEERS:
             forward, backward = (
-                rows_of_tests(work, list(read_links(work / f"{system}.{number}"))) for number in (0, 1)
+                rows_of_tests(work, list(read_word_links(work / f"{system}.{number}"))) for number in (0, 1)
             )
             for text in ("gold", "dev"):
                 write_joined(out, f"{system}.{text}", forward[text], backward[text])

@@ -168,10 +168,10 @@ def write_joined(folder: Path, name: str, forward: list, backward: list) -> None
 
 def write_pharaoh(path: Path, rows: list) -> None:
     """A line for every pair."""
-    from jumok.data.word_links import write_links
+    from jumok.data.word_links import format_word_links
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{write_links(links)}\n" for links in rows), encoding="utf-8")
+    path.write_text("".join(f"{format_word_links(links)}\n" for links in rows), encoding="utf-8")
 
 
 def _pack(work: Path, out: Path, stages: list[str]) -> None:
@@ -230,12 +230,12 @@ def scores(folder: Path, text: Path, name: str, stage: str, method: str):
     """Of links/STAGE.NAME.METHOD against the gold standard."""
     from jumok.analysis.alignment.error_rate import alignment_scores, read_gold
     from jumok.data import read_pairs
-    from jumok.data.word_links import read_links
+    from jumok.data.word_links import read_word_links
 
     pairs = list(read_pairs(text / f"{name}.en", text / f"{name}.fr"))
     lengths = [(len(source.split()), len(target.split())) for source, target in pairs]
     gold = read_gold(text / f"{name}.gold", pairs=len(lengths))
-    return alignment_scores(read_links(folder / f"links/{stage}.{name}.{method}"), gold, lengths)
+    return alignment_scores(read_word_links(folder / f"links/{stage}.{name}.{method}"), gold, lengths)
 
 
 if __name__ == "__main__":

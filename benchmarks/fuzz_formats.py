@@ -199,11 +199,11 @@ def compressed(place: Path) -> Format:
 def links(place: Path) -> Format:
     """Word links in Pharaoh format."""
     from jumok.data.pairs import Pair
-    from jumok.data.word_links import with_links
+    from jumok.data.word_links import with_word_links
 
     given = [Pair("a b c", "d e f g")] * 5
     samples = {"links.txt": b"0-0 1-1 2-3\n0-2\n\n2-2 1-0\n0-0\n", "longer.txt": b"0-0 1-2 2-1\n" * 5}
-    return Format(samples, _in_file(place, lambda path: list(with_links(given, path))), 1500)
+    return Format(samples, _in_file(place, lambda path: list(with_word_links(given, path))), 1500)
 
 
 def gold(place: Path) -> Format:
@@ -474,7 +474,7 @@ def checkpoint(place: Path) -> Format:
 
 
 def tokenizer(place: Path) -> Format:
-    """Tokenizers of all kinds."""
+    """TokenizerPair of all kinds."""
     from jumok.data.tokenizer import Tokenizer, TokenizerConfig
 
     texts = ["March 1, 2024", "3월 1일", "ten kilometres"] * 4
@@ -521,10 +521,10 @@ def attention_map(place: Path) -> Format:
 
 def store(place: Path) -> Format:
     """Sentences as they are prepared for training."""
-    from jumok.data.dataset import Store
+    from jumok.data.dataset import Dataset
 
     def read(path: Path) -> None:
-        found = Store(path)
+        found = Dataset(path)
         found.check()
         list(found)
 

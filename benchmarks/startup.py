@@ -20,7 +20,7 @@ import numpy.ma
 import numpy.random  # both would else be loaded by who first uses them
 
 from benchmarks.results import Row, cpu, write
-from jumok.data import BatchConfig, Batches, Store, write_store
+from jumok.data import BatchConfig, Batches, Dataset, write_dataset
 
 SIZES = (10**4, 10**5, 10**6, 10**7)
 JUMOK, SORTED = "jumok", "all lengths read and sorted"
@@ -48,7 +48,7 @@ def held() -> float:
 def measure(path: str, system: str) -> dict[str, float]:
     """Milliseconds until the steps are known, from there to the first batch, then to the last of epoch 10; MiB held."""
     before, started = held(), time.perf_counter()
-    store = Store(path)
+    store = Dataset(path)
     if system == SORTED:
         lengths = np.diff(np.asarray(store._offsets)).reshape(-1, 2).max(axis=1)
         kept = [lengths, np.argsort(lengths, kind="stable")]
@@ -88,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for pairs in SIZES:
             path = Path(folder) / f"{pairs}.store"
-            write_store(path, corpus(pairs), size=100)
+            write_dataset(path, corpus(pairs), size=100)
             rows += rows_of(path, pairs)
             path.unlink()
             print(*rows[-6:], sep="\n", file=sys.stderr)

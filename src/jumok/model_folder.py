@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jumok.data import Tokenizer, Tokenizers
+from jumok.data import Tokenizer, TokenizerPair
 from jumok.errors import ArgumentError, ModelError
 from jumok.files import check_place, read_plain
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
@@ -49,17 +49,17 @@ class Trained(NamedTuple):
 
     model: Seq2Seq
     recipe: Recipe
-    tokenizers: Tokenizers
+    tokenizers: TokenizerPair
 
 
-def new_model(recipe: Recipe, tokenizers: Tokenizers) -> Seq2Seq:
+def new_model(recipe: Recipe, tokenizers: TokenizerPair) -> Seq2Seq:
     """The recipe's model with fresh weights, the same ones for the same seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         return _built(recipe.encoder, recipe.decoder, tokenizers)
 
 
-def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: Tokenizers) -> Seq2Seq:
+def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: TokenizerPair) -> Seq2Seq:
     return build_model(
         encoder,
         decoder,
@@ -101,7 +101,7 @@ def _read(folder: SealedFolder) -> Trained:
     """The recipe, the tokenizers and the weights' header first: a model that does not fit them is never built."""
     path = folder.path / WEIGHTS
     recipe = of_contents(folder.recipe(), folder.path / RECIPE, lambda tables: make_recipe(tables, variables=False))
-    tokenizers, header = Tokenizers.of_files(folder.tokenizers(), folder.path), folder.header()
+    tokenizers, header = TokenizerPair.of_files(folder.tokenizers(), folder.path), folder.header()
 
     def build(encoder: EncoderConfig, decoder: DecoderConfig) -> Seq2Seq:
         return _built(encoder, decoder, tokenizers)

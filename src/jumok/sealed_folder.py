@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
-from jumok.data.tokenizer_pair import SEPARATE, SHARED
+from jumok.data.tokenizer import SEPARATE, SHARED
 from jumok.errors import DataError, ModelError
 from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
 from jumok.models.weights import Header, read_header

@@ -3,12 +3,12 @@
 import pytest
 
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores, read_gold
-from jumok.data.word_links import parse_links
+from jumok.data.word_links import parse_word_links
 
 
 def gold(sure, possible=""):
-    one = frozenset(parse_links(sure, ""))
-    return Gold(one, one | frozenset(parse_links(possible, "")))
+    one = frozenset(parse_word_links(sure, ""))
+    return Gold(one, one | frozenset(parse_word_links(possible, "")))
 
 
 def test_the_rates_are_those_of_och_and_ney():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from jumok.analysis.maps.model_map import map_of_translation
-from jumok.data import BOS, EOS, PAD, Pair, Tokenizers, pad
+from jumok.data import BOS, EOS, PAD, Pair, TokenizerPair, pad
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
@@ -81,10 +81,10 @@ class Watcher(Decoder):
 @pytest.fixture(scope="module")
 def tokenizers():
     recipe = make_recipe({"data": {"corpus": "reverse"}, "tokenizer": {"kind": "char"}})
-    return Tokenizers.train([Pair(f"{n} {n * 7}", str(n * 13)) for n in range(99)], recipe.tokenizer)
+    return TokenizerPair.train([Pair(f"{n} {n * 7}", str(n * 13)) for n in range(99)], recipe.tokenizer)
 
 
-def check(encoder: dict, decoder: dict, tokenizers: Tokenizers) -> None:
+def check(encoder: dict, decoder: dict, tokenizers: TokenizerPair) -> None:
     recipe = make_recipe({"data": {"corpus": "reverse"}, "encoder": encoder, "decoder": decoder})
     model = new_model(recipe, tokenizers).eval().double()
     for parameter in model.parameters():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.analysis.alignment.attention import Method, symmetrise
-from jumok.data.word_links import parse_links
+from jumok.data.word_links import parse_word_links
 
 HEADER, *LINES = (Path(__file__).parent / "symmetrised.tsv").read_text().splitlines()
 LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)))
@@ -21,7 +21,7 @@ LINKS = st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)))
 def test_the_result_is_that_of_atools(method):
     column = HEADER.split("\t").index(method)
     for line in LINES:
-        cells = [parse_links(cell, "") for cell in line.split("\t")]
+        cells = [parse_word_links(cell, "") for cell in line.split("\t")]
         assert symmetrise(cells[0], cells[1], method) == set(cells[column]), line
 
 

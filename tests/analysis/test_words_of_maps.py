@@ -5,7 +5,7 @@ import torch
 
 from jumok.analysis.maps.attention_map import word_numbers
 from jumok.analysis.maps.model_map import map_of_translation
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.model_folder import new_model
 from jumok.recipe import make_recipe
 
@@ -32,7 +32,7 @@ def mapped(settings: dict, source: str, target: str, *, words: bool = True):
     half = {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 2}
     recipe = make_recipe({"data": {"corpus": "reverse"}, "tokenizer": settings, "encoder": half, "decoder": half})
     pairs = [Pair(one, other) for one, other in zip(KOREAN, ENGLISH, strict=True)]
-    tokenizers = Tokenizers.train(pairs, recipe.tokenizer)
+    tokenizers = TokenizerPair.train(pairs, recipe.tokenizer)
     ids = tokenizers.target.encode(target)[1:-1]
     return map_of_translation(new_model(recipe, tokenizers).eval(), tokenizers, source, ids, words=words)
 

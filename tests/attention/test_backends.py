@@ -16,7 +16,7 @@ from jumok.attention import (
     scaled_dot,
     sdpa,
 )
-from jumok.attention.call import Lookup
+from jumok.attention.call import AttentionCall
 from jumok.errors import BackendError
 from support.attention import DOT_PRODUCTS, SCORES, every_normaliser, every_score, random_inputs, random_score
 
@@ -25,7 +25,7 @@ from support.attention import DOT_PRODUCTS, SCORES, every_normaliser, every_scor
 def ran(monkeypatch):
     """The backends that really computed something, seen where each does its work."""
     seen = []
-    fused, in_blocks, mixed = sdpa.F.scaled_dot_product_attention, backends.in_blocks, Lookup.mix
+    fused, in_blocks, mixed = sdpa.F.scaled_dot_product_attention, backends.in_blocks, AttentionCall.mix
 
     def spy(name, function):
         def call(*args, **options):
@@ -36,7 +36,7 @@ def ran(monkeypatch):
 
     monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", spy("sdpa", fused))
     monkeypatch.setattr(backends, "in_blocks", spy("blocked", in_blocks))
-    monkeypatch.setattr(Lookup, "mix", spy("direct", mixed))
+    monkeypatch.setattr(AttentionCall, "mix", spy("direct", mixed))
     return seen
 
 

@@ -70,10 +70,10 @@ def test_without_gradients_nothing_is_checkpointed(counted):
 
 
 def test_a_block_has_at_least_one_row_and_no_more_than_fit(monkeypatch):
-    lookup = attend(*random_inputs(lead=(), queries=4, keys=5), backend="blocked").weights.lookup
+    call = attend(*random_inputs(lead=(), queries=4, keys=5), backend="blocked").weights.call
     for limit, rows in [(0, 1), (1, 1), (5 * 8, 1), (10 * 8, 2), (14 * 8, 2), (10**9, 10**9 // 40)]:
         monkeypatch.setattr(blocks, "BLOCK_BYTES", limit)
-        assert rows_per_block(lookup) == rows
+        assert rows_per_block(call) == rows
 
 
 @pytest.mark.usefixtures("small_blocks")

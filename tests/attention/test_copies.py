@@ -58,7 +58,7 @@ def test_a_copy_of_weights_that_are_lost_says_so_as_well(copied):
 @every_way
 def test_a_copy_says_when_its_own_tensors_change(copied):
     found = copied(asked()[2])
-    found.weights.lookup.key.add_(1)
+    found.weights.call.key.add_(1)
     with raises("key was changed in place"):
         found.weights()
 

@@ -6,7 +6,7 @@ from torch.autograd import gradcheck
 
 from jumok.attention import attend, gaussian_window
 from jumok.attention.additive import cpu
-from jumok.attention.additive.cpu import AdditiveInTiles
+from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive
 from support.attention import DOT_PRODUCTS, KERNELS, SCORES, every_normaliser, every_score, random_inputs
 
@@ -77,7 +77,7 @@ def test_the_additive_kernel(monkeypatch, tile, shift):
     monkeypatch.setattr(cpu, "TILE", tile)
     (query, key, _), _ = inputs_and_mask()
     v = torch.randn(2, dtype=torch.float64)
-    check(lambda q, k, v: AdditiveInTiles(v)(q + shift, k - shift), [query, key, v])
+    check(lambda q, k, v: TiledAdditive(v)(q + shift, k - shift), [query, key, v])
     check(lambda q, k, v: Additive(v)(q + shift, k - shift), [query, key, v])
 
 

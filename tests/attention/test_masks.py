@@ -106,14 +106,14 @@ def test_masks_combine_as_their_matrices_do(combine, left, right):
 
 
 def test_a_graded_window_combines_by_and_alone():
-    graded = gaussian_window(torch.tensor([1.0]), 2.0)
-    assert (graded & causal()).graded
-    assert (torch.tensor(True) & graded).graded
+    scales_weights = gaussian_window(torch.tensor([1.0]), 2.0)
+    assert (scales_weights & causal()).scales_weights
+    assert (torch.tensor(True) & scales_weights).scales_weights
     for refused in (
-        lambda: graded | causal(),
-        lambda: causal() | graded,
-        lambda: ~graded,
-        lambda: ~(graded & causal()),
+        lambda: scales_weights | causal(),
+        lambda: causal() | scales_weights,
+        lambda: ~scales_weights,
+        lambda: ~(scales_weights & causal()),
     ):
         with pytest.raises(ValueError, match="by & only"):
             refused()
@@ -128,8 +128,8 @@ def luong_equation_10(scores, centre, reach, value):
             rows.append(value[0] * 0)
             continue
         align = row[near].softmax(0)
-        graded = align * torch.stack([(-((s - p) ** 2) / (2 * (reach / 2) ** 2)).exp() for s in near])
-        rows.append(graded @ value[near])
+        scales_weights = align * torch.stack([(-((s - p) ** 2) / (2 * (reach / 2) ** 2)).exp() for s in near])
+        rows.append(scales_weights @ value[near])
     return torch.stack(rows)
 
 

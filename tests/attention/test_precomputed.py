@@ -5,9 +5,9 @@ import gc
 import pytest
 import torch
 
-from jumok.attention import Source, additive, attend, remember
-from jumok.attention.additive import steps as additive_steps
-from jumok.attention.precomputed import AttendedAnew, WithExponentials
+from jumok.attention import PrecomputedKeys, additive, attend, precompute_keys
+from jumok.attention.additive import cpu_steps
+from jumok.attention.precomputed import AdditiveKeys, PlainKeys
 from jumok.errors import ArgumentError
 
 LENGTHS = torch.tensor([7, 4, 1])
@@ -26,9 +26,9 @@ def visible():
 
 
 def looks(key, value, v, *queries):
-    source = remember(key, value, score=additive(v), visible=visible())
-    assert isinstance(source, WithExponentials)
-    return [source.look(query) for query in queries]
+    source = precompute_keys(key, value, score=additive(v), visible=visible())
+    assert isinstance(source, AdditiveKeys)
+    return [source.attend(query) for query in queries]
 
 
 def attended(key, value, v, *queries):
@@ -59,9 +59,9 @@ def test_gradients_gathered_over_all_looks_equal_those_of_attention(part):
 
 def test_gradcheck_holds_when_each_look_depends_on_the_one_before():
     def chain(key, value, v, query):
-        source = remember(key, value, score=additive(v), visible=visible())
+        source = precompute_keys(key, value, score=additive(v), visible=visible())
         for _ in range(3):
-            out = source.look(query)
+            out = source.attend(query)
             query = out.values[..., :5] + out.weights().sum(-1, keepdim=True)
         return query
 
@@ -104,10 +104,10 @@ def test_each_look_may_have_a_backward_pass_of_its_own():
 
 def test_a_source_without_gradient_keeps_nothing_of_the_looks():
     key, value, v, query, *_ = problem()
-    source = remember(key.detach(), value.detach(), score=additive(v.detach()))
+    source = precompute_keys(key.detach(), value.detach(), score=additive(v.detach()))
 
     def tensors_after_a_look():
-        source.look(query).values.sum().backward()
+        source.attend(query).values.sum().backward()
         gc.collect()
         return sum(type(thing) is torch.Tensor for thing in gc.get_objects())
 
@@ -128,11 +128,11 @@ def test_a_tensor_changed_in_place_between_look_and_backward_is_an_error(changed
 def test_a_source_changed_in_place_is_looked_at_as_it_is_now():
     key, value, v, query, *_ = (one.detach().clone() for one in problem())
     mask = visible()
-    source = remember(key, value, score=additive(v), visible=mask)
+    source = precompute_keys(key, value, score=additive(v), visible=mask)
     for change in (lambda: key.mul_(2), lambda: value.add_(1), lambda: mask[1].fill_(False)):
         change()
         want = attend(query, key, value, score=additive(v), visible=mask, backend="direct")
-        torch.testing.assert_close(source.look(query).values, want.values)
+        torch.testing.assert_close(source.attend(query).values, want.values)
 
 
 def test_the_gradient_of_the_gradient_is_that_of_attention():
@@ -148,9 +148,9 @@ def test_the_gradient_of_the_gradient_is_that_of_attention():
 
 def test_a_query_that_does_not_fit_is_refused_as_attention_refuses_it():
     key, value, v, *_ = problem()
-    source = remember(key, value, score=additive(v))
+    source = precompute_keys(key, value, score=additive(v))
     with pytest.raises(ArgumentError, match="query has width 1"):
-        source.look(torch.zeros(3, 1, 1, dtype=torch.double))
+        source.attend(torch.zeros(3, 1, 1, dtype=torch.double))
 
 
 def test_looks_left_out_of_the_loss_add_nothing():
@@ -164,7 +164,7 @@ def test_looks_left_out_of_the_loss_add_nothing():
 def test_tiles_smaller_than_the_problem_change_nothing(monkeypatch):
     inputs = problem()
     whole = torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs)
-    monkeypatch.setattr(additive_steps, "TILE", 13)
+    monkeypatch.setattr(cpu_steps, "TILE", 13)
     for one, two in zip(
         torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs), whole, strict=True
     ):
@@ -173,10 +173,10 @@ def test_tiles_smaller_than_the_problem_change_nothing(monkeypatch):
 
 def test_a_source_with_nothing_to_see_gives_zeros_and_no_gradient():
     key, value, v, query, *_ = problem()
-    source = remember(
+    source = precompute_keys(
         key, value, score=additive(v), visible=torch.tensor([True, False, True])[:, None, None].expand(-1, 1, 7)
     )
-    out = source.look(query)
+    out = source.attend(query)
     assert out.values[1].eq(0).all()
     assert out.weights()[1].eq(0).all()
     gradients = torch.autograd.grad(out.values.sum(), (key, value, query))
@@ -187,30 +187,30 @@ def test_a_source_with_nothing_to_see_gives_zeros_and_no_gradient():
 def test_large_queries_and_keys_are_exact(size):
     key, value, v, query, *_ = problem()
     large = query.detach() * size
-    source = remember(key, value, score=additive(v), visible=visible())
+    source = precompute_keys(key, value, score=additive(v), visible=visible())
     want = attend(large, key, value, score=additive(v), visible=visible(), backend="direct")
-    torch.testing.assert_close(source.look(large).values, want.values)
-    assert isinstance(remember(key * size * 10, value, score=additive(v)), AttendedAnew)
+    torch.testing.assert_close(source.attend(large).values, want.values)
+    assert isinstance(precompute_keys(key * size * 10, value, score=additive(v)), PlainKeys)
 
 
 def test_nan_behind_the_mask_stays_there():
     key, value, v, query, *_ = problem()
     key, value = (tensor.detach().masked_fill(~visible().mT, torch.nan) for tensor in (key, value))
-    assert remember(key, value, score=additive(v), visible=visible()).look(query).values.isfinite().all()
+    assert precompute_keys(key, value, score=additive(v), visible=visible()).attend(query).values.isfinite().all()
 
 
 def test_kept_rows_answer_as_before():
     key, value, v, query, *_ = problem()
     rows = torch.tensor([2, 0])
     for source in (
-        remember(key, value, score=additive(v), visible=visible()),
-        remember(key, value[..., :5], score="dot", visible=visible()),
-        remember(key, value, score="dot"),
+        precompute_keys(key, value, score=additive(v), visible=visible()),
+        precompute_keys(key, value[..., :5], score="dot", visible=visible()),
+        precompute_keys(key, value, score="dot"),
     ):
-        assert isinstance(source, Source)
-        torch.testing.assert_close(source.keep(rows).look(query[rows]).values, source.look(query).values[rows])
+        assert isinstance(source, PrecomputedKeys)
+        torch.testing.assert_close(source.keep(rows).attend(query[rows]).values, source.attend(query).values[rows])
 
 
 def test_a_backend_asked_for_by_name_is_the_one_that_runs():
     key, value, v, *_ = problem()
-    assert isinstance(remember(key, value, score=additive(v), backend="direct"), AttendedAnew)
+    assert isinstance(precompute_keys(key, value, score=additive(v), backend="direct"), PlainKeys)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jumok.attention import attend, causal, explain, remember
+from jumok.attention import attend, causal, explain, precompute_keys
 from jumok.errors import BackendError
 from support.attention import SCORES, every_score, raises, random_inputs
 
@@ -63,7 +63,7 @@ def test_a_remembered_source_has_second_gradients():
     query, key, value, v = leaves("additive")
     score = SCORES["additive"].build(v)
     wanted = twice(lambda query: attend(query, key, value, score=score, backend="direct").values, query)
-    found = twice(lambda query: remember(key, value, score=score).look(query).values, query)
+    found = twice(lambda query: precompute_keys(key, value, score=score).attend(query).values, query)
     torch.testing.assert_close(found, wanted)
 
 
@@ -86,7 +86,7 @@ def test_gradients_kept_for_a_second_are_right_where_queries_depend_on_keys():
     additive = SCORES["additive"].build
     wanted = chained(lambda q, x, v: attend(q, x, x, score=additive(v), backend="direct").values)
     for found in (
-        chained(lambda q, x, v: remember(x, x, score=additive(v)).look(q).values),
+        chained(lambda q, x, v: precompute_keys(x, x, score=additive(v)).attend(q).values),
         chained(lambda q, x, v: attend(q, x, x, score=additive(v)).values),
     ):
         ours, theirs = (torch.autograd.grad(loss(*inputs), inputs, create_graph=True) for loss in (found, wanted))

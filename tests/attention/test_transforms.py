@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, jvp, vmap
 
-from jumok.attention import additive, attend, causal, explain, from_lengths, remember, window
+from jumok.attention import additive, attend, causal, explain, from_lengths, precompute_keys, window
 from jumok.layers import AdditiveAttention, MultiHeadAttention
 
 SCORES = {
@@ -116,10 +116,10 @@ def test_jvp_of_the_score_s_vector_alone():
 
 def test_a_source_is_looked_at_under_vmap():
     query, key, value, v = draw()
-    source = remember(key[:, 0], value[:, 0], score=additive(v))
-    found = vmap(lambda query: source.look(query).values)(query.transpose(0, 1))
-    torch.testing.assert_close(found[0], source.look(query[:, 0]).values)
-    torch.testing.assert_close(found[1], source.look(query[:, 1]).values)
+    source = precompute_keys(key[:, 0], value[:, 0], score=additive(v))
+    found = vmap(lambda query: source.attend(query).values)(query.transpose(0, 1))
+    torch.testing.assert_close(found[0], source.attend(query[:, 0]).values)
+    torch.testing.assert_close(found[1], source.attend(query[:, 1]).values)
 
 
 def test_explain_says_why_the_kernels_do_not_run():

@@ -160,4 +160,4 @@ def test_a_link_past_the_end_of_its_pair_does_not_become_one_of_the_next_it_is_j
     write(text / "links", "0-2\n0-0\n")
     valid = {"valid_source": f"{text}/one", "valid_target": f"{text}/two"}
     files = {"source": f"{text}/one", "target": f"{text}/two", "alignments": f"{text}/links", **valid}
-    assert [links for _, links in DataConfig(**files, joined=(2,)).training_links()] == [[(2, 2)]]
+    assert [links for _, links in DataConfig(**files, joined=(2,)).training_with_links()] == [[(2, 2)]]

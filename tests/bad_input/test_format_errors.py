@@ -19,7 +19,7 @@ from jumok.data import arrays
 from jumok.data.arrays import free_memory
 from jumok.data.pairs import read_pairs
 from jumok.data.vectors import read_vectors, vector_width
-from jumok.data.word_links import parse_links
+from jumok.data.word_links import parse_word_links
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.graphs.files import from_arrays, read_graph, read_tables
 from jumok.graphs.graph import GraphConfig
@@ -64,7 +64,7 @@ def test_a_message_is_one_line_however_long_and_broken_what_it_repeats_is():
 
 def test_a_word_number_of_4301_digits_is_no_link(tmp_path):
     for link in (f"{MANY_DIGITS}-0", f"0-{MANY_DIGITS}"):
-        assert refusal(parse_links, link, "links, line 1").startswith("links, line 1: '")
+        assert refusal(parse_word_links, link, "links, line 1").startswith("links, line 1: '")
         assert "is not a link" in refusal(read_gold, write(tmp_path / "gold", link))
     for row in (f"{MANY_DIGITS} 1 1 S", f"1 1 {MANY_DIGITS}"):
         assert "is not a link" in refusal(read_gold, write(tmp_path / "gold", row))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jumok.data import Pair, TokenizerConfig, Tokenizers
+from jumok.data import Pair, TokenizerConfig, TokenizerPair
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from support.graphs import raw_graph
 from support.refusals import contents, refused, train, two_files, write_recipe
@@ -209,7 +209,7 @@ def test_a_vocabulary_of_the_users_own_is_not_overwritten_and_one_of_a_stopped_r
     said = refused("train", recipe, *options)
     assert "run/data holds tokenizer.model, which the run's own data would overwrite" in said
     assert Path("run/data/tokenizer.model").read_text() == "my own"
-    Tokenizers.train([Pair("a b", "b a")], TokenizerConfig(kind="char")).save("run/data")
+    TokenizerPair.train([Pair("a b", "b a")], TokenizerConfig(kind="char")).save("run/data")
     well("train", recipe, *options)
 
 

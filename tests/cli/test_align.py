@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from jumok.data.word_links import parse_links
+from jumok.data.word_links import parse_word_links
 from support.commands import jumok, well, write
 
 SOURCE = ["1 2 3", "", "4 5", "6 7 8 9"]
@@ -38,7 +38,7 @@ def test_a_line_of_links_for_every_pair_and_empty_lines_stay_empty(reverser, tex
     assert len(lines) == len(SOURCE) + 1
     assert lines[1] == lines[-1] == ""
     for line, source, target in zip(lines, SOURCE, TARGET, strict=False):
-        links = parse_links(line, "")
+        links = parse_word_links(line, "")
         assert [target for _, target in sorted(links, key=lambda link: link[1])] == list(range(len(target.split())))
         assert all(one < len(source.split()) for one, _ in links)
 
@@ -67,7 +67,9 @@ def test_json_holds_the_texts_and_the_links(reverser, text):
     rows = [json.loads(line) for line in well("align", reverser, *two_files(text), "--json").out.splitlines()]
     plain = well("align", reverser, *two_files(text)).out.splitlines()
     assert [row["source"] for row in rows] == SOURCE
-    assert [[tuple(link) for link in row["links"]] for row in rows] == [sorted(parse_links(line, "")) for line in plain]
+    assert [[tuple(link) for link in row["links"]] for row in rows] == [
+        sorted(parse_word_links(line, "")) for line in plain
+    ]
 
 
 def test_two_directions_are_made_one(reverser, back, text):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jumok.data import TokenizerConfig, Tokenizers, corpus_pairs
+from jumok.data import TokenizerConfig, TokenizerPair, corpus_pairs
 from jumok.model_folder import BUNDLED
 from jumok.tasks.translator import coverage
 
@@ -20,7 +20,7 @@ EVERYDAY = [
 
 @pytest.fixture(scope="module")
 def bundled():
-    return Tokenizers.load(BUNDLED).source
+    return TokenizerPair.load(BUNDLED).source
 
 
 @pytest.mark.parametrize("text", EVERYDAY)
@@ -38,7 +38,7 @@ def test_nothing_of_its_own_corpus_is_foreign_to_the_bundled_model(bundled):
 @pytest.mark.parametrize("kind", ["char", "word"])
 def test_vocabularies_of_letters_and_words_know_what_they_have_pieces_for(kind):
     pairs = [pair for pair in corpus_pairs("cldr", 300) if pair.source.isascii()]
-    source = Tokenizers.train(pairs, TokenizerConfig(kind=kind, shared=False, size=2000)).source
+    source = TokenizerPair.train(pairs, TokenizerConfig(kind=kind, shared=False, size=2000)).source
     assert not coverage(pairs[0].source, source).is_foreign
     assert coverage("Привет, как дела?", source).is_foreign
     assert coverage("hippopotamus of quicksilver", source).is_foreign == (kind == "word")

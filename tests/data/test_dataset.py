@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jumok.data import Store, write_store
-from jumok.data import dataset as store
-from jumok.data.dataset import fingerprint_of, open_store
+from jumok.data import Dataset, dataset, write_dataset
+from jumok.data.dataset import open_dataset
+from jumok.data.fingerprint import fingerprint_of
 
 ROWS = st.lists(st.tuples(*[st.lists(st.integers(0, 299), max_size=9)] * 2))
 
@@ -13,38 +13,37 @@ ROWS = st.lists(st.tuples(*[st.lists(st.integers(0, 299), max_size=9)] * 2))
 @given(rows=ROWS, size=st.sampled_from([300, 70_000]))
 @settings(max_examples=30)
 def test_rows_come_back_as_written(tmp_path_factory, rows, size):
-    path = tmp_path_factory.mktemp("store") / "a.store"
-    written = write_store(path, iter(rows), size=size)
+    path = tmp_path_factory.mktemp("data") / "a.store"
+    written = write_dataset(path, iter(rows), size=size)
     assert len(written) == len(rows)
     assert [tuple(side.tolist() for side in written[row]) for row in range(len(rows))] == rows
-    by_length = written.by_length(np.arange(len(rows))).tolist()
+    by_length = written.sorted_rows(np.arange(len(rows))).tolist()
     assert by_length == sorted(range(len(rows)), key=lambda row: [len(side) for side in rows[row]])
-    assert written.cells.counts.sum() == len(rows)
+    assert written.length_counts.counts.sum() == len(rows)
     written.check()
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.uint32)])
 def test_ids_take_two_bytes_where_they_fit(tmp_path, size, dtype):
-    written = write_store(tmp_path / "a", [([0], [size - 1])], size=size)
+    written = write_dataset(tmp_path / "a", [([0], [size - 1])], size=size)
     assert written[0][1].dtype == dtype
     assert written[0][1].tolist() == [size - 1]
 
 
 def test_rows_are_written_as_they_come(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "CHUNK", 4)
+    monkeypatch.setattr(dataset, "CHUNK", 4)
     rows = [([row], [row, row]) for row in range(11)]
-    written = write_store(tmp_path / "a", iter(rows), size=11)
+    written = write_dataset(tmp_path / "a", iter(rows), size=11)
     assert [written[row][1].tolist() for row in range(11)] == [[row, row] for row in range(11)]
 
 
-def test_rows_are_sorted_by_length_a_few_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "SORTED", 3)
+def test_rows_are_sorted_by_length(tmp_path):
     rows = [([1] * source, [1] * target, [0] * 9) for source, target in [(2, 5), (70, 1), (2, 5), (1, 1), (71, 1)] * 4]
-    written = write_store(tmp_path / "a", iter(rows), sides=3, size=2)
-    assert written.cells.lengths.tolist() == [[1, 1], [2, 5], [71, 1]]  # 70 counts as 71
-    assert written.cells.counts.tolist() == [4, 8, 8]
-    assert [written.cells.reached(pairs) for pairs in (1, 8, 9, 99)] == [71, 71, 2, 1]
-    found = written.by_length(np.arange(20)).tolist()
+    written = write_dataset(tmp_path / "a", iter(rows), sides=3, size=2)
+    assert written.length_counts.lengths.tolist() == [[1, 1], [2, 5], [71, 1]]  # 70 counts as 71
+    assert written.length_counts.counts.tolist() == [4, 8, 8]
+    assert [written.length_counts.reached(pairs) for pairs in (1, 8, 9, 99)] == [71, 71, 2, 1]
+    found = written.sorted_rows(np.arange(20)).tolist()
     assert found == [*range(3, 20, 5), *(row for row in range(20) if row % 5 in (0, 2)), *_long(range(20))]
 
 
@@ -53,22 +52,20 @@ def _long(rows):
 
 
 def test_opening_reads_no_rows(tmp_path, monkeypatch):
-    write_store(tmp_path / "a", [([1] * 100_000, [2]) for _ in range(4)], size=3)
+    write_dataset(tmp_path / "a", [([1] * 100_000, [2]) for _ in range(4)], size=3)
     checked = []
-    monkeypatch.setattr(Store, "_check", lambda self, start, end: checked.append((start, end)))
-    opened = Store(tmp_path / "a")
+    monkeypatch.setattr(Dataset, "_check", lambda self, start, end: checked.append((start, end)))
+    opened = Dataset(tmp_path / "a")
     assert checked == []
     opened[2]
     assert max(end - start for start, end in checked) < 4 * 100_000
 
 
-def test_a_store_is_used_again_only_for_the_same_inputs(tmp_path):
-    write_store(tmp_path / "a", [([1], [2])], size=3, fingerprint="this", note={"dropped": 5})
-    assert open_store(tmp_path / "a", "that") is None
-    assert open_store(tmp_path / "missing", "this") is None
-    (tmp_path / "earlier").write_bytes((tmp_path / "a").read_bytes()[:-8] + store.EARLIER)
-    assert open_store(tmp_path / "earlier", "this") is None
-    found = open_store(tmp_path / "a", "this")
+def test_a_dataset_is_used_again_only_for_the_same_inputs(tmp_path):
+    write_dataset(tmp_path / "a", [([1], [2])], size=3, fingerprint="this", note={"dropped": 5})
+    assert open_dataset(tmp_path / "a", "that") is None
+    assert open_dataset(tmp_path / "missing", "this") is None
+    found = open_dataset(tmp_path / "a", "this")
     assert found is not None
     assert found.note == {"dropped": 5}
 
@@ -78,14 +75,14 @@ def test_fingerprints_differ_when_anything_does():
     assert len({fingerprint_of(*part) for part in parts}) == len(parts)
 
 
-def test_a_writer_that_fails_leaves_the_old_store_and_no_rubbish(tmp_path):
-    write_store(tmp_path / "a", [([1], [2])], size=3)
+def test_a_writer_that_fails_leaves_the_old_dataset_and_no_rubbish(tmp_path):
+    write_dataset(tmp_path / "a", [([1], [2])], size=3)
 
     def rows():
         yield [1], [1]
         raise KeyError("the source broke off")
 
     with pytest.raises(KeyError):
-        write_store(tmp_path / "a", rows(), size=3)
-    assert Store(tmp_path / "a")[0][1].tolist() == [2]
+        write_dataset(tmp_path / "a", rows(), size=3)
+    assert Dataset(tmp_path / "a")[0][1].tolist() == [2]
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

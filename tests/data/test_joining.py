@@ -2,7 +2,7 @@ import pytest
 
 from jumok.analysis.scores.length_bands import joined
 from jumok.data import DataConfig, Pair, TokenizerConfig, corpus_pairs, prepare
-from jumok.data.sources import join_rows
+from jumok.data.sources import join_sentences
 
 PAIRS = [Pair(f"the word {number} ", f"{number} 번 말") for number in range(10)]
 
@@ -13,7 +13,7 @@ def rows(pairs):
 
 @pytest.mark.parametrize("together", [(1,), (2, 3), (1, 4), (5, 11)])
 def test_training_texts_are_joined_as_texts_to_compare_on_are(together):
-    found = [pair for pair, _ in join_rows(rows(PAIRS), together)]
+    found = [pair for pair, _ in join_sentences(rows(PAIRS), together)]
     sources, targets = (joined(side, together) for side in zip(*PAIRS, strict=True))
     assert sorted((pair.source.strip(), pair.target) for pair in found) == sorted(zip(sources, targets, strict=True))
 
@@ -25,12 +25,12 @@ def test_links_still_name_the_words_they_named():
     for size in (1, 2, 3):
         runs = [rows(PAIRS)[start : start + size] for start in range(0, 10 - size + 1, size)]
         expected = [sorted(word for row in run for word in named(*row)) for run in runs]
-        assert [named(*row) for row in join_rows(rows(PAIRS), [size])] == expected
+        assert [named(*row) for row in join_sentences(rows(PAIRS), [size])] == expected
 
 
 def test_a_pair_with_an_empty_side_is_joined_with_no_other():
     pairs = [PAIRS[0], Pair("nothing for this", " "), PAIRS[1]]
-    found = [pair for pair, _ in join_rows(rows(pairs), [1, 2])]
+    found = [pair for pair, _ in join_sentences(rows(pairs), [1, 2])]
     assert found == [*pairs, Pair("the word 0 the word 1", "0 번 말 1 번 말")]
 
 

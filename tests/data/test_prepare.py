@@ -13,11 +13,11 @@ from jumok.data import (
     FilterConfig,
     Pair,
     TokenizerConfig,
-    Tokenizers,
+    TokenizerPair,
     corpus_pairs,
     prepare,
 )
-from jumok.data.dataset import write_store
+from jumok.data.dataset import write_dataset
 from jumok.data.fingerprint import MADE, RECORD, VOCABULARIES, foreign_files
 from jumok.data.prepare import unknown_message, unknown_share
 from jumok.data.subwords import BOS, EOS, UNK
@@ -51,7 +51,7 @@ def test_two_text_files_become_batches_of_their_sentences(tmp_path):
             strict=True,
         )
     assert sorted(seen) == sorted(set(pairs) - held_out)
-    assert Tokenizers.load(tmp_path / "run").source.model == prepared.tokenizers.source.model
+    assert TokenizerPair.load(tmp_path / "run").source.model == prepared.tokenizers.source.model
 
 
 def test_a_held_out_source_is_not_trained_on_with_another_target(tmp_path):
@@ -201,12 +201,12 @@ def test_a_vocabulary_that_knows_little_of_its_text_is_told_by_side(tmp_path, se
 
 
 def store_of(path, unknown, known, rows=1):
-    return write_store(path, rows * [[[BOS, EOS], [BOS, *unknown * [UNK], *known * [4], EOS]]], size=9)
+    return write_dataset(path, rows * [[[BOS, EOS], [BOS, *unknown * [UNK], *known * [4], EOS]]], size=9)
 
 
 def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
     config = TokenizerConfig(kind="word", size=5)
-    tokenizer = Tokenizers.train([Pair("a b", "a b")], config).target
+    tokenizer = TokenizerPair.train([Pair("a b", "a b")], config).target
     few, many = store_of(tmp_path / "few", 1, 9), store_of(tmp_path / "many", 2, 9)
     assert unknown_message(few, 1, "target", tokenizer, config) == ""
     assert unknown_message(many, 1, "target", tokenizer, config).startswith("about 18% of the tokens of the target")
@@ -218,7 +218,7 @@ def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
 def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.data.prepare.SAMPLE", 100)
     rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
-    assert unknown_share(write_store(tmp_path / "large", rows, size=9), 0) == 0.25
+    assert unknown_share(write_dataset(tmp_path / "large", rows, size=9), 0) == 0.25
 
 
 def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is_too(tmp_path):

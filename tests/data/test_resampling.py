@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jumok.data import Tokenizer, TokenizerConfig, corpus_pairs
-from jumok.data.loader import CUTS, Resampler, mixed
+from jumok.data.loader import CUTS, Resampler, splitmix64
 
 TEXTS = [text for pair in corpus_pairs("cldr", 300) for text in pair]
 KINDS = {"unigram": 20.0, "bpe": 0.3}
@@ -23,7 +23,7 @@ def resampler(tokenizer):
 
 
 def keys(count, seed=0):
-    return mixed(np.arange(seed, seed + count).astype(np.uint64))
+    return splitmix64(np.arange(seed, seed + count).astype(np.uint64))
 
 
 def test_what_is_cut_anew_says_the_same(tokenizer):

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.data.batches import shuffled
+from jumok.data.batches import permute
 
 
 def shuffle(size, key):
     """Where all of `size` things go."""
     places = np.arange(size)
-    return shuffled(places, np.full(size, size), np.full(size, key, np.uint64))
+    return permute(places, np.full(size, size), np.full(size, key, np.uint64))
 
 
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**64 - 1))
@@ -20,10 +20,8 @@ def test_a_shuffle_gives_everything_a_place_of_its_own(size, key):
 @given(size=st.integers(2, 10**15), key=st.integers(0, 2**64 - 1), data=st.data())
 def test_each_place_is_a_function_of_itself_alone(size, key, data):
     some = np.array(sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=2, max_size=20))))
-    together = shuffled(some, np.full(len(some), size), np.full(len(some), key, np.uint64))
-    alone = [
-        shuffled(some[at : at + 1], np.array([size]), np.array([key], np.uint64)).item() for at in range(len(some))
-    ]
+    together = permute(some, np.full(len(some), size), np.full(len(some), key, np.uint64))
+    alone = [permute(some[at : at + 1], np.array([size]), np.array([key], np.uint64)).item() for at in range(len(some))]
     assert together.tolist() == alone
     assert len(set(alone)) == len(some)
     assert 0 <= min(alone) <= max(alone) < size
@@ -33,7 +31,7 @@ def test_each_place_is_a_function_of_itself_alone(size, key, data):
 def test_any_two_things_go_to_any_two_places_equally_often(size):
     """Chi-square of 24 000 shuffles against uniform ones; the keys are fixed, so the number is too."""
     keys = np.arange(24_000, dtype=np.uint64)
-    one, other = (shuffled(np.full(len(keys), thing), np.full(len(keys), size), keys) for thing in (0, size - 1))
+    one, other = (permute(np.full(len(keys), thing), np.full(len(keys), size), keys) for thing in (0, size - 1))
     seen = np.zeros((size, size))
     np.add.at(seen, (one, other), 1)
     apart = seen[~np.eye(size, dtype=bool)]
@@ -43,7 +41,7 @@ def test_any_two_things_go_to_any_two_places_equally_often(size):
 
 
 def test_neighbours_do_not_stay_neighbours():
-    """In 10 000 shuffled things about two pairs of neighbours are neighbours again, in either order."""
+    """In 10 000 permute things about two pairs of neighbours are neighbours again, in either order."""
     still = [int((np.abs(np.diff(shuffle(10_000, key))) == 1).sum()) for key in range(50)]
     assert np.mean(still) == pytest.approx(2, abs=0.8)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.data import BOS, EOS, PAD, UNK, Tokenizer, TokenizerConfig, Tokenizers, corpus_pairs
+from jumok.data import BOS, EOS, PAD, UNK, Tokenizer, TokenizerConfig, TokenizerPair, corpus_pairs
 from jumok.data.subwords import sample_sentences
 
 KINDS = ["unigram", "bpe", "char", "word"]
@@ -168,10 +168,10 @@ def test_shared_and_separate_vocabularies_are_saved_and_loaded(tmp_path):
     pairs = list(corpus_pairs("cldr", 500))
     for shared, files in ((True, ["tokenizer.model"]), (False, ["tokenizer.source.model", "tokenizer.target.model"])):
         config = TokenizerConfig(kind="char", shared=shared, target_form="nfc" if shared else "jamo")
-        trained = Tokenizers.train(pairs, config)
+        trained = TokenizerPair.train(pairs, config)
         trained.save(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == files
-        loaded = Tokenizers.load(tmp_path)
+        loaded = TokenizerPair.load(tmp_path)
         assert loaded.shared is shared
         assert [side.model for side in loaded] == [side.model for side in trained]
     assert "F" not in trained.target.pieces

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from jumok.data import BatchConfig, Batches, DataConfig, FilterConfig, Normaliser, Tokenizer, TokenizerConfig, prepare
-from jumok.data.word_links import link_matrix, parse_links, read_links, spaced_links, spaced_words, write_links
+from jumok.data.word_links import (
+    format_word_links,
+    link_matrix,
+    parse_word_links,
+    read_word_links,
+    spaced_links,
+    spaced_words,
+)
 
 MORE = [
     f"{who} {where} {what}"
@@ -85,9 +92,9 @@ def test_words_are_what_white_space_divides_whatever_the_normaliser_makes_of_it(
 
 
 def test_links_are_written_as_they_are_read():
-    assert parse_links("0-0 12-3", "here") == [(0, 0), (12, 3)]
-    assert write_links({(1, 2), (0, 3)}) == "0-3 1-2"
-    assert parse_links("", "here") == []
+    assert parse_word_links("0-0 12-3", "here") == [(0, 0), (12, 3)]
+    assert format_word_links({(1, 2), (0, 3)}) == "0-3 1-2"
+    assert parse_word_links("", "here") == []
 
 
 def test_the_matrix_of_a_batch_is_true_where_words_are_linked():
@@ -148,9 +155,9 @@ def test_batches_link_the_tokens_they_hold_however_they_were_cut(corpus, samplin
             target = found.tokenizers.target.word_numbers(batch.target_out[row].numpy())
             letters = [found.tokenizers.source.decode(batch.source[row].tolist()).split()]
             letters.append(found.tokenizers.target.decode(batch.target_out[row].tolist()).split())
-            for t, s in batch.links[row].nonzero().tolist():
+            for t, s in batch.word_links[row].nonzero().tolist():
                 assert letters[0][source[s]] == letters[1][target[t]]  # in this corpus, like is linked to like
-            assert batch.links[row].any()
+            assert batch.word_links[row].any()
 
 
 def test_without_links_batches_hold_none(corpus):
@@ -165,4 +172,4 @@ def test_links_can_be_compressed(tmp_path):
 
     with gzip.open(tmp_path / "links.gz", "wt") as file:
         file.write("0-0\n\n1-2\n")
-    assert list(read_links(tmp_path / "links.gz")) == [[(0, 0)], [], [(1, 2)]]
+    assert list(read_word_links(tmp_path / "links.gz")) == [[(0, 0)], [], [(1, 2)]]

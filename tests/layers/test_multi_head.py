@@ -124,7 +124,7 @@ def test_step_by_step_with_a_cache_equals_all_at_once(rotary):
     for start, end in ((0, 2), (2, 3), (3, 6)):
         new = x[:, start:end]
         memory = cache.append(layer.keys_values(new, start=start))
-        step = layer.look(new, memory, causal(offset=start), start=start)
+        step = layer.attend(new, memory, causal(offset=start), start=start)
         torch.testing.assert_close(step.values, at_once.values[:, start:end])
         torch.testing.assert_close(step.weights(), at_once.weights()[:, :, start:end, :end])
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from jumok.data.batches import BatchConfig
-from jumok.data.dataset import write_store
+from jumok.data.dataset import write_dataset
 from jumok.data.subwords import BOS, EOS, SPECIALS
 from jumok.images.captioner import ImageCaptioner, PatchEncoderConfig, build_captioner
 from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
@@ -39,7 +39,7 @@ def dots(count, seed):
 
 def trained(folder, decoder, steps=450, **settings) -> ImageCaptioner:
     images, captions = dots(800, seed=1)
-    store = write_store(folder / "train.store", ([[n], ids] for n, ids in enumerate(captions)), size=800)
+    store = write_dataset(folder / "train.store", ([[n], ids] for n, ids in enumerate(captions)), size=800)
     config = TrainingConfig(steps=steps, learning_rate=0.01, warmup=20, label_smoothing=0.0, **settings)
     encoder = PatchEncoderConfig(patch=PATCH, layers=0, width=32, dropout=0.0)
     model = build_captioner(encoder, decoder, side=SIDE, vocabulary=SPECIALS + len(COLOURS))

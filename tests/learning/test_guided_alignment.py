@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from jumok.analysis.alignment.error_rate import alignment_scores, read_gold
-from jumok.data.word_links import parse_links
+from jumok.data.word_links import parse_word_links
 from support.commands import well, write
 
 RECIPE = """
@@ -107,5 +107,5 @@ def test_links_that_depend_on_later_words_are_learnt_with_full_context_only(tmp_
 
 def test_a_guided_transformer_aligns_reordered_and_repeated_words_and_knows_which_have_no_link(guided):
     test = [f"--{side}={guided}/test.{end}" for side, end in (("source", "one"), ("target", "two"))]
-    found = [parse_links(line, "") for line in well("align", guided / "model", *test).out.splitlines()]
+    found = [parse_word_links(line, "") for line in well("align", guided / "model", *test).out.splitlines()]
     assert alignment_scores(found, read_gold(guided / "test.links", first=0)).error < 0.03

@@ -1,5 +1,6 @@
 """The REST interface says what the translator says."""
 
+import shutil
 import socket
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +16,7 @@ from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
 from jumok.model_folder import BUNDLED, load_model
-from jumok.serve.models import MOST_EXAMPLES, Served
+from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.tasks.translator import Translator
 from support.serving import events, serving
 
@@ -164,7 +165,7 @@ def test_a_layer_that_is_asked_for_is_of_the_pass_that_translates(words):
 
 def taught(folder, **changes):
     """The model as if its recipe had guided alignment."""
-    served = Served.load("words", folder, device="cpu")
+    served = serve_model("words", folder, "cpu")
     trained = served.translator.trained
     recipe = replace(
         trained.recipe,
@@ -266,21 +267,17 @@ def test_metrics_count_requests_errors_batches_latency_and_tokens(reverser):
 
 
 def test_examples_of_a_folder_come_from_its_own_file(reverser, tmp_path):
-    import shutil
-
-    from jumok.serve.models import Served
-
     folder = shutil.copytree(reverser, tmp_path / "model")
     (folder / "examples.txt").write_text("12\n\n  34 \n", encoding="utf-8")
-    assert Served.load("one", folder, device="cpu").examples == ("12", "34")
+    assert serve_model("one", folder, "cpu").examples == ("12", "34")
 
 
 def test_a_model_of_a_built_in_corpus_shows_examples_of_different_kinds():
-    served = Served.load("en-ko", BUNDLED, device="cpu")
+    served = serve_model("en-ko", BUNDLED, "cpu")
     values = corpus_values("phrases", 200, split="test", source="en", target="ko", longest=12)
     kinds = {pair.source: value.kind for value, pair in values}
     shown = [kinds[text] for text in served.examples]
-    assert len(shown) == len(set(shown)) == MOST_EXAMPLES
+    assert len(shown) == len(set(shown)) == MAX_EXAMPLES
 
 
 def test_the_page_and_its_files_come_from_the_package_with_safe_headers(live):
@@ -338,4 +335,4 @@ def test_the_bare_address_of_the_interface_lists_what_there_is(live):
     described = live.get("/openapi.json").json["paths"]
     wanted = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert answer.json["paths"].keys() == wanted
-    assert answer.json["paths"]["POST /api/translate"].startswith("Translate one text or many")
+    assert answer.json["paths"]["POST /api/translate"].startswith("Translate one or more texts")

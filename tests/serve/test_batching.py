@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from jumok.serve.batching import Batcher
-from jumok.serve.problems import QueueFullError
+from jumok.serve.errors import QueueFullError
 from support.serving import Blocker
 
 
@@ -37,7 +37,7 @@ class Doubling:
 
 @pytest.fixture
 def batcher():
-    made = Batcher(budget=10, window=0, room=8)
+    made = Batcher(batch_tokens=10, window=0, capacity=8)
     yield made
     made.close()
 
@@ -84,7 +84,7 @@ def test_different_work_is_not_mixed_and_the_oldest_goes_first(batcher, held):
 def test_a_full_queue_takes_all_of_a_request_or_nothing(batcher, held):
     work = Doubling()
     first = batcher.submit(work, [1] * 6)
-    with pytest.raises(QueueFullError, match="6 texts are waiting"):
+    with pytest.raises(QueueFullError, match="6 texts are already waiting"):
         batcher.submit(work, [1, 1, 1])
     assert batcher.depth == 6
     held.go_on.set()
@@ -95,7 +95,7 @@ def test_a_full_queue_takes_all_of_a_request_or_nothing(batcher, held):
 def test_what_is_dropped_makes_room_and_is_never_done(batcher, held):
     work = Doubling()
     dropped = batcher.submit(work, [3] * 8)
-    batcher.drop(dropped)
+    batcher.cancel(dropped)
     assert batcher.depth == 0
     kept = batcher.submit(work, [1])
     held.go_on.set()
@@ -105,7 +105,7 @@ def test_what_is_dropped_makes_room_and_is_never_done(batcher, held):
 
 def test_only_what_fails_fails(batcher, held):
     futures = [future for n in (1, 13, 2) for future in batcher.submit(Doubling("small"), [n])]
-    batcher.budget = 100
+    batcher.batch_tokens = 100
     held.go_on.set()
     assert [futures[0].result(10), futures[2].result(10)] == [2, 4]
     with pytest.raises(ValueError, match="13 is not"):

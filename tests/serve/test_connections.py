@@ -15,7 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jumok.serve.connections import FEW, SECONDS, Connection, Repeats, connections_possible, who_leaves
+from jumok.serve.connections import Connection, connection_to_close, possible_connections
+from jumok.serve.run import MAX_REPEATS, PERIOD, RepeatFilter
 from support.serving import JSON, Live, busy, serving, until
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -103,14 +104,14 @@ def test_the_client_with_the_most_connections_loses_one_silent_ones_first():
 
     many, few = [connection("many", since, since > 2) for since in range(5)], connection("few", 0, False)
     newcomer = connection("new", 9, False)
-    assert who_leaves([few, *many, newcomer], newcomer) is many[0]
+    assert connection_to_close([few, *many, newcomer], newcomer) is many[0]
     at_work = [connection("many", since, True) for since in range(3)]
-    assert who_leaves([*at_work, connection("few", 9, True), newcomer], newcomer) is at_work[-1]
-    assert who_leaves([connection("few", 1, True), newcomer], newcomer) is newcomer
+    assert connection_to_close([*at_work, connection("few", 9, True), newcomer], newcomer) is at_work[-1]
+    assert connection_to_close([connection("few", 1, True), newcomer], newcomer) is newcomer
 
 
 def test_a_client_that_does_not_read_its_answer_is_given_up(reverser, monkeypatch):
-    monkeypatch.setattr("jumok.serve.run.SENDING", 0.1)
+    monkeypatch.setattr("jumok.serve.run.SENDING_SECONDS", 0.1)
     with serving({"reverser": reverser}, seconds=0.2) as live, connect(live) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         page = b"GET /web/attention.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -121,14 +122,14 @@ def test_a_client_that_does_not_read_its_answer_is_given_up(reverser, monkeypatc
 def test_there_are_never_more_connections_than_files_may_be_open():
     resource = pytest.importorskip("resource")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert connections_possible(5) == 5
+    assert possible_connections(5) == 5
     if files != resource.RLIM_INFINITY:
-        assert connections_possible(10**9) < files
+        assert possible_connections(10**9) < files
 
 
 def test_of_messages_that_repeat_the_log_has_a_few_and_their_number():
     now = 0.0
-    repeats, written = Repeats(lambda: now), []
+    repeats, written = RepeatFilter(lambda: now), []
 
     def log(message, *given):
         record = logging.LogRecord("x", logging.ERROR, "a.py", 7, message, given, None)
@@ -137,10 +138,10 @@ def test_of_messages_that_repeat_the_log_has_a_few_and_their_number():
 
     for _ in range(1000):
         log("no %s", "files")
-    assert written == ["no files"] * FEW
-    now = SECONDS + 1
+    assert written == ["no files"] * MAX_REPEATS
+    now = PERIOD + 1
     log("no %s", "files")
-    assert written[-1] == "no files (995 more like it were not written)"
+    assert written[-1] == "no files (995 more were not logged)"
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jumok.serve.clients import MOST_CLIENTS, SECONDS, WRONG_KEYS, ThrottledError, WrongKeys, client_of
+from jumok.serve.auth import MAX_CLIENTS, MAX_WRONG_KEYS, PERIOD, WrongKeys, client_address
+from jumok.serve.errors import TooManyKeysError
 from support.serving import serving
 
 RIGHT = {"X-API-Key": "sesame"}
@@ -22,12 +23,12 @@ def locked(reverser):
 
 def test_whoever_tries_keys_has_to_wait_and_others_do_not(locked):
     guesser, other = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.2"}
-    for number in range(WRONG_KEYS):
+    for number in range(MAX_WRONG_KEYS):
         assert locked.get("/api/models", **guesser, **{"X-API-Key": f"guess {number}"}).status == 401
     for key in ({"X-API-Key": "guess"}, RIGHT):
         refused = locked.get("/api/models", **guesser, **key)
         assert refused.status == 429
-        assert 1 <= int(refused.headers["retry-after"]) <= SECONDS
+        assert 1 <= int(refused.headers["retry-after"]) <= PERIOD
         assert "wrong keys" in refused.json["error"]
     assert locked.get("/health", **guesser).status == 200
     assert locked.get("/api/models", **other, **RIGHT).status == 200
@@ -35,14 +36,14 @@ def test_whoever_tries_keys_has_to_wait_and_others_do_not(locked):
 
 def test_asking_without_a_key_is_no_guess(locked):
     mine = {"X-Forwarded-For": "192.0.2.3"}
-    for _ in range(WRONG_KEYS + 5):
+    for _ in range(MAX_WRONG_KEYS + 5):
         assert locked.get("/api/models", **mine).status == 401
     assert locked.get("/api/models", **mine, **RIGHT).status == 200
 
 
 def test_only_a_proxy_that_is_trusted_says_who_asks(reverser):
     with serving({"reverser": reverser}, key="sesame") as live:
-        for number in range(WRONG_KEYS):
+        for number in range(MAX_WRONG_KEYS):
             live.get("/api/models", **{"X-API-Key": "guess", "X-Forwarded-For": f"192.0.2.{number}"})
         assert live.get("/api/models", **RIGHT).status == 429
 
@@ -50,17 +51,17 @@ def test_only_a_proxy_that_is_trusted_says_who_asks(reverser):
 def test_after_a_minute_a_client_may_try_again():
     now = 0.0
     wrong = WrongKeys(lambda: now)
-    for _ in range(WRONG_KEYS):
+    for _ in range(MAX_WRONG_KEYS):
         wrong.check("a")
         wrong.add("a")
     wrong.check("b")
-    with pytest.raises(ThrottledError):
+    with pytest.raises(TooManyKeysError):
         wrong.check("a")
-    now = SECONDS + 1
+    now = PERIOD + 1
     wrong.check("a")
-    for number in range(2 * MOST_CLIENTS):
+    for number in range(2 * MAX_CLIENTS):
         wrong.add(str(number))
-    assert len(wrong._times) == MOST_CLIENTS
+    assert len(wrong._times) == MAX_CLIENTS
 
 
 @pytest.mark.parametrize(
@@ -74,4 +75,4 @@ def test_after_a_minute_a_client_may_try_again():
     ],
 )
 def test_an_ipv6_network_is_one_client(host, client):
-    assert client_of({"client": (host, 1)}) == client
+    assert client_address({"client": (host, 1)}) == client

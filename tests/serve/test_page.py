@@ -53,8 +53,7 @@ def looked(live):
 
 def asked(live):
     """The texts that wait."""
-    waiting = [ticket for submission in list(live.service.batcher._turns) for ticket in list(submission.tickets)]
-    return [ticket.item.text for ticket in waiting if not ticket.over]
+    return [source.text for source in live.service.batcher.waiting_items()]
 
 
 def typed(page, text):

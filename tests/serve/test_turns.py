@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from jumok.serve.batching import BATCH_SECONDS, FIRST_COST, Batcher, Pace
-from jumok.serve.problems import QueueFullError, TooCostlyError
+from jumok.serve.batching import BATCH_SECONDS, FIRST_COST, Batcher, SpeedMeter
+from jumok.serve.errors import QueueFullError, TooLargeError
 from support.serving import Blocker, until
 
 
@@ -34,7 +34,7 @@ class Upper:
 
 @pytest.fixture
 def batcher():
-    made = Batcher(budget=2, window=0, room=8)
+    made = Batcher(batch_tokens=2, window=0, capacity=8)
     yield made
     made.close()
 
@@ -71,7 +71,7 @@ def test_a_short_text_does_not_wait_for_the_end_of_a_long_one(batcher, held):
 
 
 def test_the_clients_of_a_batch_take_turns_and_so_do_the_requests_of_each(batcher, held):
-    work, batcher.budget = Upper(), 5
+    work, batcher.batch_tokens = Upper(), 5
     futures = batcher.submit(work, ["a1 a2 a3 a4"], "a") + batcher.submit(work, ["aa"], "a")
     futures += batcher.submit(work, ["b1 b2 b3"], "b")
     held.go_on.set()
@@ -92,7 +92,7 @@ def test_a_client_with_many_requests_gets_as_many_turns_as_one_with_a_single(bat
 
 
 def test_a_batch_has_a_piece_of_everyone_before_it_has_more_of_anyone_than_half_a_second(batcher, held):
-    work, batcher.budget = Upper(weight=FIRST_COST // 2), 100
+    work, batcher.batch_tokens = Upper(weight=FIRST_COST // 2), 100
     futures = batcher.submit(work, ["a b c d"]) + [batcher.submit(work, [name])[0] for name in "vwxyz"]
     held.go_on.set()
     results(futures)
@@ -103,28 +103,28 @@ def test_of_a_full_queue_the_client_with_the_most_loses_its_newest(batcher, held
     work = Upper()
     first, newest = batcher.submit(work, ["a"] * 4, "greedy"), batcher.submit(work, ["b"] * 4, "greedy")
     modest = batcher.submit(work, ["c"], "modest")
-    with pytest.raises(QueueFullError, match="waiting already"):
+    with pytest.raises(QueueFullError, match="already waiting"):
         batcher.submit(work, ["d"] * 5, "greedy")
     held.go_on.set()
     assert results(first + modest) == ["A"] * 4 + ["C"]
-    with pytest.raises(QueueFullError, match="others ask for less"):
+    with pytest.raises(QueueFullError, match="smaller requests go first"):
         newest[0].result(10)
 
 
 def test_a_request_that_could_not_be_done_in_time_even_alone_is_refused_with_its_cost(batcher):
-    batcher.pace.learn("upper", cost=2000, seconds=1)
-    with pytest.raises(TooCostlyError, match=r"costs 60003 .*more than the 60000 .* in 30 seconds"):
+    batcher.speed.record("upper", cost=2000, seconds=1)
+    with pytest.raises(TooLargeError, match=r"costs 60003 .*more than the 60000 .* in 30 seconds"):
         batcher.submit(Upper(weight=3), ["a " * 20_001])
 
 
 def test_a_request_that_would_be_late_is_refused_and_a_short_one_goes_before_what_is_long(batcher, held):
-    batcher.pace.learn("upper", cost=2000, seconds=1)
+    batcher.speed.record("upper", cost=2000, seconds=1)
     waiting = batcher.submit(Upper(), ["a " * 40_000])
     with pytest.raises(QueueFullError, match="40 seconds") as refused:
         batcher.submit(Upper(), ["a " * 40_000])
     assert refused.value.headers == {"Retry-After": "10"}
     waiting += batcher.submit(Upper(), ["a " * 2000])
-    batcher.drop(waiting)
+    batcher.cancel(waiting)
 
 
 class Endless(Blocker):
@@ -146,21 +146,21 @@ def test_work_stops_at_its_next_step_when_nobody_waits_for_it_any_more(batcher):
     work = Endless()
     futures = batcher.submit(work, [1, 2])
     assert work.begun.wait(10)
-    batcher.drop(futures[:1])
+    batcher.cancel(futures[:1])
     assert not work.stopped.wait(0.05)
-    batcher.drop(futures)
+    batcher.cancel(futures)
     assert work.stopped.wait(10)
     assert results(batcher.submit(Upper(), ["on"])) == ["ON"]
 
 
 def test_a_batch_is_made_to_take_half_a_second_and_small_ones_say_nothing_of_the_pace():
-    pace = Pace()
-    assert pace.batch_cost("m") == FIRST_COST
-    pace.learn("m", cost=FIRST_COST / 3, seconds=9)
-    assert (pace.batch_cost("m"), pace.rate("m")) == (FIRST_COST, None)
-    pace.learn("m", cost=FIRST_COST, seconds=0.01)  # too short to tell how fast it would be with more
-    assert pace.rate("m") is None
+    speed = SpeedMeter()
+    assert speed.batch_cost("m") == FIRST_COST
+    speed.record("m", cost=FIRST_COST / 3, seconds=9)
+    assert (speed.batch_cost("m"), speed.best("m")) == (FIRST_COST, None)
+    speed.record("m", cost=FIRST_COST, seconds=0.01)  # too short to tell how fast it would be with more
+    assert speed.best("m") is None
     for _ in range(20):
-        pace.learn("m", cost=pace.batch_cost("m"), seconds=pace.batch_cost("m") / 5000)
-    assert pace.batch_cost("m") == pytest.approx(5000 * BATCH_SECONDS, rel=0.01)
-    assert pace.rate("m") is not None
+        speed.record("m", cost=speed.batch_cost("m"), seconds=speed.batch_cost("m") / 5000)
+    assert speed.batch_cost("m") == pytest.approx(5000 * BATCH_SECONDS, rel=0.01)
+    assert speed.best("m") is not None

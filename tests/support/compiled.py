@@ -137,14 +137,16 @@ def step_cells(query: Tensor, key: Tensor) -> Iterator[Cell]:
     additive = layers.AdditiveAttention(query_width=WIDTH, key_width=WIDTH, hidden=5)
 
     def steps(query, key, hidden):
-        source = additive.source(key, ~hidden[:, None])
+        source = additive.precompute(key, ~hidden[:, None])
         return torch.cat([additive(query[:, [step]], source).values for step in range(2)], 1)
 
     yield Cell("additive, step by step", Call(steps, additive), (query, key, HIDDEN), True)
     covering = layers.CoverageAttention(query_width=WIDTH, key_width=WIDTH, hidden=5)
 
     def covered(query, key, hidden):
-        return covering.look(query, covering.memory(key, from_lengths(seen(hidden))), torch.rand(BATCH, QUERIES, KEYS))
+        return covering.attend(
+            query, covering.memory(key, from_lengths(seen(hidden))), torch.rand(BATCH, QUERIES, KEYS)
+        )
 
     yield Cell("coverage", Call(covered, covering), (query, key, HIDDEN), True)
 

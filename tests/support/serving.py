@@ -65,7 +65,7 @@ def serving(
 
     from jumok.serve.app import create_app
     from jumok.serve.models import load_models
-    from jumok.serve.run import configured, listen
+    from jumok.serve.run import listen, server_config
     from jumok.serve.service import Limits, Service
 
     batching = {name: options.pop(name) for name in ("batch_tokens", "window") if name in options}
@@ -73,7 +73,7 @@ def serving(
     limits = Limits(**options)
     service = Service.start(load_models(models, device="cpu"), limits, **batching)
     app = create_app(service, key=key, origins=origins, hosts=hosts)
-    server = uvicorn.Server(configured(app, seconds=limits.seconds, **network))
+    server = uvicorn.Server(server_config(app, seconds=limits.seconds, **network))
     with listen("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

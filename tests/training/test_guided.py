@@ -76,7 +76,7 @@ def guided_gradient(model, batch, context):
     encoding = model.encoder(batch.source, batch.source_visible)
     taught = guide.taught(model.decoder, encoding, model.decoder.hidden(encoding, batch.target_in), batch)
     model.zero_grad()
-    guide.loss(taught, batch.links).backward()
+    guide.loss(taught, batch.word_links).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
@@ -110,14 +110,14 @@ def test_padding_teaches_nothing(small, context):
 
 def test_words_without_links_are_taught_to_look_at_the_end_of_the_source(small):
     _, batch = small
-    batch = batch._replace(links=torch.zeros(2, 4, 4, dtype=torch.bool))
-    batch.links[0, 1, 2] = True
+    batch = batch._replace(word_links=torch.zeros(2, 4, 4, dtype=torch.bool))
+    batch.word_links[0, 1, 2] = True
     guide = Guide(weight=1, layer=None, head=None, shift=True, null=True)
-    wanted = batch.links.clone()
+    wanted = batch.word_links.clone()
     wanted[0, [0, 2, 3], 3] = True
     wanted[1, [0, 1], 1] = True  # what is padded has no word
     assert torch.equal(guide.links(batch), wanted)
-    assert torch.equal(replace(guide, null=False).links(batch), batch.links)
+    assert torch.equal(replace(guide, null=False).links(batch), batch.word_links)
 
 
 def test_full_context_leaves_the_layers_above_alone(small):
@@ -135,8 +135,8 @@ def test_a_batch_that_is_split_splits_its_links():
     visible = torch.tensor([[True, True, False], [True, True, True]])
     ids, links = visible.long(), torch.arange(18).view(2, 3, 3) % 2 == 0
     one, other = SEQUENCES.halves(Batch(ids, visible, ids, ids, visible, links))
-    assert torch.equal(one.links, links[:1, :2, :2])
-    assert torch.equal(other.links, links[1:])
+    assert torch.equal(one.word_links, links[:1, :2, :2])
+    assert torch.equal(other.word_links, links[1:])
 
 
 def test_a_recipe_without_guidance_has_no_guide():

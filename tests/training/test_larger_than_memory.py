@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jumok.data import BOS, EOS, write_store
+from jumok.data import BOS, EOS, write_dataset
 
 PAIRS, LENGTH, SPARE = 2000, 20_000, 32 << 20
 """160 MB of tokens, of which a program may hold 32 MiB beyond what it takes to start."""
@@ -16,7 +16,7 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 import torch
-from jumok.data import Batches, BatchConfig, Store
+from jumok.data import Batches, BatchConfig, Dataset
 
 def held():
     status = Path("/proc/self/status").read_text()
@@ -24,7 +24,7 @@ def held():
 
 torch.zeros(2).sum()
 resource.setrlimit(resource.RLIMIT_DATA, (held() + int(sys.argv[2]), resource.RLIM_INFINITY))
-batches = Batches(Store(sys.argv[1]), BatchConfig(tokens=200_000))
+batches = Batches(Dataset(sys.argv[1]), BatchConfig(tokens=200_000))
 tokens = sum(int(batches.batch(0, step).target_visible.sum()) for step in range(batches.steps(0)))
 print(tokens)
 {after}
@@ -42,7 +42,7 @@ def test_a_whole_epoch_of_a_corpus_larger_than_memory_is_read(tmp_path):
     row = np.full(LENGTH, 7)
     row[0], row[-1] = BOS, EOS
     path = tmp_path / "train.store"
-    write_store(path, ((row, row) for _ in range(PAIRS)), size=8)
+    write_dataset(path, ((row, row) for _ in range(PAIRS)), size=8)
     assert path.stat().st_size > 4 * SPARE
     done = run(path)
     assert done.returncode == 0, done.stderr

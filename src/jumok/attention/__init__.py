@@ -17,15 +17,15 @@ from jumok.attention.mask_makers import (
 )
 from jumok.attention.masks import Visible, whole
 from jumok.attention.normalise import distribution, entmax15, mean, softmax, sparsemax
-from jumok.attention.precomputed import Source, remember
+from jumok.attention.precomputed import PrecomputedKeys, precompute_keys
 from jumok.attention.scores import Score, cosine, dot, general, location, positional, scaled_dot
 from jumok.attention.weights import Attended, Weights
 
 __all__ = [
     "Attended",
     "Plan",
+    "PrecomputedKeys",
     "Score",
-    "Source",
     "Visible",
     "Weights",
     "additive",
@@ -49,7 +49,7 @@ __all__ = [
     "mean",
     "mix",
     "positional",
-    "remember",
+    "precompute_keys",
     "scaled_dot",
     "score_pairs",
     "softmax",

@@ -55,7 +55,7 @@ def check_dense(name: str, tensor: Tensor) -> None:
         raise ArgumentError(f"{name} must be a dense tensor, but it is {kind}; use {name}.to_dense()")
 
 
-def check_takes(name: str, function: Callable[..., Any], *given: str) -> None:
+def check_signature(name: str, function: Callable[..., Any], *given: str) -> None:
     """A function of the caller's must take so many arguments; what cannot be told is left to the call."""
     if torch.compiler.is_compiling():
         return

@@ -9,12 +9,12 @@ from torch import Tensor
 from jumok.attention import backends
 from jumok.attention.additive import fused
 from jumok.attention.additive.reference import additive, concat
-from jumok.attention.arguments import check_takes
-from jumok.attention.call import Lookup
-from jumok.attention.checks import check_parameters, check_tensors, leading_axes, of_one_type
+from jumok.attention.arguments import check_signature
+from jumok.attention.call import AttentionCall
+from jumok.attention.checks import check_parameters, check_tensors, common_dtype, leading_axes
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.masks import Tile, Visible, as_visible
-from jumok.attention.nonfinite import quarantine
+from jumok.attention.nonfinite import isolate_nonfinite
 from jumok.attention.normalise import Normaliser, find_normaliser
 from jumok.attention.scores import Custom, Score, cosine, dot, general, location, scaled_dot
 from jumok.attention.weights import Attended
@@ -73,8 +73,8 @@ def attend(
         "blocked" (a few rows at a time) and "direct" (the equation as written) that can run the call; a name asks for
         that one. `explain` says which runs and why.
     """
-    lookup = _lookup(query, key, value, score, normalise, visible, dropout, backend)
-    return backends.run(lookup, backends.plan(lookup, backend).backend)
+    call = _call(query, key, value, score, normalise, visible, dropout, backend)
+    return backends.run(call, backends.plan(call, backend).backend)
 
 
 def explain(
@@ -92,7 +92,7 @@ def explain(
 
     The arguments are those of `attend`; see help(attend).
     """
-    return backends.plan(_lookup(query, key, value, score, normalise, visible, dropout, backend), backend)
+    return backends.plan(_call(query, key, value, score, normalise, visible, dropout, backend), backend)
 
 
 def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> Float[Tensor, "*lead query key"]:
@@ -120,11 +120,11 @@ def find_score(score: ScoreLike) -> Score:
     makers: list[object] = [*SCORES.values(), *WITH_PARAMETERS.values()]
     if score in makers:
         raise ArgumentError(f"score is the function that makes a score; call it: score={score.__name__}(...)")
-    check_takes("score", score, "query", "key")
+    check_signature("score", score, "query", "key")
     return Custom(score)
 
 
-def _lookup(
+def _call(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -133,9 +133,9 @@ def _lookup(
     visible: Visible | Tensor | None,
     dropout: float,
     backend: str,
-) -> Lookup:
+) -> AttentionCall:
     """Check the arguments and bring them to one form."""
-    query, key, value = of_one_type(query, key, value)
+    query, key, value = common_dtype(query, key, value)
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
@@ -150,13 +150,15 @@ def _lookup(
     if visible is not None:
         visible = as_visible(visible)
         visible.check(lead=lead, queries=queries, keys=keys, device=query.device)
-    normaliser, spoilt = find_normaliser(normalise), None
+    normaliser, sees_nonfinite = find_normaliser(normalise), None
     # Its kernels keep what is not finite apart by themselves.
     if not (backend in ("auto", "fused") and fused.takes(given, normaliser, visible, query, value)):
-        query, key, value, spoilt = quarantine(query, key, value, visible, tile)
+        query, key, value, sees_nonfinite = isolate_nonfinite(query, key, value, visible, tile)
     ready, query, key = given.prepare(query, key)
     query, key, value = (
         tensor if tensor.shape[:-2] == lead else tensor.expand(*lead, *tensor.shape[-2:])
         for tensor in (query, key, value)
     )
-    return Lookup(query, key, value, ready, normaliser, visible, float(dropout), tile, spoilt, given=given)
+    return AttentionCall(
+        query, key, value, ready, normaliser, visible, float(dropout), tile, sees_nonfinite, given=given
+    )

@@ -6,7 +6,7 @@ from typing import TypeVar
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from jumok.attention.call import Lookup
+from jumok.attention.call import AttentionCall
 from jumok.attention.scores import Custom, Positional
 
 Result = TypeVar("Result")
@@ -15,37 +15,35 @@ BLOCK_BYTES = 32 * 2**20
 """How large the largest tensor of one block may be; about what a last-level cache holds."""
 
 
-def why_not(lookup: Lookup) -> str | None:
+def why_not(call: AttentionCall) -> str | None:
     """Why this call cannot be cut into blocks of rows; None if it can."""
-    if isinstance(lookup.score, Custom) and not isinstance(lookup.score, Positional):
-        return (
-            f"{lookup.score} may look at positions, so it must get all queries at once; positional(...) tells it them"
-        )
+    if isinstance(call.score, Custom) and not isinstance(call.score, Positional):
+        return f"{call.score} may look at positions, so it must get all queries at once; positional(...) tells it them"
     return None
 
 
-def in_blocks(compute: Callable[[Lookup], Result], lookup: Lookup) -> Iterator[Result]:
+def in_blocks(compute: Callable[[AttentionCall], Result], call: AttentionCall) -> Iterator[Result]:
     """`compute` on one block of rows after another; one call of it for everything where everything fits."""
-    queries, rows = lookup.query.shape[-2], rows_per_block(lookup)
+    queries, rows = call.query.shape[-2], rows_per_block(call)
     if queries <= rows:
-        yield compute(lookup)
+        yield compute(call)
         return
     for start in range(0, queries, rows):
-        block = lookup.for_rows(slice(start, start + rows))
+        block = call.for_rows(slice(start, start + rows))
         if torch.is_grad_enabled():
             # The random state is kept only where numbers may be drawn, which must be the same the second time.
-            random = lookup.dropout > 0 or isinstance(lookup.score, Custom)
+            random = call.dropout > 0 or isinstance(call.score, Custom)
             yield checkpoint(compute, block, use_reentrant=False, preserve_rng_state=random)
         else:
             yield compute(block)
 
 
-def rows_per_block(lookup: Lookup) -> int:
+def rows_per_block(call: AttentionCall) -> int:
     """How many query rows stay within BLOCK_BYTES; at least one."""
-    row = bytes_at_once(lookup) // max(1, lookup.query.shape[-2])
+    row = bytes_at_once(call) // max(1, call.query.shape[-2])
     return max(1, BLOCK_BYTES // max(1, row))
 
 
-def bytes_at_once(lookup: Lookup) -> int:
+def bytes_at_once(call: AttentionCall) -> int:
     """The size of the largest tensor that the direct form builds."""
-    return lookup.pairs * lookup.score.planes(lookup.query) * lookup.query.element_size()
+    return call.pairs * call.score.planes(call.query) * call.query.element_size()

@@ -15,7 +15,7 @@ from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class AttentionCall:
     """Attention over one set of queries, keys and values, all with the same leading axes."""
 
     query: Float[Tensor, "*lead query query_dim"]
@@ -27,14 +27,14 @@ class Lookup:
     dropout: float
     tile: Tile
     """Which rows and heads of the whole problem `query` holds."""
-    spoilt: Bool[Tensor, "*lead query"] | None = None
-    """Queries that see a key or value that is not finite; their answer is NaN (see quarantine.py)."""
+    sees_nonfinite: Bool[Tensor, "*lead query"] | None = None
+    """Queries that see a key or value that is not finite; their answer is NaN (see isolate_nonfinite.py)."""
     sums: Float[Tensor, "2 *lead query"] | None = None
     """Where a kernel kept them: the largest score of each query, and Σ exp(score − largest)."""
     given: Score | None = None
     """The score as the caller gave it, where `score` is a simpler one that it came down to."""
 
-    def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "Lookup":
+    def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "AttentionCall":
         """The same for some of the queries."""
         chosen = self.tile.rows[rows]
         return replace(
@@ -42,11 +42,11 @@ class Lookup:
             query=self.query[..., rows, :],
             score=self.score.for_rows(chosen),
             tile=replace(self.tile, some=chosen),
-            spoilt=None if self.spoilt is None else self.spoilt[..., rows],
+            sees_nonfinite=None if self.sees_nonfinite is None else self.sees_nonfinite[..., rows],
             sums=None if self.sums is None else self.sums[..., rows],
         )
 
-    def for_heads(self, heads: Int[Tensor, " heads"]) -> "Lookup":
+    def for_heads(self, heads: Int[Tensor, " heads"]) -> "AttentionCall":
         """The same for some entries of the last leading axis."""
         return replace(
             self,
@@ -55,12 +55,12 @@ class Lookup:
             value=self.value.index_select(-3, heads),
             score=self.score.for_heads(heads),
             tile=replace(self.tile, heads=heads),
-            spoilt=None if self.spoilt is None else self.spoilt.index_select(-2, heads),
+            sees_nonfinite=None if self.sees_nonfinite is None else self.sees_nonfinite.index_select(-2, heads),
             sums=None if self.sums is None else self.sums.index_select(-2, heads),
         )
 
     def weights(self) -> Float[Tensor, "*lead query key"]:
-        """score → visible → normalise → emphasis: the equation of attention, up to the values."""
+        """score → visible → normalise → weight_factors: the equation of attention, up to the values."""
         scores = self.score(self.query, self.key)
         if self.visible is not None:
             scores = scores.masked_fill(~self.visible.tile(self.tile), -torch.inf)
@@ -68,8 +68,8 @@ class Lookup:
             weights = distribution(scores, self.normalise).to(self.query.dtype)
         else:
             weights = softmax_with_sums(scores, *self.sums).to(self.query.dtype)
-        emphasis = None if self.visible is None else self.visible.emphasis(self.tile)
-        return weights if emphasis is None else weights * emphasis.to(weights.dtype)
+        weight_factors = None if self.visible is None else self.visible.weight_factors(self.tile)
+        return weights if weight_factors is None else weights * weight_factors.to(weights.dtype)
 
     def mix(self, weights: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query value_dim"]:
         """Σ α v, some α dropped out while training."""

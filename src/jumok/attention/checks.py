@@ -18,10 +18,10 @@ def check_input(name: str, x: Any, axes: str, layer: nn.Linear) -> None:
     check_dense(name, x)
     if x.dim() != axes.count(",") + 2 or x.shape[-1] != layer.in_features:
         raise ArgumentError(f"{name} must be [{axes}, {layer.in_features}], but its shape is {list(x.shape)}")
-    check_kind(name, x, layer.weight)
+    check_device_and_dtype(name, x, layer.weight)
 
 
-def check_kind(name: str, x: Any, weight: Any) -> None:
+def check_device_and_dtype(name: str, x: Any, weight: Any) -> None:
     """Of the type of the layer's weights, unless autocast sees to that, and on their device."""
     if not isinstance(weight, Tensor):  # a quantised layer takes what it takes
         return
@@ -52,7 +52,7 @@ def check_tensors(**tensors: Tensor) -> None:
             raise ArgumentError(f"{name} is on {tensor.device} but {first} is on {model.device}; move one of them")
 
 
-def of_one_type(*tensors: Tensor) -> tuple[Tensor, ...]:
+def common_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Under autocast, where layers hand over what types they like, the tensors brought to one; elsewhere themselves."""
     if not all(isinstance(tensor, Tensor) for tensor in tensors) or len({tensor.dtype for tensor in tensors}) == 1:
         return tensors
@@ -69,7 +69,7 @@ def is_autocast(device: torch.device) -> bool:
 
 def check_parameters(score: Score, query: Tensor) -> None:
     """A score's tensors live where the queries live, are of their type and have the axes that are their own."""
-    for name, own in score.own_axes.items():
+    for name, own in score.parameter_axes.items():
         tensor = getattr(score, name)
         if not isinstance(tensor, Tensor):
             if own:
@@ -92,7 +92,7 @@ def check_parameters(score: Score, query: Tensor) -> None:
 def leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
     """The axes before [time, dim], broadcast over all tensors and the score's own parameters."""
     leads = [(name, tuple(tensor.shape[:-2])) for name, tensor in tensors.items()]
-    for name, own in score.own_axes.items():
+    for name, own in score.parameter_axes.items():
         parameter = getattr(score, name)
         if isinstance(parameter, Tensor):
             leads.append((name, tuple(parameter.shape[: parameter.dim() - own])))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.scores import Score
 from jumok.errors import ArgumentError
 
@@ -27,7 +27,7 @@ def euclidean(
 ) -> Float[Tensor, "*lead query key"]:
     """‖q − k‖ of every query with every key."""
     needs_gradient = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    if not needs_gradient or torch.compiler.is_compiling() or transforms.at_work():
+    if not needs_gradient or torch.compiler.is_compiling() or tracing.in_transform():
         return torch.cdist(query, key, compute_mode=_DIFFERENCES)
     distances: Tensor = _Euclidean.apply(query, key)  # type: ignore[no-untyped-call]
     return distances
@@ -64,12 +64,12 @@ class Smoothing(Score):
     """log K(u) of the distance u = ‖q − k‖ / bandwidth; a bandwidth tensor can be learned, or differ between heads."""
 
     bandwidth: float | Float[Tensor, "*#lead"] = 1.0
-    own_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
+    parameter_axes: ClassVar[dict[str, int]] = {"bandwidth": 0}
 
     def __post_init__(self) -> None:
         if not isinstance(self.bandwidth, Tensor):
             found = [self.bandwidth]
-        elif transforms.readable(self.bandwidth) and self.bandwidth.numel():
+        elif tracing.is_readable(self.bandwidth) and self.bandwidth.numel():
             found = [float(end) for end in self.bandwidth.detach().aminmax()]
         else:
             found = []

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.arguments import check_sizes, whole_number
 from jumok.attention.masks import Causal, GaussianWindow, Keys, Lengths, Mask, Visible, Window, whole
 from jumok.errors import ArgumentError
@@ -18,7 +18,7 @@ def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
     lengths = lengths if isinstance(lengths, Tensor) else _whole_numbers(lengths)
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         raise ArgumentError(f"lengths must be whole numbers, but it is {lengths.dtype}")
-    if transforms.readable(lengths) and lengths.numel() and int(lengths.min()) < 0:
+    if tracing.is_readable(lengths) and lengths.numel() and int(lengths.min()) < 0:
         raise ArgumentError(f"lengths must not be negative, but it holds {int(lengths.min())}")
     return Lengths(lengths)
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.arguments import check_dense, check_sizes
 from jumok.errors import ArgumentError
 
@@ -64,16 +64,16 @@ class Visible(ABC):
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
         """True where a query of the tile may look."""
 
-    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        """What the weights are multiplied by after normalising, for a graded window; None for a plain mask."""
+    def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+        """What the weights are multiplied by after normalising, for a scales_weights window; None for a plain mask."""
         return None
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:  # noqa: B027
         """Raise ArgumentError if this mask does not fit a problem of that size; a mask without tensors always does."""
 
     @property
-    def graded(self) -> bool:
-        """Whether `emphasis` is more than None."""
+    def scales_weights(self) -> bool:
+        """Whether `weight_factors` is more than None."""
         return False
 
     def __and__(self, other: "Visible | Tensor") -> "Visible":
@@ -167,7 +167,7 @@ class Lengths(Visible):
             )
         if self.lengths.device != device:
             raise ArgumentError(f"lengths is on {self.lengths.device} but query is on {device}")
-        if transforms.readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
+        if tracing.is_readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
             raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
 
 
@@ -234,14 +234,14 @@ class GaussianWindow(Visible):
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
         return (tile.positions - _places(self.centre.detach(), tile)).abs() <= self.reach
 
-    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+    def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
         sigma, away = self.reach / 2, tile.positions - _places(self.centre, tile)
         # Out of reach the weight is 0, and a centre that is not finite must not make NaN of it: 0 · NaN.
         away = away.masked_fill(~(away.abs() <= self.reach), 0)
         return (-(away**2) / (2 * sigma**2)).exp()
 
     @property
-    def graded(self) -> bool:
+    def scales_weights(self) -> bool:
         return True
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
@@ -258,15 +258,15 @@ class Both(Visible):
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
         return self.one.tile(tile) & self.other.tile(tile)
 
-    def emphasis(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        one, other = self.one.emphasis(tile), self.other.emphasis(tile)
+    def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
+        one, other = self.one.weight_factors(tile), self.other.weight_factors(tile)
         if one is None or other is None:
             return other if one is None else one
         return one * other
 
     @property
-    def graded(self) -> bool:
-        return self.one.graded or self.other.graded
+    def scales_weights(self) -> bool:
+        return self.one.scales_weights or self.other.scales_weights
 
     def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
         for part in (self.one, self.other):
@@ -304,7 +304,7 @@ def places(centre: Float[Tensor, "*lead query"]) -> Float[Tensor, "*lead query"]
 
 
 def _plain(mask: Visible) -> Visible:
-    if mask.graded:
+    if mask.scales_weights:
         raise ArgumentError(
             "a Gaussian window grades what is visible, so it combines with other masks by & only, not by | or ~"
         )

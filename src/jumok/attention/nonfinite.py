@@ -16,49 +16,49 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.masks import Tile, Visible
 
 PLANE = 2**25
 """How many query-key pairs are looked at together, a byte each."""
 
 
-class Finite(NamedTuple):
+class FiniteInputs(NamedTuple):
     """Queries, keys and values without NaN and infinity."""
 
     query: Float[Tensor, "*#lead query query_dim"]
     key: Float[Tensor, "*#lead key key_dim"]
     value: Float[Tensor, "*#lead key value_dim"]
-    spoilt: Bool[Tensor, "*lead query"] | None
+    sees_nonfinite: Bool[Tensor, "*lead query"] | None
     """Queries that see, or are, what was taken out; None if nothing was."""
 
 
-def quarantine(query: Tensor, key: Tensor, value: Tensor, visible: Visible | None, tile: Tile) -> Finite:
-    """The same with finite numbers only, and the queries that see others marked as spoilt."""
+def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visible | None, tile: Tile) -> FiniteInputs:
+    """The same with finite numbers only, and the queries that see others marked as sees_nonfinite."""
     if visible is None or _all_harmless(query, key, value):
-        return Finite(query, key, value, None)
+        return FiniteInputs(query, key, value, None)
     broken_query, broken_key, broken_value = _broken(query), _broken(key), _broken(value)
     broken = (broken_key | broken_value)[..., None, :]
-    spoilt, looking, looked_at = [], [], torch.zeros((), dtype=torch.bool, device=query.device)
+    sees_nonfinite, looking, looked_at = [], [], torch.zeros((), dtype=torch.bool, device=query.device)
     for part in _parts(tile):
         seen = visible.tile(part)
-        spoilt.append(_every_row((seen & broken).any(-1), part))
+        sees_nonfinite.append(_every_row((seen & broken).any(-1), part))
         looking.append(_every_row(seen.any(-1), part))
         looked_at = looked_at | seen.any(-2)
     sees_something = torch.cat(looking, -1)
     unseen = ~looked_at
-    return Finite(
+    return FiniteInputs(
         _emptied(query, broken_query | _wherever(~sees_something, query)),
         _emptied(key, broken_key | _wherever(unseen, key)),
         _emptied(value, broken_value | _wherever(unseen, value)),
-        (torch.cat(spoilt, -1) | (sees_something & broken_query)).expand(*tile.lead, query.shape[-2]),
+        (torch.cat(sees_nonfinite, -1) | (sees_something & broken_query)).expand(*tile.lead, query.shape[-2]),
     )
 
 
 def _all_harmless(*tensors: Tensor) -> bool:
     """Whether it is known that no number is so large that a product of two could overflow."""
     return all(
-        transforms.readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
+        tracing.is_readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
     )
 
 
@@ -73,7 +73,7 @@ def _largest(tensor: Tensor) -> float:
 def _parts(tile: Tile) -> Iterator[Tile]:
     """The tile, a few rows at a time: the whole plane may be far larger than all else."""
     sizes = (*tile.lead, tile.keys)
-    rows = tile.height if transforms.is_open(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
+    rows = tile.height if tracing.is_symbolic(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
     if tile.height <= rows:
         yield tile
         return

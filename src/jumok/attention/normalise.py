@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
-from jumok.attention.arguments import check_takes
+from jumok.attention import tracing
+from jumok.attention.arguments import check_signature
 from jumok.errors import ArgumentError
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -28,7 +28,7 @@ def distribution(
     if scores.shape[-1] == 0:
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
-    if transforms.readable(scores) and not torch.is_grad_enabled() and not nothing.any():
+    if tracing.is_readable(scores) and not torch.is_grad_enabled() and not nothing.any():
         # The usual case; the two copies below would cost more than the softmax.
         return _like(scores, normaliser(scores), normalise)
     # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
@@ -145,7 +145,7 @@ def find_normaliser(normalise: str | Normaliser) -> Normaliser:
     """The function behind a name; a function stays itself."""
     if callable(normalise):
         if normalise not in NORMALISERS.values():
-            check_takes("normalise", normalise, "scores")
+            check_signature("normalise", normalise, "scores")
         return normalise
     if not isinstance(normalise, str) or normalise not in NORMALISERS:
         raise ArgumentError(

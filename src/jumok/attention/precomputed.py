@@ -10,45 +10,45 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import transforms
-from jumok.attention.additive import steps as additive_steps
+from jumok.attention import tracing
+from jumok.attention.additive import cpu_steps
 from jumok.attention.attend import attend, find_score
 from jumok.attention.scores import Score
 from jumok.attention.weights import Attended
 
 
-class Source(ABC):
+class PrecomputedKeys(ABC):
     """Something to look at many times."""
 
     @abstractmethod
-    def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
+    def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """What `attend` would answer to these queries."""
 
     @abstractmethod
-    def keep(self, rows: Int[Tensor, " kept"]) -> "Source":
+    def keep(self, rows: Int[Tensor, " kept"]) -> "PrecomputedKeys":
         """Only these rows of the batch."""
 
 
-def remember(
+def precompute_keys(
     key: Float[Tensor, "batch key key_dim"],
     value: Float[Tensor, "batch key value_dim"],
     *,
     score: str | Score = "scaled_dot",
     visible: Bool[Tensor, "batch 1 key"] | None = None,
     backend: str = "auto",
-) -> Source:
+) -> PrecomputedKeys:
     """Make keys and values ready for many looks; `look(query)` then gives what `attend(query, key, value, …)` gives.
 
     `backend` is that of `attend`; only "auto" may choose the kernel made for this.
     """
-    plain = AttendedAnew(key, value, find_score(score), visible, backend)
-    if backend == "auto" and transforms.readable(key) and additive_steps.why_not(plain.score, key, value) is None:
-        return WithExponentials(plain, additive_steps.opened(key, value, plain.score, visible))
+    plain = PlainKeys(key, value, find_score(score), visible, backend)
+    if backend == "auto" and tracing.is_readable(key) and cpu_steps.why_not(plain.score, key, value) is None:
+        return AdditiveKeys(plain, cpu_steps.opened(key, value, plain.score, visible))
     return plain
 
 
 @dataclass(frozen=True, eq=False)
-class AttendedAnew(Source):
+class PlainKeys(PrecomputedKeys):
     """Every look is a call of `attend`: for scores and devices that gain nothing from being remembered."""
 
     key: Float[Tensor, "batch key key_dim"]
@@ -57,29 +57,31 @@ class AttendedAnew(Source):
     visible: Bool[Tensor, "batch 1 key"] | None
     backend: str
 
-    def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
+    def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """One call of attention."""
         return attend(query, self.key, self.value, score=self.score, visible=self.visible, backend=self.backend)
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> Source:
+    def keep(self, rows: Int[Tensor, " kept"]) -> PrecomputedKeys:
         """Only these rows of the batch."""
         visible = None if self.visible is None else self.visible[rows]
-        return remember(self.key[rows], self.value[rows], score=self.score, visible=visible, backend=self.backend)
+        return precompute_keys(
+            self.key[rows], self.value[rows], score=self.score, visible=visible, backend=self.backend
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class WithExponentials(Source):
-    """The additive score on a CPU: e²ᵏ of every key is there already (see kernels/additive_steps.py)."""
+class AdditiveKeys(PrecomputedKeys):
+    """The additive score on a CPU: e²ᵏ of every key is there already (see kernels/cpu_steps.py)."""
 
-    plain: AttendedAnew
-    opened: additive_steps.Opened
+    plain: PlainKeys
+    opened: cpu_steps.KeyExponentials
 
-    def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
+    def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """One step of the kernel, or a call of attention where the kernel cannot take the query."""
-        if not (transforms.readable(query) and self.opened.takes(query)):
-            return self.plain.look(query)
-        return self.opened.look(query)
+        if not (tracing.is_readable(query) and self.opened.takes(query)):
+            return self.plain.attend(query)
+        return self.opened.attend(query)
 
-    def keep(self, rows: Int[Tensor, " kept"]) -> Source:
+    def keep(self, rows: Int[Tensor, " kept"]) -> PrecomputedKeys:
         """Only these rows of the batch."""
         return self.plain.keep(rows)

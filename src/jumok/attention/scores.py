@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.arguments import check_takes
+from jumok.attention.arguments import check_signature
 from jumok.attention.masks import broadcasts
 from jumok.errors import ArgumentError
 
@@ -25,7 +25,7 @@ class Score(ABC):
     computed for some of the queries at a time: one that looks at their positions is told them by `for_rows`.
     """
 
-    own_axes: ClassVar[dict[str, int]] = {}
+    parameter_axes: ClassVar[dict[str, int]] = {}
     """For each parameter tensor, how many of its last axes are its own; the axes before them are leading ones."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Score(ABC):
     def for_heads(self, heads: Int[Tensor, " heads"]) -> "Score":
         """The same score for some entries of the last leading axis."""
         picked = {}
-        for name, own in self.own_axes.items():
+        for name, own in self.parameter_axes.items():
             tensor = getattr(self, name)
             if isinstance(tensor, Tensor) and tensor.dim() > own and tensor.shape[-own - 1] != 1:
                 picked[name] = tensor.index_select(-own - 1, heads)
@@ -138,7 +138,7 @@ class General(Reducible):
     """q · W k (Luong et al. 2015)."""
 
     weight: Float[Tensor, "*#lead query_dim key_dim"]
-    own_axes: ClassVar[dict[str, int]] = {"weight": 2}
+    parameter_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of q W with k."""
@@ -159,7 +159,7 @@ class Location(Reducible):
     """W q, one row of W per position: where to look is read from the query alone (Luong et al. 2015, equation 8)."""
 
     weight: Float[Tensor, "*#lead position query_dim"]
-    own_axes: ClassVar[dict[str, int]] = {"weight": 2}
+    parameter_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of the query with each position's row."""
@@ -272,5 +272,5 @@ def positional(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Score:
     """
     if not callable(function):
         raise ArgumentError(f"positional wants a function of query, key and rows, but it is {function!r}")
-    check_takes("positional", function, "query", "key", "rows")
+    check_signature("positional", function, "query", "key", "rows")
     return Positional(function)

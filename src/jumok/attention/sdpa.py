@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from jumok.attention import transforms
-from jumok.attention.call import Lookup
+from jumok.attention import tracing
+from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Causal
 from jumok.attention.normalise import softmax
 from jumok.attention.scores import Dot
@@ -19,42 +19,42 @@ FEW = 16
 """With fewer keys than a CPU's vector holds numbers, 16 at most, its kernel without a mask gives 0 for NaN scores."""
 
 
-def why_not(lookup: Lookup) -> str | None:
+def why_not(call: AttentionCall) -> str | None:
     """Why this call cannot run through it; None if it can."""
-    if not isinstance(lookup.score, Dot):
-        return f"{lookup.named} is not a dot product"
-    if lookup.normalise is not softmax:
+    if not isinstance(call.score, Dot):
+        return f"{call.named} is not a dot product"
+    if call.normalise is not softmax:
         return "it normalises by softmax only"
-    if lookup.visible is not None and lookup.visible.graded:
+    if call.visible is not None and call.visible.scales_weights:
         return "a Gaussian window multiplies the weights after the softmax"
-    if lookup.pairs == 0:
+    if call.pairs == 0:
         return "there is nothing to compare"
     return None
 
 
-def run(lookup: Lookup) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel; the weights are never built."""
-    lookup = _with_positive_scale(lookup)
-    is_causal = isinstance(lookup.visible, Causal) and lookup.visible.offset == 0
-    if lookup.visible is not None and not is_causal:
-        return _masked(lookup)
-    keys = lookup.key.shape[-2]
-    may_lose_nan = lookup.query.is_cpu and (transforms.is_open(keys) or keys < FEW) and not lookup.dropout
-    if may_lose_nan and (torch.compiler.is_compiling() or transforms.at_work()):
-        return _masked(lookup)  # slower, but no answer needs to be looked at
-    values = _fused(lookup, is_causal=is_causal)
-    return _masked(lookup) if may_lose_nan and _holds_zeros(values) else values
+    call = _with_positive_scale(call)
+    is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
+    if call.visible is not None and not is_causal:
+        return _masked(call)
+    keys = call.key.shape[-2]
+    may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW) and not call.dropout
+    if may_lose_nan and (torch.compiler.is_compiling() or tracing.in_transform()):
+        return _masked(call)  # slower, but no answer needs to be looked at
+    values = _fused(call, is_causal=is_causal)
+    return _masked(call) if may_lose_nan and _holds_zeros(values) else values
 
 
-def _with_positive_scale(lookup: Lookup) -> Lookup:
+def _with_positive_scale(call: AttentionCall) -> AttentionCall:
     """The same scores with a scale above 0: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
-    assert isinstance(lookup.score, Dot)
-    query, scale = lookup.query, lookup.score.scale
+    assert isinstance(call.score, Dot)
+    query, scale = call.query, call.score.scale
     if scale < 0:
         query, scale = -query, -scale
     if scale < torch.finfo(torch.float32).tiny:  # in the kernel, single precision, it could round to 0
         query, scale = query * scale, 1.0
-    return lookup if query is lookup.query else replace(lookup, query=query, score=Dot(scale))
+    return call if query is call.query else replace(call, query=query, score=Dot(scale))
 
 
 def _holds_zeros(values: Tensor) -> bool:
@@ -63,18 +63,18 @@ def _holds_zeros(values: Tensor) -> bool:
     return int(first.count_nonzero()) < first.numel()
 
 
-def _masked(lookup: Lookup) -> Tensor:
-    if lookup.visible is None:
-        return _fused(lookup, attn_mask=lookup.query.new_ones(1, lookup.key.shape[-2], dtype=torch.bool))
-    visible = lookup.visible.tile(lookup.tile)
+def _masked(call: AttentionCall) -> Tensor:
+    if call.visible is None:
+        return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
+    visible = call.visible.tile(call.tile)
     # A row that sees nothing would be 0 / 0 in some of its kernels: it looks everywhere, and is emptied afterwards.
     nothing = ~visible.any(-1, keepdim=True)
-    return _fused(lookup, attn_mask=visible | nothing).masked_fill(nothing, 0)
+    return _fused(call, attn_mask=visible | nothing).masked_fill(nothing, 0)
 
 
-def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-    assert isinstance(lookup.score, Dot)
-    lead, query, key, value = lookup.query.shape[:-2], lookup.query, lookup.key, lookup.value
+def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
+    assert isinstance(call.score, Dot)
+    lead, query, key, value = call.query.shape[:-2], call.query, call.key, call.value
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:])
     if len(lead) != 2:  # its fast kernels want exactly [batch, head, time, dim]
@@ -86,9 +86,9 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
         key,
         value,
         attn_mask=attn_mask,
-        dropout_p=lookup.dropout,
+        dropout_p=call.dropout,
         is_causal=is_causal,
-        scale=lookup.score.scale,
+        scale=call.score.scale,
     )
     _refuse_second_gradient(values)
     return values if len(lead) == 2 else values.reshape(*lead, *values.shape[-2:])
@@ -96,7 +96,7 @@ def _fused(lookup: Lookup, *, attn_mask: Tensor | None = None, is_causal: bool =
 
 def _refuse_second_gradient(values: Tensor) -> None:
     """Its kernels have none, and PyTorch's error names an operator that no caller knows."""
-    if values.requires_grad and not torch.compiler.is_compiling() and not transforms.at_work():
+    if values.requires_grad and not torch.compiler.is_compiling() and not tracing.in_transform():
         node = values.grad_fn
         assert node is not None
         if node.name().startswith("ScaledDotProduct"):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jumok.attention.arguments import whole_number
 from jumok.attention.blocks import in_blocks
-from jumok.attention.call import Lookup
+from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Visible
 from jumok.attention.scores import Custom, Location
 from jumok.errors import ArgumentError
@@ -54,11 +54,11 @@ def _counted_anew(name: str, tensor: Tensor, unchanged: bool) -> Version:
     return Version(name, tensor, tensor._version if unchanged else -1)
 
 
-def versions(lookup: Lookup) -> tuple[Version, ...]:
+def versions(call: AttentionCall) -> tuple[Version, ...]:
     """Those of all that weights are computed from; none where a compiler would have to trace them."""
     if torch.compiler.is_compiling():
         return ()
-    return tuple(Version(name, tensor, tensor._version) for name, tensor in _read(lookup) if _tells(tensor))
+    return tuple(Version(name, tensor, tensor._version) for name, tensor in _read(call) if _tells(tensor))
 
 
 def check_unchanged(known: tuple[Version, ...]) -> None:
@@ -71,18 +71,18 @@ def check_unchanged(known: tuple[Version, ...]) -> None:
             )
 
 
-def _read(lookup: Lookup) -> Iterator[tuple[str, Tensor]]:
-    yield "query", lookup.query
-    if isinstance(lookup.given, Location):
-        yield f"weight of {lookup.given}", lookup.given.weight  # its rows are the keys
+def _read(call: AttentionCall) -> Iterator[tuple[str, Tensor]]:
+    yield "query", call.query
+    if isinstance(call.given, Location):
+        yield f"weight of {call.given}", call.given.weight  # its rows are the keys
     else:
-        yield "key", lookup.key
-    for name in lookup.score.own_axes:
-        parameter = getattr(lookup.score, name)
+        yield "key", call.key
+    for name in call.score.parameter_axes:
+        parameter = getattr(call.score, name)
         if isinstance(parameter, Tensor):
-            yield f"{name} of {lookup.named}", parameter
-    if lookup.visible is not None:
-        yield from (("visible", tensor) for tensor in _tensors(lookup.visible))
+            yield f"{name} of {call.named}", parameter
+    if call.visible is not None:
+        yield from (("visible", tensor) for tensor in _tensors(call.visible))
 
 
 def _tensors(visible: Visible) -> Iterator[Tensor]:
@@ -111,7 +111,7 @@ class Weights:
     differentiable.
     """
 
-    lookup: Lookup
+    call: AttentionCall
     built: Float[Tensor, "*lead query key"] | None = None
     """The whole matrix, where the backend had to build it anyway."""
     known: tuple[Version, ...] = ()
@@ -121,25 +121,25 @@ class Weights:
         self, *, heads: slice | Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
     ) -> Float[Tensor, "*lead rows key"]:
         """The weights of the chosen heads (the last leading axis) and query rows; all of them unless told."""
-        *lead, queries, _ = self.lookup.query.shape
+        *lead, queries, _ = self.call.query.shape
         if heads is not None and not lead:
             raise ArgumentError(f"heads = {heads!r} was asked for, but query has no head axis, only [query, dim]")
-        lookup, built, device = self.lookup, self.built, self.lookup.query.device
+        call, built, device = self.call, self.built, self.call.query.device
         if rows is not None:
             row_index = _positions(rows, queries, "rows", device)
-            lookup = lookup.for_rows(row_index)
+            call = call.for_rows(row_index)
             built = None if built is None else built.index_select(-2, row_index)
         if heads is not None:
             head_index = _positions(heads, lead[-1], "heads", device)
-            if built is None and isinstance(lookup.score, Custom):
-                built = self._rebuilt(lookup)  # a function may know the heads by their order: it gets all of them
-            lookup = lookup.for_heads(head_index)
+            if built is None and isinstance(call.score, Custom):
+                built = self._rebuilt(call)  # a function may know the heads by their order: it gets all of them
+            call = call.for_heads(head_index)
             built = None if built is None else built.index_select(-3, head_index)
-        return self._rebuilt(lookup) if built is None else built
+        return self._rebuilt(call) if built is None else built
 
-    def _rebuilt(self, lookup: Lookup) -> Float[Tensor, "*lead rows key"]:
+    def _rebuilt(self, call: AttentionCall) -> Float[Tensor, "*lead rows key"]:
         check_unchanged(self.known)
-        return _weights(lookup)
+        return _weights(call)
 
     def argmax(self) -> Int[Tensor, "*lead query"]:
         """The key each query looks at most."""
@@ -148,8 +148,8 @@ class Weights:
     def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
         """The k largest weights of each row and their keys, largest first."""
         k = whole_number("k", k)
-        if not 0 < k <= self.lookup.key.shape[-2]:
-            raise ArgumentError(f"the {k} largest weights of {self.lookup.key.shape[-2]} keys were asked for")
+        if not 0 < k <= self.call.key.shape[-2]:
+            raise ArgumentError(f"the {k} largest weights of {self.call.key.shape[-2]} keys were asked for")
         weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
         return torch.cat(weights, -2), torch.cat(keys, -2)
 
@@ -163,13 +163,13 @@ class Weights:
         return reduce(torch.add, self._in_blocks(lambda block: block.sum(-2)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Weights":
-        return Weights(*copied((self.lookup, self.built, self.known), memo))
+        return Weights(*copied((self.call, self.built, self.known), memo))
 
     def _in_blocks(self, reduction: Callable[[Tensor], Result]) -> Iterator[Result]:
         if self.built is not None:
             return iter([reduction(self.built)])
         check_unchanged(self.known)
-        return in_blocks(lambda block: reduction(_weights(block)), self.lookup)
+        return in_blocks(lambda block: reduction(_weights(block)), self.call)
 
 
 class Attended(NamedTuple):
@@ -186,9 +186,9 @@ class Attended(NamedTuple):
         return Attended(values, weights)
 
 
-def _weights(lookup: Lookup) -> Float[Tensor, "*lead query key"]:
-    weights = lookup.weights()
-    return weights if lookup.spoilt is None else weights.masked_fill(lookup.spoilt[..., None], torch.nan)
+def _weights(call: AttentionCall) -> Float[Tensor, "*lead query key"]:
+    weights = call.weights()
+    return weights if call.sees_nonfinite is None else weights.masked_fill(call.sees_nonfinite[..., None], torch.nan)
 
 
 def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torch.device) -> Int[Tensor, " chosen"]:

@@ -293,12 +293,12 @@ def _print_links(
 
 
 def _print(pair: "Pair", links: set[tuple[int, int]], json: bool) -> None:
-    from jumok.data.word_links import write_links
+    from jumok.data.word_links import format_word_links
 
     if json:
         print_json({"source": pair.source, "target": pair.target, "links": sorted(links)})
     else:
-        print(write_links(links))
+        print(format_word_links(links))
 
 
 def _print_scores(found: list[Any], gold: "list[Gold]", pairs: "Sequence[Pair]", json: bool) -> None:

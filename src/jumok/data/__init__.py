@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Cells, collate, pad, sort_by_length
-from jumok.data.dataset import Store, write_store
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, LengthCounts, collate, pad, sort_by_length
+from jumok.data.dataset import Dataset, write_dataset
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.loader import Batches
 from jumok.data.normalise import Normaliser
@@ -11,8 +11,7 @@ from jumok.data.pairs import Pair, read_dataset, read_pairs
 from jumok.data.prepare import Prepared, prepare
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import BOS, EOS, PAD, UNK
-from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig
-from jumok.data.tokenizer_pair import Tokenizers
+from jumok.data.tokenizer import Piece, Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.data.vectors import WordVectors, match, read_vectors, vector_width, vectors_of
 from jumok.files import read_lines
 
@@ -28,19 +27,19 @@ __all__ = [
     "BatchConfig",
     "BatchPlan",
     "Batches",
-    "Cells",
     "DataConfig",
+    "Dataset",
     "FilterConfig",
     "FilterReport",
+    "LengthCounts",
     "Normaliser",
     "Pair",
     "PairFilter",
     "Piece",
     "Prepared",
-    "Store",
     "Tokenizer",
     "TokenizerConfig",
-    "Tokenizers",
+    "TokenizerPair",
     "WordVectors",
     "collate",
     "corpus_pairs",
@@ -54,7 +53,7 @@ __all__ = [
     "sort_by_length",
     "vector_width",
     "vectors_of",
-    "write_store",
+    "write_dataset",
 ]
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from jumok.data.dataset import fingerprint_of
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import settings_of
-from jumok.data.tokenizer_pair import SEPARATE, SHARED
+from jumok.data.tokenizer import SEPARATE, SHARED
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
 
@@ -78,7 +77,7 @@ class Found(NamedTuple):
     """Whether the folder knows what its data were made from."""
 
 
-def text_inputs(data: DataConfig) -> Inputs:
+def text_fingerprint(data: DataConfig) -> Inputs:
     """What a recipe for texts names."""
     values, made_by = asdict(data), version("babel") if data.corpus else ""
     known = {key: value for key, value in values.items() if value != LATER.get(key, ...)}
@@ -108,7 +107,7 @@ def find(folder: Path, inputs: Inputs) -> Found:
     return Found(record.inputs, [path for path in inputs.files.values() if not Path(path).exists()], [], True)
 
 
-def why_other(folder: Path, inputs: Inputs, found: Found, section: str) -> str:
+def mismatch_message(folder: Path, inputs: Inputs, found: Found, section: str) -> str:
     """Why data in a folder are not those that this section of a recipe asks for, and what to do."""
     if missing := [path for path in inputs.files.values() if not Path(path).exists()]:
         return f"there is no file {missing[0]}, and {folder} was made from another; put back the one it was made from"
@@ -122,7 +121,7 @@ def why_other(folder: Path, inputs: Inputs, found: Found, section: str) -> str:
     )
 
 
-def gone_message(gone: list[str], folder: Path) -> str:
+def missing_files_message(gone: list[str], folder: Path) -> str:
     """What is said where data in a folder are used whose files are gone."""
     are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
     return f"{' and '.join(gone)} {are} gone; what was made of {them} in {folder} is used"
@@ -201,3 +200,9 @@ def state(path: str) -> tuple[str, int, int]:
     except OSError:
         return path, -1, -1  # reading it will say what is wrong
     return path, stat.st_size, stat.st_mtime_ns
+
+
+def fingerprint_of(*parts: object) -> str:
+    """A short name of what a file was made from: equal if and only if the parts print alike."""
+    content = json.dumps(parts, default=repr, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:32]

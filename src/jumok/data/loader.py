@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt
 from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, mixed
-from jumok.data.dataset import Store
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, splitmix64
+from jumok.data.dataset import Dataset
 from jumok.data.subwords import BOS, EOS
-from jumok.data.tokenizer import Tokenizer
-from jumok.data.tokenizer_pair import Tokenizers
+from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.data.word_links import link_matrix
 from jumok.errors import ArgumentError
 
@@ -41,7 +40,9 @@ class Resampler:
         begins[firsts[lengths > 0]] = True  # whatever a sentence begins with begins a word
         starts = begins.nonzero()[0]
         of_row = np.repeat(np.arange(len(rows)), lengths)[starts]
-        chosen = mixed(keys[of_row] + starts.astype(np.uint64) - firsts[of_row].astype(np.uint64)) % np.uint64(CUTS)
+        chosen = splitmix64(keys[of_row] + starts.astype(np.uint64) - firsts[of_row].astype(np.uint64)) % np.uint64(
+            CUTS
+        )
         cuts = self._cut_all(ids.tobytes(), starts, len(ids), chosen)
         ends = np.searchsorted(of_row, np.arange(len(rows)), side="right")
         return [
@@ -76,17 +77,17 @@ class Batches:
 
     def __init__(
         self,
-        store: Store,
+        store: Dataset,
         config: BatchConfig,
         *,
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
-        tokenizers: Tokenizers | None = None,
+        tokenizers: TokenizerPair | None = None,
         sampling: float = 0.0,
     ) -> None:
         self.store, self.seed = store, seed
-        self.plan = BatchPlan(store.cells.shorter(1), config, seed=seed, rank=rank, world=world)
+        self.plan = BatchPlan(store.length_counts.shorter(1), config, seed=seed, rank=rank, world=world)
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         if tokenizers is None and store.sides > 2:
             raise ArgumentError("batches that have word links need their tokenizers")
@@ -98,7 +99,7 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        numbers = self.store.by_length(self.plan.batch(epoch, step))
+        numbers = self.store.sorted_rows(self.plan.batch(epoch, step))
         stored = [self.store[int(number)] for number in numbers]
         rows: list[tuple[Ids, Ids]] = [(row[0], row[1]) for row in stored]
         if self._samplers:
@@ -106,7 +107,11 @@ class Batches:
             sides = (sample([row[at] for row in stored], keys[at]) for at, sample in enumerate(self._samplers))
             rows = list(zip(*sides, strict=True))
         batch = collate(rows)
-        return batch if self.store.sides == 2 else batch._replace(links=self._links([row[2] for row in stored], batch))
+        return (
+            batch
+            if self.store.sides == 2
+            else batch._replace(word_links=self._links([row[2] for row in stored], batch))
+        )
 
     def _links(self, links: Sequence[UInt[np.ndarray, "_"]], batch: Batch) -> Bool[Tensor, "batch target source"]:
         assert self._tokenizers is not None
@@ -117,4 +122,4 @@ class Batches:
         """A number for each sentence of both sides, from (seed, epoch, sentence)."""
         run = blake2b(f"{self.seed}/{epoch}".encode(), digest_size=8).digest()
         sentences = np.stack([2 * numbers, 2 * numbers + 1]).astype(np.uint64)
-        return mixed(mixed(sentences) ^ np.frombuffer(run, np.uint64))
+        return splitmix64(splitmix64(sentences) ^ np.frombuffer(run, np.uint64))

@@ -8,14 +8,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.data.dataset import Store, fingerprint_of, open_store, write_store
+from jumok.data.dataset import Dataset, open_dataset, write_dataset
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
-from jumok.data.fingerprint import find, gone_message, record_sources, text_inputs, why_other
+from jumok.data.fingerprint import (
+    find,
+    fingerprint_of,
+    mismatch_message,
+    missing_files_message,
+    record_sources,
+    text_fingerprint,
+)
 from jumok.data.pairs import Pair, read_pairs
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import UNK
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
-from jumok.data.tokenizer_pair import Tokenizers
+from jumok.data.tokenizer import Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.data.word_links import Link, spaced_links, spaced_words
 from jumok.errors import DataError
 from jumok.files import STDIN, atomic_write, open_bytes
@@ -25,7 +31,7 @@ FIRST = 1000
 AT_ONCE = 1 << 20
 
 
-def check_files(data: DataConfig) -> None:
+def check_inputs(data: DataConfig) -> None:
     """Raise a DataError for a file that is missing or unreadable, is not UTF-8 at its beginning, or lacks text."""
     for one, other in ((data.source, data.target), (data.valid_source, data.valid_target)):
         if one:
@@ -36,7 +42,7 @@ def check_files(data: DataConfig) -> None:
         if path:
             _read(islice(read_pairs(path, columns=data.columns, only=data.only), FIRST))
     if data.alignments:
-        _read(islice(data.training_links(), FIRST))
+        _read(islice(data.training_with_links(), FIRST))
     if data.files():
         _find_whole_pair(data)
 
@@ -74,7 +80,7 @@ SAMPLE = 2000
 """Rows looked at, from one end of the store to the other."""
 
 
-def unknown_message(store: Store, side: int, called: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+def unknown_message(store: Dataset, side: int, called: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
     """What is to be said of a side of a store, and which setting to raise; "" where the vocabulary knows enough."""
     share = unknown_share(store, side)
     if share <= MANY:
@@ -85,7 +91,7 @@ def unknown_message(store: Store, side: int, called: str, tokenizer: Tokenizer, 
     )
 
 
-def unknown_share(store: Store, side: int) -> float:
+def unknown_share(store: Dataset, side: int) -> float:
     """How many of the tokens are unknown, begin and end not counted."""
     rows = range(len(store)) if len(store) <= SAMPLE else [at * len(store) // SAMPLE for at in range(SAMPLE)]
     texts = [store[row][side] for row in rows]
@@ -111,9 +117,9 @@ WORDS = 1 << 16  # links are kept between the first so many words of a pair
 class Prepared(NamedTuple):
     """Everything training needs to know about its data."""
 
-    tokenizers: Tokenizers
-    train: Store
-    valid: Store
+    tokenizers: TokenizerPair
+    train: Dataset
+    valid: Dataset
     valid_pairs: list[Pair]
     report: FilterReport
 
@@ -129,7 +135,7 @@ class Prepared(NamedTuple):
         One outlier teaches no length, but a text a little longer than the others is better not cut in two.
         """
         often = min(OFTEN, max(len(self.train) // 100, 1))
-        longest, usual = (self.train.cells.reached(pairs) - 2 for pairs in (1, often))
+        longest, usual = (self.train.length_counts.reached(pairs) - 2 for pairs in (1, often))
         return max(min(longest, usual + usual // 2), 1)
 
 
@@ -149,27 +155,27 @@ def prepare(
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
     data = _keep_input(folder, data)
-    inputs = text_inputs(data)
+    inputs = text_fingerprint(data)
     found = find(folder, inputs)
     tokenizers = _tokenizers(folder, data, tokenizer, found.fingerprint, say)
     made_from = _made_from(found.fingerprint, filters, tokenizers)
-    train = open_store(folder / "train.store", made_from)
+    train = open_dataset(folder / "train.store", made_from)
     if train is None:
         say("tokenising the training text")
         record_sources(folder, inputs, found.fingerprint)
-        rows = data.training_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
+        rows = data.training_with_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
         train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
         for side, name in enumerate(("source", "target")):
             if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
                 say(message)
-    valid = open_store(folder / "valid.store", made_from)
+    valid = open_dataset(folder / "valid.store", made_from)
     if valid is None or PAIRS not in valid.note:
         held_out = list(data.validation())
         valid = valid or _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
     else:
         held_out = [Pair(*pair) for pair in valid.note[PAIRS]]
     if found.gone:
-        say(gone_message(found.gone, folder))
+        say(missing_files_message(found.gone, folder))
     rules = PairFilter(_no_longer(filters))
     valid_pairs = [pair for pair in held_out if rules.keeps(pair, *_lengths(_row(pair, tokenizers)))]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
@@ -208,14 +214,14 @@ def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
     """Why `prepare` would write over what it made of other text or with other settings; "" if it would not."""
-    folder, inputs = Path(folder), text_inputs(kept_input(folder, data))
+    folder, inputs = Path(folder), text_fingerprint(kept_input(folder, data))
     found, tokenizers = find(folder, inputs), _saved_tokenizers(folder)
     if tokenizers is None or not (folder / "train.store").exists():
         return ""
     same_vocabulary = tokenizers.source.fingerprint == _vocabulary(found.fingerprint, tokenizer)
-    if same_vocabulary and open_store(folder / "train.store", _made_from(found.fingerprint, filters, tokenizers)):
+    if same_vocabulary and open_dataset(folder / "train.store", _made_from(found.fingerprint, filters, tokenizers)):
         return ""
-    why = why_other(folder, inputs, found, "data")
+    why = mismatch_message(folder, inputs, found, "data")
     if found.recorded or not all(Path(path).exists() for path in inputs.files.values()):
         return why
     return f"{why}, or, if they hold the same, move {folder} away: it is made anew"
@@ -225,27 +231,27 @@ def _vocabulary(inputs: str, config: TokenizerConfig) -> str:
     return fingerprint_of(inputs, asdict(config) | {"sampling": 0})
 
 
-def _made_from(inputs: str, filters: FilterConfig, tokenizers: Tokenizers) -> str:
+def _made_from(inputs: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:
     return fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
 
 
-def _saved_tokenizers(folder: Path) -> Tokenizers | None:
+def _saved_tokenizers(folder: Path) -> TokenizerPair | None:
     try:
-        return Tokenizers.load(folder)
+        return TokenizerPair.load(folder)
     except DataError:
         return None
 
 
 def _tokenizers(
     folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
-) -> Tokenizers:
+) -> TokenizerPair:
     fingerprint = _vocabulary(inputs, config)
     found = _saved_tokenizers(folder)
     if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
         return found
-    check_files(data)
+    check_inputs(data)
     say("learning the vocabulary")
-    trained = Tokenizers.train(_Again(data.training), config, fingerprint=fingerprint)
+    trained = TokenizerPair.train(_Again(data.training), config, fingerprint=fingerprint)
     trained.save(folder)
     return trained
 
@@ -263,14 +269,14 @@ class _Again:
 def _write(
     path: Path,
     pairs: Iterable[tuple[Pair, list[Link] | None]],
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     config: FilterConfig,
     fingerprint: str,
     *,
     purpose: str = "learn from",
     guided: bool = False,
     note: dict[str, Any] | None = None,
-) -> Store:
+) -> Dataset:
     """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
     rules = PairFilter(config)
     note = dict(note or {})
@@ -285,17 +291,17 @@ def _write(
         note["filter"] = asdict(rules.report)
 
     size = max(*(side.size for side in tokenizers), WORDS if guided else 0)
-    return write_store(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
+    return write_dataset(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
 
 
 def _write_valid(
     path: Path,
     pairs: list[Pair],
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     filters: FilterConfig,
     fingerprint: str,
     say: Callable[[str], None],
-) -> Store:
+) -> Dataset:
     """The pairs to validate on: none longer than those learnt from, for a model may have no more positions.
 
     The text of all of them is noted, so that a resumed run translates the same ones whatever became of their file.
@@ -316,7 +322,7 @@ def _no_longer(filters: FilterConfig) -> FilterConfig:
     return FilterConfig(max_length=filters.max_length, duplicates=False)
 
 
-def _row(pair: Pair, tokenizers: Tokenizers) -> list[list[int]]:
+def _row(pair: Pair, tokenizers: TokenizerPair) -> list[list[int]]:
     return [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
 
 
@@ -325,7 +331,7 @@ def _lengths(row: list[list[int]]) -> tuple[int, int]:
     return len(row[0]) - 2, len(row[1]) - 2
 
 
-def _flat(links: list[Link], pair: Pair, tokenizers: Tokenizers) -> list[int]:
+def _flat(links: list[Link], pair: Pair, tokenizers: TokenizerPair) -> list[int]:
     """Numbers of spaced words of source and target in turn."""
     source = spaced_words(pair.source, tokenizers.source.normaliser)
     target = spaced_words(pair.target, tokenizers.target.normaliser)

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
-from jumok.data.word_links import Link, with_links
+from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, name
 from jumok.settings import PositiveInt, Settings
@@ -15,7 +15,7 @@ Row = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
 
 
-def join_rows(rows: Iterable[Row], together: Sequence[int]) -> Iterator[Row]:
+def join_sentences(rows: Iterable[Row], together: Sequence[int]) -> Iterator[Row]:
     """For each number n of `together`, every n consecutive pairs as one; what is left at the end is left out.
 
     Only whole pairs are joined with others: one whose side is empty would teach to leave its words out.
@@ -145,11 +145,11 @@ class DataConfig(Settings):
     def training(self) -> Iterator[Pair]:
         """The pairs to learn from; a source sentence that was held out for validation is not among them."""
         rows: Iterator[Row] = ((pair, []) for pair in self._everything())
-        return (pair for pair, _ in join_rows(self._kept(rows), self.joined))
+        return (pair for pair, _ in join_sentences(self._kept(rows), self.joined))
 
-    def training_links(self, *, tell: Callable[[str], None] = lambda message: None) -> Iterator[Row]:
+    def training_with_links(self, *, tell: Callable[[str], None] = lambda message: None) -> Iterator[Row]:
         """The pairs to learn from, each with its word links; `tell` hears of links that are left out."""
-        return join_rows(self._kept(with_links(self._everything(), self.alignments, tell=tell)), self.joined)
+        return join_sentences(self._kept(with_word_links(self._everything(), self.alignments, tell=tell)), self.joined)
 
     def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
         """Those whose source was not held out; an error if there are none."""

@@ -6,10 +6,14 @@ that sentencepiece itself passes over, so the one file is all that is needed to 
 
 import io
 import json
+import math
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from random import Random
 from typing import Any
 
@@ -40,19 +44,6 @@ def _train(sentences: list[str], options: dict[str, Any]) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **options)
     return model.getvalue()
-
-
-def _main() -> None:
-    sentences, options = json.load(sys.stdin.buffer)
-    try:
-        sys.stdout.buffer.write(_train(sentences, options))
-    except RuntimeError as error:
-        sys.stderr.buffer.write(str(error).encode())
-        sys.exit(FAILED)
-
-
-if __name__ == "__main__":
-    _main()
 
 
 PAD, BOS, EOS, UNK = range(4)
@@ -172,3 +163,84 @@ def _explained(message: str, size: int, text_name: str) -> str:
             f"set tokenizer.size = {found[2]} or more, or lower tokenizer.coverage with tokenizer.byte_fallback = true"
         )
     return f"sentencepiece could not train a tokenizer on the {text_name} text: {message.splitlines()[0]}"
+
+
+SPACE = "▁"
+WORDS = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
+UNKNOWN_SCORE = -100.0  # of a letter that has no piece
+
+Arcs = tuple[list[int], list[float]]  # where the pieces ending here begin, and their cumulative weights
+
+
+class UnigramSampler:
+    """Draws cuts of words under a unigram model with these piece scores (log probabilities)."""
+
+    def __init__(self, scores: Mapping[str, float], *, temperature: float) -> None:
+        self.scores, self.temperature = scores, temperature
+        self._longest = max(map(len, scores), default=1)
+        self._lattice = lru_cache(maxsize=50_000)(self._forward)
+
+    def sample(self, text: str, draws: Random) -> list[str]:
+        """The pieces of one random cut of `text`, whose spaces are written ▁."""
+        return [piece for word in WORDS.findall(text) for piece in self._backward(word, draws)]
+
+    def _forward(self, word: str) -> list[Arcs]:
+        """sum[j] = Σᵢ sum[i] · p(word[i:j])^(1/temperature), in logarithms; the terms are the weights of the arcs."""
+        total, arcs = [0.0], []
+        for end in range(1, len(word) + 1):
+            starts, terms = [], []
+            for start in range(max(0, end - self._longest), end):
+                score = self.scores.get(word[start:end], UNKNOWN_SCORE if end - start == 1 else None)
+                if score is not None:
+                    starts.append(start)
+                    terms.append(total[start] + score / self.temperature)
+            top = max(terms)
+            weights = list(accumulate(math.exp(term - top) for term in terms))
+            total.append(top + math.log(weights[-1]))
+            arcs.append((starts, weights))
+        return arcs
+
+    def _backward(self, word: str, draws: Random) -> list[str]:
+        arcs, pieces, end = self._lattice(word), [], len(word)
+        while end:
+            starts, weights = arcs[end - 1]
+            start = starts[min(bisect(weights, draws.random() * weights[-1]), len(starts) - 1)]
+            pieces.append(word[start:end])
+            end = start
+        return pieces[::-1]
+
+
+class BpeSampler:
+    """Merges pieces in the order of a BPE model, leaving out each merge with probability `dropout`."""
+
+    def __init__(self, scores: Mapping[str, float], *, dropout: float) -> None:
+        self.scores, self.dropout = scores, dropout
+
+    def sample(self, text: str, draws: Random) -> list[str]:
+        """The pieces of one random cut of `text`, whose spaces are written ▁."""
+        return [piece for word in WORDS.findall(text) for piece in self._merge(list(word), draws)]
+
+    def _merge(self, pieces: list[str], draws: Random) -> list[str]:
+        while True:
+            merges = [
+                (-self.scores[left + right], at)
+                for at, (left, right) in enumerate(pairwise(pieces))
+                if left + right in self.scores and draws.random() >= self.dropout
+            ]
+            if not merges:
+                return pieces
+            _, at = min(merges)
+            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+
+
+def _main() -> None:
+    sentences, options = json.load(sys.stdin.buffer)
+    try:
+        sys.stdout.buffer.write(_train(sentences, options))
+    except RuntimeError as error:
+        sys.stderr.buffer.write(str(error).encode())
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    _main()

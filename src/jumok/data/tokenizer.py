@@ -3,13 +3,9 @@
 Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special tokens; batches only slice them off.
 """
 
-import math
-import re
-from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import accumulate, pairwise, takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -20,13 +16,18 @@ from annotated_types import Ge, Le
 from jaxtyping import Int, Integer
 
 from jumok.data.normalise import Form, Normaliser, Spaces
+from jumok.data.pairs import Pair
 from jumok.data.subwords import (
     BOS,
     EOS,
     PAD,
+    SPACE,
     SPECIALS,
     UNK,
     UNKNOWN,
+    WORDS,
+    BpeSampler,
+    UnigramSampler,
     sample_sentences,
     settings_of,
     train_model,
@@ -36,74 +37,9 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
-SPACE = "▁"
-WORDS = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
-UNKNOWN_SCORE = -100.0  # of a letter that has no piece
-
-Arcs = tuple[list[int], list[float]]  # where the pieces ending here begin, and their cumulative weights
-
-
-class UnigramSampler:
-    """Draws cuts of words under a unigram model with these piece scores (log probabilities)."""
-
-    def __init__(self, scores: Mapping[str, float], *, temperature: float) -> None:
-        self.scores, self.temperature = scores, temperature
-        self._longest = max(map(len, scores), default=1)
-        self._lattice = lru_cache(maxsize=50_000)(self._forward)
-
-    def sample(self, text: str, draws: Random) -> list[str]:
-        """The pieces of one random cut of `text`, whose spaces are written ▁."""
-        return [piece for word in WORDS.findall(text) for piece in self._backward(word, draws)]
-
-    def _forward(self, word: str) -> list[Arcs]:
-        """sum[j] = Σᵢ sum[i] · p(word[i:j])^(1/temperature), in logarithms; the terms are the weights of the arcs."""
-        total, arcs = [0.0], []
-        for end in range(1, len(word) + 1):
-            starts, terms = [], []
-            for start in range(max(0, end - self._longest), end):
-                score = self.scores.get(word[start:end], UNKNOWN_SCORE if end - start == 1 else None)
-                if score is not None:
-                    starts.append(start)
-                    terms.append(total[start] + score / self.temperature)
-            top = max(terms)
-            weights = list(accumulate(math.exp(term - top) for term in terms))
-            total.append(top + math.log(weights[-1]))
-            arcs.append((starts, weights))
-        return arcs
-
-    def _backward(self, word: str, draws: Random) -> list[str]:
-        arcs, pieces, end = self._lattice(word), [], len(word)
-        while end:
-            starts, weights = arcs[end - 1]
-            start = starts[min(bisect(weights, draws.random() * weights[-1]), len(starts) - 1)]
-            pieces.append(word[start:end])
-            end = start
-        return pieces[::-1]
-
-
-class BpeSampler:
-    """Merges pieces in the order of a BPE model, leaving out each merge with probability `dropout`."""
-
-    def __init__(self, scores: Mapping[str, float], *, dropout: float) -> None:
-        self.scores, self.dropout = scores, dropout
-
-    def sample(self, text: str, draws: Random) -> list[str]:
-        """The pieces of one random cut of `text`, whose spaces are written ▁."""
-        return [piece for word in WORDS.findall(text) for piece in self._merge(list(word), draws)]
-
-    def _merge(self, pieces: list[str], draws: Random) -> list[str]:
-        while True:
-            merges = [
-                (-self.scores[left + right], at)
-                for at, (left, right) in enumerate(pairwise(pieces))
-                if left + right in self.scores and draws.random() >= self.dropout
-            ]
-            if not merges:
-                return pieces
-            _, at = min(merges)
-            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-
-
+SHARED = "tokenizer.model"
+SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
+"""Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
@@ -336,6 +272,59 @@ class Tokenizer:
         if self.kind == "bpe":
             return BpeSampler(scores, dropout=amount)
         raise ArgumentError(f"only unigram and bpe tokenizers can sample, not {self.kind}")
+
+
+class TokenizerPair(NamedTuple):
+    """A tokenizer for each side; the same object twice where the vocabulary is shared."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides have one vocabulary."""
+        return self.source is self.target
+
+    @classmethod
+    def train(cls, pairs: Iterable[Pair], config: TokenizerConfig, *, fingerprint: str = "") -> "TokenizerPair":
+        """Learn the vocabularies; `pairs` is gone through once for each."""
+        if config.shared:
+            one = Tokenizer.train(chain.from_iterable(pairs), config, fingerprint=fingerprint)
+            return cls(one, one)
+        source = Tokenizer.train((pair.source for pair in pairs), config, side="source", fingerprint=fingerprint)
+        target = Tokenizer.train((pair.target for pair in pairs), config, side="target", fingerprint=fingerprint)
+        return cls(source, target)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TokenizerPair":
+        """Read tokenizer.model, or tokenizer.source.model and tokenizer.target.model, from a folder."""
+        if Path(folder, SEPARATE[0]).exists():
+            return cls(*(Tokenizer.load(Path(folder, name)) for name in SEPARATE))
+        one = Tokenizer.load(Path(folder, SHARED))
+        return cls(one, one)
+
+    @classmethod
+    def of_files(cls, contents: Mapping[str, bytes], folder: Path) -> "TokenizerPair":
+        """The same from the contents of those files, which were read from `folder`."""
+        names = SEPARATE if SEPARATE[0] in contents else (SHARED,)
+        for name in names:
+            if name not in contents:
+                raise DataError(f"{folder} is not a complete model: {name} is missing")
+        source, *others = (Tokenizer(contents[name], origin=str(folder / name)) for name in names)
+        return cls(source, *(others or [source]))
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of the file or files that `load` reads, by name."""
+        names = (SHARED,) if self.shared else SEPARATE
+        return {name: tokenizer.model for name, tokenizer in zip(names, self, strict=False)}
+
+    def save(self, folder: str | Path) -> None:
+        """Write the file or files that `load` reads, and remove those of the other kind."""
+        files = self.files()
+        for name, tokenizer in zip(files, self, strict=False):
+            tokenizer.save(Path(folder, name))
+        for name in {SHARED, *SEPARATE} - files.keys():
+            Path(folder, name).unlink(missing_ok=True)
 
 
 def _hidden(text: str) -> str:

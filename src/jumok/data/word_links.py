@@ -29,7 +29,7 @@ WORD = re.compile(r"\S+")
 ODD_SPACE = re.compile(r"[^\S ]")  # white space that a normaliser may leave as it is
 
 
-def parse_links(line: str, where: str) -> list[Link]:
+def parse_word_links(line: str, where: str) -> list[Link]:
     """The links of one line."""
     found = []
     for item in line.split():
@@ -42,23 +42,23 @@ def parse_links(line: str, where: str) -> list[Link]:
     return found
 
 
-def write_links(links: Iterable[Link]) -> str:
+def format_word_links(links: Iterable[Link]) -> str:
     """One line, in the order of the words."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
-def read_links(path: str | Path) -> Iterator[list[Link]]:
+def read_word_links(path: str | Path) -> Iterator[list[Link]]:
     """The links of every line of a file."""
     for number, line in enumerate(read_lines(path), start=1):
-        yield parse_links(line, f"{name(path)}, line {number}")
+        yield parse_word_links(line, f"{name(path)}, line {number}")
 
 
-def with_links(
+def with_word_links(
     pairs: Iterable[Pair], path: str | Path, *, tell: Callable[[str], None] = lambda message: None
 ) -> Iterator[tuple[Pair, list[Link]]]:
     """Every training pair with its line of a file of links; those past its end are left out, and told in the end."""
     outside, first = 0, ""
-    for count, (pair, links) in enumerate(zip_longest(pairs, read_links(path))):
+    for count, (pair, links) in enumerate(zip_longest(pairs, read_word_links(path))):
         if pair is None or links is None:
             left, lines = ("no more", "more") if pair is None else ("more", "no more")
             raise DataError(

@@ -17,7 +17,7 @@ A node that has no edge to itself may be given one: the place after its last edg
 import triton
 import triton.language as tl
 
-from jumok.attention.launch import kernel
+from jumok.attention.triton_launch import kernel
 
 
 @triton.jit

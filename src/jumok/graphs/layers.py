@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from jumok.attention.additive.fused import why_no_kernels
 from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
-from jumok.attention.checks import check_kind
-from jumok.attention.transforms import at_work
+from jumok.attention.checks import check_device_and_dtype
+from jumok.attention.tracing import in_transform
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import (
     EdgeWeights,
@@ -230,7 +230,7 @@ def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor |
 
 def _runs_fused(values: Float[Tensor, "node head dim"]) -> bool:
     """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
-    return values.numel() > 0 and not at_work() and why_no_kernels(values) is None
+    return values.numel() > 0 and not in_transform() and why_no_kernels(values) is None
 
 
 def _attend(layer: "_Layer", scores: "_Scores", values: Tensor, graph: _Graph) -> GraphAttended:
@@ -322,10 +322,10 @@ def _check_graph(
         raise ArgumentError(f"edge_index holds {edge_index.dtype}; wanted torch.int64 or torch.int32")
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
-    check_kind("x", x, weight)
+    check_device_and_dtype("x", x, weight)
     _check_features(edge_features, edge_index, edge_width)
     if edge_features is not None:
-        check_kind("edge_features", edge_features, weight)
+        check_device_and_dtype("edge_features", edge_features, weight)
     if not sorted_already:
         check_range(edge_index, x.shape[0])
 

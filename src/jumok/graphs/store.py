@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 
 from jumok.data.arrays import open_npy
-from jumok.data.dataset import fingerprint_of
-from jumok.data.fingerprint import Inputs, find, gone_message, record_sources, state, why_other
+from jumok.data.fingerprint import (
+    Inputs,
+    find,
+    fingerprint_of,
+    mismatch_message,
+    missing_files_message,
+    record_sources,
+    state,
+)
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
 from jumok.graphs.graph import (
@@ -38,11 +45,11 @@ def prepare_graph(
     """The graph of a recipe, from `folder` if it is there already and nothing has changed since."""
     from jumok.graphs.files import read_graph
 
-    folder, inputs = Path(folder), graph_inputs(config)
+    folder, inputs = Path(folder), graph_fingerprint(config)
     known, graph = find(folder, inputs), open_graph(folder)
     if graph is not None and graph.fingerprint == known.fingerprint:
         if known.gone:
-            say(gone_message(known.gone, folder))
+            say(missing_files_message(known.gone, folder))
         return graph
     say("putting the graph in order")
     raw = read_graph(config)
@@ -52,14 +59,14 @@ def prepare_graph(
 
 def why_outdated(folder: str | Path, config: GraphConfig) -> str:
     """Why `prepare_graph` would write over what it made of other files; "" if it would not."""
-    folder, inputs = Path(folder), graph_inputs(config)
+    folder, inputs = Path(folder), graph_fingerprint(config)
     found, graph = find(folder, inputs), open_graph(folder)
     if graph is None or graph.fingerprint == found.fingerprint:
         return ""
-    return why_other(folder, inputs, found, "graph")
+    return mismatch_message(folder, inputs, found, "graph")
 
 
-def graph_inputs(config: GraphConfig) -> Inputs:
+def graph_fingerprint(config: GraphConfig) -> Inputs:
     """What a recipe for a graph names."""
     from jumok.graphs.files import files_of
 

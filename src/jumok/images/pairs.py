@@ -23,7 +23,7 @@ KEYS = {1: "image", 2: "caption", 3: "split"}
 """The keys of JSON objects that columns stand for, which are numbers unless told."""
 
 
-def read_cells(path: str, columns: list[Column]) -> Iterator[tuple[int, list[str]]]:
+def table_columns(path: str, columns: list[Column]) -> Iterator[tuple[int, list[str]]]:
     """The number of every line that is not empty, and what is in the columns."""
     suffix = bare_suffix(path)
     if suffix in (".tsv", ".tab"):
@@ -235,10 +235,10 @@ def _rows(config: ImagesConfig) -> Iterator[tuple[int, str, str, str | None]]:
     columns = [config.image_column, config.caption_column]
     if config.split_column:
         columns.append(config.split_column)
-    for number, cells in read_cells(config.captions, columns):
+    for number, cells in table_columns(config.captions, columns):
         yield number, cells[0], cells[1], cells[2] if len(cells) > 2 else None
 
 
-def prepared_image(image: Pixels, config: ImagesConfig) -> UInt8[np.ndarray, "side side 3"]:
+def model_image(image: Pixels, config: ImagesConfig) -> UInt8[np.ndarray, "side side 3"]:
     """An image as the model sees it."""
     return squared(image, config.size, fit=config.fit)

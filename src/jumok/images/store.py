@@ -22,22 +22,29 @@ from torch import Tensor
 
 from jumok.data.arrays import open_npy
 from jumok.data.batches import BatchConfig, BatchPlan, pad
-from jumok.data.dataset import Store, fingerprint_of, open_store, write_store
-from jumok.data.fingerprint import Inputs, find, gone_message, record_sources, state, why_other
+from jumok.data.dataset import Dataset, open_dataset, write_dataset
+from jumok.data.fingerprint import (
+    Inputs,
+    find,
+    fingerprint_of,
+    mismatch_message,
+    missing_files_message,
+    record_sources,
+    state,
+)
 from jumok.data.pairs import Split
 from jumok.data.prepare import unknown_message
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
-from jumok.data.tokenizer_pair import SHARED
+from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
 from jumok.images.augment import AugmentConfig, augment
 from jumok.images.files import ImageFolder
-from jumok.images.pairs import Captioned, ImagesConfig, ImageSource, prepared_image, read_captions, read_split
+from jumok.images.pairs import Captioned, ImagesConfig, ImageSource, model_image, read_captions, read_split
 
 FORMAT = 1
 
 
-def image_inputs(config: ImagesConfig, tokenizer: TokenizerConfig) -> Inputs:
+def image_fingerprint(config: ImagesConfig, tokenizer: TokenizerConfig) -> Inputs:
     """What a recipe for captions names."""
     places = ("path", "captions")
     files = {key: value for key in places if (value := getattr(config, key))}
@@ -63,12 +70,12 @@ def images_digest(config: ImagesConfig) -> str:
 
 def why_outdated(folder: str | Path, config: ImagesConfig, tokenizer: TokenizerConfig) -> str:
     """Why `prepare_images` would write over what it made of other images or captions; "" if it would not."""
-    folder, inputs = Path(folder), image_inputs(config, tokenizer)
+    folder, inputs = Path(folder), image_fingerprint(config, tokenizer)
     found = find(folder, inputs)
     if not found.recorded or not (folder / "valid.store").exists():
         return ""  # of an earlier jumok, or not done: made anew, and compared then
-    whole = all(open_store(folder / f"{name}.store", found.fingerprint) for name in ("train", "valid"))
-    return "" if whole else why_other(folder, inputs, found, "images")
+    whole = all(open_dataset(folder / f"{name}.store", found.fingerprint) for name in ("train", "valid"))
+    return "" if whole else mismatch_message(folder, inputs, found, "images")
 
 
 SPLITS: tuple[Split, ...] = ("train", "valid")
@@ -106,7 +113,7 @@ class ImageBatches:
         self, split: "PreparedSplit", config: BatchConfig, *, seed: int = 0, changes: AugmentConfig | None = None
     ) -> None:
         self.split, self.seed, self.changes = split, seed, changes or AugmentConfig()
-        self.plan = BatchPlan(split.store.cells.shorter(1), config, seed=seed)
+        self.plan = BatchPlan(split.store.length_counts.shorter(1), config, seed=seed)
 
     def steps(self, epoch: int) -> int:
         """How many batches the epoch has."""
@@ -114,7 +121,7 @@ class ImageBatches:
 
     def batch(self, epoch: int, step: int) -> ImageBatch:
         """The tensors of one step."""
-        numbers = self.split.store.by_length(self.plan.batch(epoch, step))
+        numbers = self.split.store.sorted_rows(self.plan.batch(epoch, step))
         rows = [self.split.store[int(number)] for number in numbers]
         images = to_tensor([self.split.images[int(image[0])] for image, _ in rows])
         images = augment(images, numbers, self.changes, seed=self.seed, epoch=epoch)
@@ -127,7 +134,7 @@ class PreparedSplit(NamedTuple):
     """The images of a split as the model sees them, and the rows of its captions."""
 
     images: UInt8[np.ndarray, "image side side 3"]
-    store: Store
+    store: Dataset
 
 
 class PreparedImages(NamedTuple):
@@ -154,12 +161,12 @@ def prepare_images(
     watch: Watch = iter,
 ) -> PreparedImages:
     """Bring images to one size and captions to tokens, unless that was done already; `watch` sees images go by."""
-    folder, inputs = Path(folder), image_inputs(config, tokenizer)
+    folder, inputs = Path(folder), image_fingerprint(config, tokenizer)
     known = find(folder, inputs)
     found = _opened(folder, known.fingerprint)
     if found is not None:
         if known.gone:
-            say(gone_message(known.gone, folder))
+            say(missing_files_message(known.gone, folder))
         return found
     train, valid = (read_split(config, split, say=say) for split in SPLITS)
     _check_rows(train, valid, config)
@@ -176,7 +183,7 @@ def prepare_images(
     for name, source in zip(SPLITS, (train, valid), strict=True):
         note = _write_images(folder / f"{name}.images.npy", source, config, watch)
         # The rows come last, so that a store means that all is there.
-        store = write_store(
+        store = write_dataset(
             folder / f"{name}.store",
             ([[number], words.encode(text)] for number, row in enumerate(source.rows) for text in row.captions),
             size=max(words.size, len(source.rows)),
@@ -203,7 +210,7 @@ def _check_rows(train: ImageSource, valid: ImageSource, config: ImagesConfig) ->
 
 
 def _opened(folder: Path, made_from: str) -> PreparedImages | None:
-    stores = [open_store(folder / f"{name}.store", made_from) for name in SPLITS]
+    stores = [open_dataset(folder / f"{name}.store", made_from) for name in SPLITS]
     if any(store is None for store in stores) or not (folder / REFERENCES).exists():
         return None
     train, valid = (PreparedSplit(_images(folder, store), store) for store in stores if store is not None)
@@ -217,7 +224,7 @@ def _references(path: Path) -> list[tuple[str, ...]]:
         raise DataError(f"{path} is damaged; delete {path.parent} and it will be written again") from None
 
 
-def _images(folder: Path, store: Store) -> UInt8[np.ndarray, "image side side 3"]:
+def _images(folder: Path, store: Dataset) -> UInt8[np.ndarray, "image side side 3"]:
     path = folder / f"{store.path.stem}.images.npy"
     try:
         found = open_npy(path)
@@ -236,7 +243,7 @@ def _write_images(path: Path, source: ImageSource, config: ImagesConfig, watch: 
     images = np.lib.format.open_memmap(unfinished, mode="w+", dtype=np.uint8, shape=shape)
     check = 0
     for number, row in enumerate(watch(source.rows)):
-        image = prepared_image(source.read(row.image), config)
+        image = model_image(source.read(row.image), config)
         images[number] = image
         check = zlib.crc32(image.tobytes(), check)
     images.flush()

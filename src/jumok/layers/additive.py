@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from jumok.attention import Attended, Source, Visible, additive, attend, remember
+from jumok.attention import Attended, PrecomputedKeys, Visible, additive, attend, precompute_keys
 from jumok.attention.arguments import check_sizes
 from jumok.attention.checks import check_input
 from jumok.layers.memory import Memory, check_memory
 
 
-def small_vector(width: int) -> nn.Parameter:
+def random_vector(width: int) -> nn.Parameter:
     """`width` numbers drawn like the weights of a linear layer with one output."""
     bound = width**-0.5
     return nn.Parameter(torch.empty(width).uniform_(-bound, bound))
@@ -31,7 +31,7 @@ class AdditiveAttention(nn.Module):
         query_width, key_width, hidden = check_sizes(query_width=query_width, key_width=key_width, hidden=hidden)
         self.to_query = nn.Linear(query_width, hidden, bias=bias)
         self.to_key = nn.Linear(key_width, hidden, bias=False)
-        self.v = small_vector(hidden)
+        self.v = random_vector(hidden)
         self.backend = backend
 
     def memory(
@@ -43,18 +43,18 @@ class AdditiveAttention(nn.Module):
         check_input("states", states, "batch, key", self.to_key)
         return Memory(self.to_key(states), states, visible)
 
-    def source(
+    def precompute(
         self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
-    ) -> Source:
+    ) -> PrecomputedKeys:
         """The same for queries that come one after another: all that belongs to the states alone is made now."""
         keys = self.memory(states).keys
-        return remember(keys, states, score=additive(self.v), visible=visible, backend=self.backend)
+        return precompute_keys(keys, states, score=additive(self.v), visible=visible, backend=self.backend)
 
-    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory | Source) -> Attended:
+    def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory | PrecomputedKeys) -> Attended:
         """Look from every query state at the memory."""
         check_input("query", query, "batch, query", self.to_query)
-        if isinstance(memory, Source):
-            return memory.look(self.to_query(query))
+        if isinstance(memory, PrecomputedKeys):
+            return memory.attend(self.to_query(query))
         check_memory(memory)
         return attend(
             self.to_query(query),
@@ -66,7 +66,7 @@ class AdditiveAttention(nn.Module):
         )
 
 
-class Covered(NamedTuple):
+class AttendedWithCoverage(NamedTuple):
     """A look, and what has been looked at with it."""
 
     values: Float[Tensor, "batch query value_width"]
@@ -86,12 +86,12 @@ class CoverageAttention(AdditiveAttention):
         # It begins as plain additive attention, and learns from there what coverage should do.
         self.w = nn.Parameter(torch.zeros(hidden))
 
-    def look(
+    def attend(
         self,
         query: Float[Tensor, "batch query query_width"],
         memory: Memory,
         coverage: Float[Tensor, "batch query key"],
-    ) -> Covered:
+    ) -> AttendedWithCoverage:
         """Look from every query at the memory, each with what it has covered before."""
         keys = memory.keys[:, None] + coverage[..., None] * self.w  # batch query key hidden
         visible = memory.visible[:, :, None] if isinstance(memory.visible, Tensor) else memory.visible
@@ -104,7 +104,7 @@ class CoverageAttention(AdditiveAttention):
             backend=self.backend,
         )
         weights = attended.weights().squeeze(2)
-        return Covered(attended.values.squeeze(2), weights, coverage + weights)
+        return AttendedWithCoverage(attended.values.squeeze(2), weights, coverage + weights)
 
 
 def coverage_loss(

@@ -48,7 +48,7 @@ class TokenEmbedding(nn.Module):
         self.width, self.padding, self.factor = width, padding, width**0.5 if scale else 1.0
 
     @torch.no_grad()
-    def begin_with(self, vectors: Float[Tensor, "vocabulary width"]) -> None:
+    def initialise_from(self, vectors: Float[Tensor, "vocabulary width"]) -> None:
         """Put pretrained vectors, all of them times one number, into a table that is still random.
 
         The number gives them the spread of the random rows, which stay where a row of `vectors` is NaN: cosines between

@@ -6,22 +6,22 @@ from torch import Tensor, nn
 
 from jumok.attention import (
     Attended,
+    PrecomputedKeys,
     Score,
-    Source,
     Visible,
     additive,
     attend,
     dot,
     gaussian_window,
     location,
-    remember,
+    precompute_keys,
     window,
 )
 from jumok.attention.arguments import check_sizes
-from jumok.attention.checks import check_kind
+from jumok.attention.checks import check_device_and_dtype
 from jumok.attention.masks import Tile, as_visible
 from jumok.errors import ArgumentError, ConfigError
-from jumok.layers.additive import small_vector
+from jumok.layers.additive import random_vector
 from jumok.layers.memory import Memory, check_memory
 
 SCORES = ("dot", "general", "concat", "location")
@@ -57,7 +57,7 @@ class LuongAttention(nn.Module):
             self.to_key = nn.Linear(key_width, query_width, bias=False)
         if score == "concat":
             self.to_query = nn.Linear(query_width, query_width, bias=False)
-            self.v = small_vector(query_width)
+            self.v = random_vector(query_width)
         if score == "location":
             self.positions = nn.Parameter(torch.empty(longest, query_width).uniform_(-0.1, 0.1))
         if reach == "local-p":
@@ -78,23 +78,23 @@ class LuongAttention(nn.Module):
         if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[-1] != self.key_width:
             seen = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
             raise ArgumentError(f"states must be [batch, key, {self.key_width}], but it is {seen}")
-        check_kind("states", states, self.to_state.weight)
+        check_device_and_dtype("states", states, self.to_state.weight)
         keys = self.to_key(states) if self.score in ("general", "concat") else states
         return Memory(keys, states, visible)
 
-    def source(
+    def precompute(
         self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
-    ) -> Memory | Source:
+    ) -> Memory | PrecomputedKeys:
         """A memory for states that come one after another; made ready for many looks where the reach is global."""
         memory = self.memory(states, visible)
         if self.reach != "global":
             return memory
-        return remember(memory.keys, states, score=self._score(), visible=visible, backend=self.backend)
+        return precompute_keys(memory.keys, states, score=self._score(), visible=visible, backend=self.backend)
 
     def forward(
         self,
         query: Float[Tensor, "batch query query_width"],
-        memory: Memory | Source,
+        memory: Memory | PrecomputedKeys,
         *,
         start: int = 0,
         together: bool = False,
@@ -107,10 +107,10 @@ class LuongAttention(nn.Module):
         if not isinstance(query, Tensor) or query.dim() != 3 or query.shape[-1] != self.to_state.out_features:
             seen = list(query.shape) if isinstance(query, Tensor) else type(query).__name__
             raise ArgumentError(f"query must be [batch, query, {self.to_state.out_features}], but it is {seen}")
-        check_kind("query", query, self.to_state.weight)
+        check_device_and_dtype("query", query, self.to_state.weight)
         queries = self.to_query(query) if self.score == "concat" else query
-        if isinstance(memory, Source):
-            return memory.look(queries)
+        if isinstance(memory, PrecomputedKeys):
+            return memory.attend(queries)
         check_memory(memory)
         visible = self._window(query, memory, start, together)
         if visible is not None and memory.visible is not None:

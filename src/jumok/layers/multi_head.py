@@ -80,7 +80,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Attended:
         """Attend from `query` to `key` and its `value`; to itself if there is no key, with key as value if no value."""
         key = query if key is None else key
-        return self.look(query, self.keys_values(key, value), visible)
+        return self.attend(query, self.keys_values(key, value), visible)
 
     def keys_values(
         self,
@@ -97,7 +97,7 @@ class MultiHeadAttention(nn.Module):
         values = split_heads(self.to_value(value), self.key_heads)
         return KeyValues(keys if self.rotary is None else self.rotary(keys, start=start), values)
 
-    def look(
+    def attend(
         self,
         query: Float[Tensor, "batch query width"],
         memory: KeyValues,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
 from jumok.attention.arguments import check_probabilities, check_sizes
-from jumok.attention.checks import check_kind
+from jumok.attention.checks import check_device_and_dtype
 from jumok.errors import ArgumentError
 from jumok.layers.memory import KeyValueCache, KeyValues
 from jumok.layers.multi_head import MultiHeadAttention
@@ -42,7 +42,7 @@ class FeedForward(nn.Module):
         """Transform every position on its own."""
         if x.shape[-1:] != (self.width,):
             raise ArgumentError(f"x is {list(x.shape)}; wanted [..., width] with width = {self.width}")
-        check_kind("x", x, self.to_hidden.weight)
+        check_device_and_dtype("x", x, self.to_hidden.weight)
         curve = _CURVES[self.activation]
         hidden = self.to_hidden(x)
         hidden = curve(hidden) if self.to_gate is None else curve(self.to_gate(x)) * hidden
@@ -115,7 +115,7 @@ class EncoderLayer(nn.Module):
         return Attended(self.around_feed.after(x, self.feed(self.around_feed.before(x))), weights)
 
 
-class Decoded(NamedTuple):
+class DecoderLayerOutput(NamedTuple):
     """What a decoder layer answers."""
 
     values: Float[Tensor, "batch query width"]
@@ -170,13 +170,13 @@ class DecoderLayer(nn.Module):
         visible: Visible | Bool[Tensor, "..."] | None = None,
         *,
         own_visible: Visible | Bool[Tensor, "..."] | None = CAUSAL,
-    ) -> Decoded:
+    ) -> DecoderLayerOutput:
         """Every position of a whole target at once.
 
         `visible` is what of the source may be seen, `own_visible` what of the target; it defaults to what came before.
         """
         change, own = self.own(self.around_own.before(x), visible=own_visible)
-        return self._look_at_source(self.around_own.after(x, change), own, memory, visible)
+        return self._attend_to_source(self.around_own.after(x, change), own, memory, visible)
 
     def step(
         self,
@@ -184,15 +184,17 @@ class DecoderLayer(nn.Module):
         cache: KeyValueCache,
         memory: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None = None,
-    ) -> Decoded:
+    ) -> DecoderLayerOutput:
         """The newest token of every hypothesis; `cache` holds those before it and takes it in."""
         start = cache.length
         newest = self.around_own.before(x).reshape(-1, 1, x.shape[-1])  # each hypothesis has a past of its own
         past = cache.append(self.own.keys_values(newest, start=start))
-        change, own = self.own.look(newest, past, start=start)
-        return self._look_at_source(self.around_own.after(x, change.view_as(x)), own, memory, visible)
+        change, own = self.own.attend(newest, past, start=start)
+        return self._attend_to_source(self.around_own.after(x, change.view_as(x)), own, memory, visible)
 
-    def _look_at_source(self, x: Tensor, own: Weights, memory: KeyValues, visible: Visible | Tensor | None) -> Decoded:
-        change, cross = self.cross.look(self.around_cross.before(x), memory, visible)
+    def _attend_to_source(
+        self, x: Tensor, own: Weights, memory: KeyValues, visible: Visible | Tensor | None
+    ) -> DecoderLayerOutput:
+        change, cross = self.cross.attend(self.around_cross.before(x), memory, visible)
         x = self.around_cross.after(x, change)
-        return Decoded(self.around_feed.after(x, self.feed(self.around_feed.before(x))), own, cross)
+        return DecoderLayerOutput(self.around_feed.after(x, self.feed(self.around_feed.before(x))), own, cross)

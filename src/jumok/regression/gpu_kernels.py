@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.tiles import zeros_in_squares
-from jumok.attention.launch import kernel
+from jumok.attention.additive.gpu.score_kernels import zeros_in_squares
+from jumok.attention.triton_launch import kernel
 
 GAUSSIAN = tl.constexpr(0)
 BOXCAR = tl.constexpr(1)

@@ -66,8 +66,6 @@ def _of_plain_mean(smoother: Smoother, queries: int) -> tuple[Float[Tensor, "que
 def _local_fit(
     points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool, what: str = "predicting"
 ) -> LocalFit:
-    points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool, what: str = "predicting"
-) -> LocalFit:
     sums = points.sums(query, squares=True, what=what, verbose=verbose)
     total, squares = sums[:, -2:-1], sums[:, -1:]
     return LocalFit(sums[:, :-2] / total, 1 / total, squares / total**2)

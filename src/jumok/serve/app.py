@@ -1,157 +1,154 @@
-"""The application: routes, what stands before them, and how it says that something is wrong."""
+"""The web application: the routes, the page, the middleware around them, and one-line errors."""
 
 import json
+import mimetypes
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import jumok
 from jumok.errors import JumokError
-from jumok.serve.guard import KEY, Guarded, Observed, one_line, problem
-from jumok.serve.hosts import KnownHosts
-from jumok.serve.page import page_routes
-from jumok.serve.problems import BROKEN, RequestError
-from jumok.serve.routes import api_routes, own_routes
+from jumok.serve.auth import KEY_HEADER, require_key
+from jumok.serve.errors import INTERNAL_ERROR, RequestError, error_response, one_line
+from jumok.serve.guard import BodyMiddleware, HostMiddleware, ResponseMiddleware
+from jumok.serve.routes import IMAGE_PATHS, model_routes, server_routes
 from jumok.serve.service import Limits, Service
 from jumok.settings import nearest
 
-
-def describe(app: FastAPI, limits: Limits, *, key: str | None) -> dict[str, Any]:
-    """Write the limits into the description of every request, and that a key is asked for where one is."""
-    described = app.openapi()  # made once, from the routes there are by now, and kept by the application
-    if key is not None:
-        scheme = {"type": "apiKey", "in": "header", "name": key}
-        described["components"]["securitySchemes"] = {"key": scheme}
-        described["security"] = [{"key": []}]
-    for name, schema in described["components"]["schemas"].items():
-        if name.endswith("Request"):
-            for field, kinds in schema["properties"].items():
-                for kind in kinds.get("anyOf", [kinds]):
-                    _limit(field, kind, limits)
-    return described
-
-
-def _limit(field: str, kind: dict[str, Any], limits: Limits) -> None:
-    if field in ("beam", "n_best") and kind.get("type") == "integer":
-        kind["maximum"] = limits.beam
-    if field in ("text", "source", "target") and kind.get("type") == "string":
-        kind["maxLength"] = limits.characters
-    if field == "text" and kind.get("type") == "array":
-        kind["maxItems"] = limits.texts
-        kind["items"]["maxLength"] = limits.characters
-
-
-WANTED = {
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "greater_than_equal": "at least {ge}",
-    "literal_error": "{expected}",
-    "model_attributes_type": "an object, {{...}}",
-}
-"""What pydantic finds wrong, as what there should be."""
-
-LONGEST = 60
-
-
-def said_of(errors: Sequence[Any], fields: Collection[str]) -> str:
-    """What is wrong first, of all that pydantic found; `fields` are those that the path knows."""
-    unknown = next((error for error in errors if error["type"] == "extra_forbidden"), None)
-    if unknown is not None:
-        name = str(unknown["loc"][-1])
-        return f"there is no field {_shown(name)}{nearest(name, fields)}"
-    first = errors[0]
-    place = max((_place(error) for error in errors if error["loc"][:2] == first["loc"][:2]), key=len)
-    (error, *others) = [error for error in errors if _place(error) == place]
-    field = ".".join(place) or "the body"
-    if error["type"] == "missing":
-        return f"{field} is missing"
-    if any(other["type"] not in WANTED for other in (error, *others)):
-        return f"{field}: {error['msg'].removeprefix('Value error, ')[:200]}"
-    wanted = " or ".join(WANTED[one["type"]].format(**one.get("ctx", {})) for one in (error, *others))
-    return f"{field} must be {wanted}, but it is {_shown(error['input'])}"
-
-
-def said_of_body(error: BaseException | None) -> str:
-    """Why bytes cannot be read as JSON."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"the body is not UTF-8, as JSON is: byte {error.start + 1} is 0x{error.object[error.start]:02x}"
-    return f"the body is not JSON that can be read: {str(error).partition(';')[0]}"
-
-
-def _place(error: Any) -> tuple[str, ...]:
-    """Where in the body: names and numbers, without those that pydantic gives to the kinds a field may have."""
-    parts = [str(part) for part in error["loc"][1:]]
-    return tuple(part for part in parts if part.isdecimal() or (part.isidentifier() and part not in ("str", "int")))
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+WEB_FOLDERS: list[str | tuple[str, str]] = [("jumok.serve", "web"), ("jumok.analysis.draw", "web")]
+MAX_SHOWN = 60
+"""Characters of a wrong value in an error message."""
 
 
 def create_app(
     service: Service, *, key: str | None = None, origins: Sequence[str] = (), hosts: Sequence[str] = ()
 ) -> ASGIApp:
-    """An ASGI application over a service, which it closes at its end; it answers to its own names and to `hosts`."""
+    """The ASGI application of a service, which it closes at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         service.close()
 
-    # The usual pages about an API come from elsewhere; ours works without a network.
+    # Swagger UI and ReDoc load their scripts from another server; ours has to work offline.
     app = FastAPI(
         title="jumok",
         version=jumok.__version__,
-        description="Translate, and see where the model looked.",
+        description="Translation and image captions with visible attention.",
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # served by server_routes, with the key
         lifespan=lifespan,
     )
-    for router in (api_routes(service), own_routes(service), page_routes()):
-        app.include_router(router)
-    _say_what_is_wrong(app)
-    limits = service.limits
-    guarded: ASGIApp = Guarded(app, key=key, most_bytes=limits.body_bytes, seconds=limits.seconds)
+    security = require_key(key)
+    app.include_router(model_routes(service, security))
+    app.include_router(server_routes(service, security))
+    _add_page(app)
+    _add_error_handlers(app)
+    _add_limits(app, service.limits)
+    return _with_middleware(app, service, origins, hosts)
+
+
+def _with_middleware(app: FastAPI, service: Service, origins: Sequence[str], hosts: Sequence[str]) -> ASGIApp:
+    limits, paths = service.limits, ["/", "/openapi.json", *app.openapi()["paths"]]
+    larger = dict.fromkeys(IMAGE_PATHS, limits.image_body_bytes) if service.has_captioner else {}
+    guarded: ASGIApp = BodyMiddleware(app, max_bytes=limits.body_bytes, larger=larger, seconds=limits.seconds)
     if origins:
         guarded = CORSMiddleware(
-            guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY]
+            guarded, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["Content-Type", KEY_HEADER]
         )
-    paths = describe(app, limits, key=KEY if key is not None else None)["paths"]
-    return Observed(KnownHosts(guarded, hosts), service.metrics, ["/", "/openapi.json", *paths])
+    return ResponseMiddleware(HostMiddleware(guarded, hosts), service.metrics, paths)
 
 
-def _say_what_is_wrong(app: FastAPI) -> None:
+def _add_page(app: FastAPI) -> None:
+    mimetypes.add_type("text/javascript", ".js")  # some Windows machines have another, which browsers refuse
+    app.mount("/web", StaticFiles(packages=WEB_FOLDERS))
+    index = str(files("jumok.serve") / "web" / "index.html")
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(index)
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    def response(message: str, status: int, headers: Any = None) -> JSONResponse:
+        return JSONResponse({"error": one_line(message)}, status, headers=headers)
+
     @app.exception_handler(RequestError)
-    async def refused(_: Request, error: RequestError) -> JSONResponse:
-        return problem(error)
+    async def request_error(_: Request, error: RequestError) -> JSONResponse:
+        return error_response(error)
 
     @app.exception_handler(JumokError)
-    async def wrong(_: Request, error: JumokError) -> JSONResponse:
-        return JSONResponse({"error": one_line(str(error))}, 422)
+    async def jumok_error(_: Request, error: JumokError) -> JSONResponse:
+        return response(str(error), 422)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return JSONResponse({"error": one_line(f"the body is not JSON: {first['ctx']['error']}")}, 400)
-        asked = request.scope["endpoint"].__annotations__["asked"]
-        return JSONResponse({"error": one_line(said_of(error.errors(), asked.model_fields))}, 422)
+        errors = error.errors()
+        if errors[0]["type"] == "json_invalid":
+            return response(f"the body is not JSON: {errors[0]['ctx']['error']}", 400)
+        body = request.scope["endpoint"].__annotations__["body"]
+        return response(validation_message(errors, body.model_fields), 422)
 
     @app.exception_handler(HTTPException)
-    async def failed(_: Request, error: HTTPException) -> JSONResponse:
-        said = said_of_body(error.__cause__) if error.status_code == 400 else str(error.detail)
-        return JSONResponse({"error": one_line(said)}, error.status_code, headers=error.headers)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        message = f"the body is not JSON: {error.__cause__}" if error.status_code == 400 else str(error.detail)
+        return response(message, error.status_code, error.headers)
 
     @app.exception_handler(Exception)
-    async def broken(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": BROKEN}, 500)
+    async def internal_error(_: Request, error: Exception) -> JSONResponse:
+        return response(INTERNAL_ERROR, 500)
+
+
+def validation_message(errors: Sequence[Any], fields: Collection[str]) -> str:
+    """One line for what pydantic found wrong with a body that has these fields."""
+    unknown = next((str(error["loc"][-1]) for error in errors if error["type"] == "extra_forbidden"), None)
+    if unknown is not None:
+        return f"there is no field {_shown(unknown)}{nearest(unknown, fields)}"
+    error = max(errors, key=lambda error: len(_field(error, fields)))  # of a text or a list of texts, the deeper error
+    field = ".".join(_field(error, fields)) or "the body"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if error["type"] == "missing":
+        return f"{field} is missing"
+    if error["type"] == "value_error":
+        return message if field == "the body" else f"{field}: {message}"
+    return f"{field} {message}, but it is {_shown(error['input'])}"
+
+
+def _field(error: Any, fields: Collection[str]) -> list[str]:
+    """The path to a wrong value, without the names that pydantic gives to the types of a union."""
+    return [str(part) for part in error["loc"][1:] if isinstance(part, int) or part in fields]
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _add_limits(app: FastAPI, limits: Limits) -> None:
+    """Add the limits of this server to the OpenAPI description, which FastAPI keeps."""
+    for name, schema in app.openapi()["components"]["schemas"].items():
+        if name.endswith("Request"):
+            for field, types in schema["properties"].items():
+                for schema_type in types.get("anyOf", [types]):
+                    _limit(field, schema_type, limits)
+
+
+def _limit(field: str, schema: dict[str, Any], limits: Limits) -> None:
+    kind = schema.get("type")
+    if field in ("beam", "n_best") and kind == "integer":
+        schema["maximum"] = limits.beam
+    if field in ("text", "source", "target") and kind == "string":
+        schema["maxLength"] = limits.characters
+    if field == "text" and kind == "array":
+        schema["maxItems"] = limits.texts
+        schema["items"]["maxLength"] = limits.characters

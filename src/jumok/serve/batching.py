@@ -1,8 +1,8 @@
-"""Dynamic batching: what waits and is of one kind is done together, by one thread.
+"""Dynamic batching: one thread computes waiting requests of the same job together.
 
-One thread, because a model on a CPU already uses every core, and on a GPU its stream. While it is busy requests gather,
-so the busier the server, the larger its batches, up to what takes half a second; when it is idle, a short window lets
-those that come at once meet.
+One thread, because a model on a CPU already uses every core, and on a GPU its stream. Requests gather while it is busy,
+so batches grow with the load, up to half a second of work. When it is idle, a short window lets requests that arrive
+together share a batch.
 """
 
 import threading
@@ -12,230 +12,236 @@ from concurrent.futures import Future
 from math import ceil
 from typing import Any, NamedTuple
 
-from jumok.serve.problems import QueueFullError, TooCostlyError
-from jumok.serve.turns import Check, Piece, Submission, Ticket, Turns, Work, answer, batch_of, fail
+from jumok.serve.errors import QueueFullError, TooLargeError
+from jumok.serve.queue import CancelCheck, ClientQueues, Job, Piece, Submission, Ticket, next_batch
 
 BATCH_SECONDS = 0.5
-"""What a batch should take at most: about as long as a newcomer waits for its turn."""
+"""The time a batch should take at most, which is about how long a new request waits for its turn."""
 FIRST_COST = 1024
-"""Of the first batch, before anything is known."""
-FADING = 0.98
-"""What is left of the best rate after each batch that was slower: the half after about 35."""
+"""The cost of the first batch, before any speed is known."""
+DECAY = 0.98
+"""Factor of the best speed after each slower batch; it halves after about 35 of them."""
 
 
-class Rate(NamedTuple):
-    """Cost done in a second."""
+class Speed(NamedTuple):
+    """Cost per second."""
 
     recent: float
-    """In the last batches, the last counting half."""
+    """Average over the last batches, the last one counting half."""
     best: float
-    """In the best of them, less and less the longer ago that was."""
-    steady: bool
-    """Whether a batch was long enough to tell; short ones say only how fast it is at least."""
+    """The best of the batches, decaying."""
+    reliable: bool
+    """Whether a batch was long enough to measure; short ones give only a lower bound."""
 
 
-class Pace:
-    """The rate of every engine; a unit of cost is a source token times the hypotheses followed for it."""
+class SpeedMeter:
+    """The measured speed of every engine; a unit of cost is a source token times the hypotheses kept for it."""
 
     def __init__(self) -> None:
-        self._rates: dict[Hashable, Rate] = {}
+        self._speeds: dict[Hashable, Speed] = {}
 
     def batch_cost(self, engine: Hashable) -> float:
-        """What a batch may cost."""
-        rate = self._rates.get(engine)
-        return FIRST_COST if rate is None else rate.recent * BATCH_SECONDS
+        """The cost that a batch may have."""
+        speed = self._speeds.get(engine)
+        return FIRST_COST if speed is None else speed.recent * BATCH_SECONDS
 
-    def rate(self, engine: Hashable) -> float | None:
-        """Cost done in a second when all goes well; None as long as that is not known."""
-        rate = self._rates.get(engine)
-        return rate.best if rate is not None and rate.steady else None
+    def best(self, engine: Hashable) -> float | None:
+        """The cost per second under good conditions; None while it is unknown."""
+        speed = self._speeds.get(engine)
+        return speed.best if speed is not None and speed.reliable else None
 
     def seconds(self, engine: Hashable, cost: float) -> float:
-        """How long it takes when all goes well; 0 as long as that is not known."""
-        rate = self.rate(engine)
-        return 0.0 if rate is None else cost / rate
+        """The time it takes under good conditions; 0 while that is unknown."""
+        best = self.best(engine)
+        return 0.0 if best is None else cost / best
 
-    def learn(self, engine: Hashable, cost: float, seconds: float) -> None:
-        """A batch of this cost took so long. A small one tells nothing: its tokens take longer than those of others."""
+    def record(self, engine: Hashable, cost: float, seconds: float) -> None:
+        """Record the time of a batch. Small batches are ignored: their tokens take longer."""
         if cost < self.batch_cost(engine) / 2:
             return
         value = cost / max(seconds, 1e-6)
-        before = self._rates.get(engine, Rate(value, value, steady=False))
-        self._rates[engine] = Rate(
+        before = self._speeds.get(engine, Speed(value, value, reliable=False))
+        self._speeds[engine] = Speed(
             recent=(before.recent + value) / 2,
-            best=max(value, FADING * before.best),
-            steady=before.steady or seconds >= BATCH_SECONDS / 3,
+            best=max(value, DECAY * before.best),
+            reliable=before.reliable or seconds >= BATCH_SECONDS / 3,
         )
 
 
-class NobodyWaitsError(Exception):
-    """Everyone who asked for a batch has hung up, or their time is over."""
+class CancelledBatchError(Exception):
+    """All clients of a batch have disconnected or run out of time."""
 
 
 class Batcher:
-    """A queue with room for `room` items, and the thread that empties it in batches of up to `budget` tokens.
+    """A queue of at most `capacity` items, and a thread that computes them in batches of up to `batch_tokens`.
 
-    A request that could not be done within `seconds`, by the pace of the batches so far, is refused when it comes.
+    A request that cannot finish within `seconds`, by the speed measured so far, is rejected at once.
     """
 
     def __init__(
         self,
         *,
-        budget: int = 4096,
+        batch_tokens: int = 4096,
         window: float = 0.003,
-        room: int = 1024,
+        capacity: int = 1024,
         seconds: float = 30.0,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self.budget, self.window, self.room, self.seconds, self.on_batch = budget, window, room, seconds, on_batch
-        self.pace = Pace()
-        self._turns = Turns()
+        self.batch_tokens, self.window, self.capacity, self.seconds = batch_tokens, window, capacity, seconds
+        self.on_batch = on_batch
+        self.speed = SpeedMeter()
+        self._queues = ClientQueues()
         self._changed = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name="jumok-batches", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="jumok-batches", daemon=True)
         self._thread.start()
 
     @property
     def depth(self) -> int:
-        """How many items wait."""
+        """The number of waiting items."""
         with self._changed:
-            return _waiting(self._turns)
+            return _waiting(self._queues)
 
-    def submit(self, work: Work, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
-        """Queue all the items of a client's request, or none of them where there is no room or no time."""
-        tickets = [Ticket(work, item, work.size(item) * work.weight) for item in items]
+    def waiting_items(self) -> list[Any]:
+        """The items that have not begun."""
+        with self._changed:
+            return [ticket.item for one in self._queues for ticket in list(one.tickets) if not ticket.done]
+
+    def submit(self, job: Job, items: Sequence[Any], client: Hashable = None) -> list[Future[Any]]:
+        """Queue all items of a request, or none of them if there is no room or no time."""
+        tickets = [Ticket(job, item, job.size(item) * job.weight) for item in items]
         if not tickets:
             return []
         cost = sum(ticket.cost for ticket in tickets)
-        self._check_cost(work, cost)
+        self._check_cost(job, cost)
         with self._changed:
             if self._closing:
                 raise QueueFullError("the server is shutting down; try again soon")
-            self._check_time(work, cost, client)
+            self._check_time(job, cost, client)
             self._make_room(len(tickets), client)
-            self._turns.add(Submission(client, tickets))
+            self._queues.add(Submission(client, tickets))
             self._changed.notify_all()
         return [ticket.future for ticket in tickets]
 
-    def drop(self, futures: Sequence[Future[Any]]) -> None:
-        """Forget what is not done yet; a batch that nobody waits for any more stops at its next step."""
+    def cancel(self, futures: Sequence[Future[Any]]) -> None:
+        """Drop what is not finished; a batch that nobody waits for any more stops at its next step."""
         cancelled = [future.cancel() for future in futures]
         if any(cancelled):
             with self._changed:
-                self._turns.forget_finished()
+                self._queues.remove_done()
 
     def close(self) -> None:
-        """Do what was accepted, and end."""
+        """Finish what was accepted, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
 
-    def _check_cost(self, work: Work, cost: int) -> None:
-        """Refuse what takes longer than a request may, even alone."""
-        rate = self.pace.rate(work.engine)
-        if rate is not None and cost > rate * self.seconds:
-            raise TooCostlyError(
-                f"the request costs {cost} (its tokens times the beam), more than the {int(rate * self.seconds)} that "
-                f"this server can do in {self.seconds:g} seconds; send fewer or shorter texts, or a narrower beam"
+    def _check_cost(self, job: Job, cost: int) -> None:
+        """Reject a request that would take too long even alone."""
+        best = self.speed.best(job.engine)
+        if best is not None and cost > best * self.seconds:
+            raise TooLargeError(
+                f"the request costs {cost} (tokens times beam), more than the {int(best * self.seconds)} that this "
+                f"server can do in {self.seconds:g} seconds; send fewer or shorter texts, or use a smaller beam"
             )
 
-    def _check_time(self, work: Work, cost: int, client: Hashable) -> None:
-        """Refuse what would not be done in time, while the others take their turns as long as they have work."""
-        own = self.pace.seconds(work.engine, cost)
-        left = {name: list(map(self._seconds, mine)) for name, mine in self._turns.clients.items()}
+    def _check_time(self, job: Job, cost: int, client: Hashable) -> None:
+        """Reject a request that would not finish in time, given that others take their turns while they have work."""
+        own = self.speed.seconds(job.engine, cost)
+        left = {name: list(map(self._seconds, queue)) for name, queue in self._queues.clients.items()}
         of_client = own + sum(min(seconds, own) for seconds in left.pop(client, ()))
-        in_all = of_client + sum(min(sum(mine), of_client) for mine in left.values())
-        if in_all > self.seconds:
+        total = of_client + sum(min(sum(others), of_client) for others in left.values())
+        if total > self.seconds:
             raise QueueFullError(
-                f"there is work for {in_all:.0f} seconds before this is done, more than the {self.seconds:g} that a "
+                f"the work waiting in the queue takes {total:.0f} seconds, more than the {self.seconds:g} that a "
                 "request may take; try again soon",
-                retry_after=ceil(in_all - self.seconds),
+                retry_after=ceil(total - self.seconds),
             )
 
     def _make_room(self, items: int, client: Hashable) -> None:
-        """Refuse what there is no room for, unless another client has more waiting: then that one loses its newest."""
-        while (waiting := _waiting(self._turns)) + items > self.room:
-            counts = {name: _waiting(mine) for name, mine in self._turns.clients.items()}
-            greediest = max(counts, key=lambda name: counts[name], default=client)
-            if greediest == client or counts[greediest] <= counts.get(client, 0) + items:
-                raise QueueFullError(f"{waiting} texts are waiting already; try again soon")
-            self._turn_away(next(newest for newest in reversed(self._turns.clients[greediest]) if newest.waiting))
+        """If the queue is full, reject the newest request of the client with the most items waiting."""
+        while (waiting := _waiting(self._queues)) + items > self.capacity:
+            counts = {name: _waiting(queue) for name, queue in self._queues.clients.items()}
+            busiest = max(counts, key=lambda name: counts[name], default=client)
+            if busiest == client or counts[busiest] <= counts.get(client, 0) + items:
+                raise QueueFullError(f"{waiting} texts are already waiting; try again soon")
+            self._reject(next(newest for newest in reversed(self._queues.clients[busiest]) if newest.waiting))
 
-    def _turn_away(self, submission: Submission) -> None:
+    def _reject(self, submission: Submission) -> None:
         for ticket in list(submission.tickets):
-            fail(ticket, QueueFullError("others ask for less and go first while the queue is full; try again soon"))
-        self._turns.forget_finished()
+            ticket.fail(QueueFullError("the queue is full and smaller requests go first; try again soon"))
+        self._queues.remove_done()
 
     def _seconds(self, submission: Submission) -> float:
-        return self.pace.seconds(submission.work.engine, submission.cost)
+        return self.speed.seconds(submission.job.engine, submission.cost)
 
-    def _work(self) -> None:
-        while self._something_waits():
-            batch = self._take()
+    def _run(self) -> None:
+        while self._wait():
+            batch = self._next_batch()
             if batch:
                 self.on_batch(len(batch))
-                self._do(batch)
+                self._compute(batch)
 
-    def _something_waits(self) -> bool:
-        """Wait for something, then a moment longer for company; False when closing with nothing left."""
+    def _wait(self) -> bool:
+        """Wait for an item, then a moment longer for others; False when closing with nothing left."""
         with self._changed:
-            self._changed.wait_for(lambda: self._turns.clients or self._closing)
+            self._changed.wait_for(lambda: self._queues.clients or self._closing)
         if self.window and not self._closing:
             time.sleep(self.window)
-        return bool(self._turns.clients or not self._closing)
+        return bool(self._queues.clients or not self._closing)
 
-    def _take(self) -> list[Piece]:
-        """The pieces whose turn it is. Texts are cut into pieces outside of the lock, for that takes time."""
+    def _next_batch(self) -> list[Piece]:
+        """The next pieces. Texts are split outside the lock, because that takes time."""
         with self._changed:
-            alike = self._turns.next_turn()
+            alike = self._queues.next_turn()
         if not alike:
             return []
-        work = alike[0][0].work
-        batch = batch_of(alike, tokens=self.budget, cost=self.pace.batch_cost(work.engine))
+        cost = self.speed.batch_cost(alike[0][0].job.engine)
+        batch = next_batch(alike, tokens=self.batch_tokens, cost=cost)
         with self._changed:
-            self._turns.forget_finished()
+            self._queues.remove_done()
         return batch
 
-    def _do(self, batch: list[Piece]) -> None:
-        """Answer every ticket; where the batch fails as a whole, each alone, so that only the guilty fail."""
-        work, started = batch[0].ticket.work, time.perf_counter()
+    def _compute(self, batch: list[Piece]) -> None:
+        """Answer every ticket; if the batch fails, compute its pieces one by one, so that only the faulty ones fail."""
+        job, started = batch[0].ticket.job, time.perf_counter()
         try:
-            results = list(work([piece.content for piece in batch], _check(batch)))
-        except NobodyWaitsError:
+            results = list(job([piece.content for piece in batch], _cancel_check(batch)))
+        except CancelledBatchError:
             return
         except Exception as error:
             if len(batch) == 1:
-                return fail(batch[0].ticket, error)
+                return batch[0].ticket.fail(error)
             for piece in batch:
-                if not piece.ticket.over:
-                    self._do([piece])
+                if not piece.ticket.done:
+                    self._compute([piece])
             return
-        self.pace.learn(work.engine, sum(piece.size for piece in batch) * work.weight, time.perf_counter() - started)
+        self.speed.record(job.engine, sum(piece.size for piece in batch) * job.weight, time.perf_counter() - started)
         for piece, result in zip(batch, results, strict=True):
-            _put(piece, result)
+            _store(piece, result)
 
 
 def _waiting(submissions: Iterable[Submission]) -> int:
     return sum(submission.waiting for submission in submissions)
 
 
-def _check(batch: list[Piece]) -> Check:
+def _cancel_check(batch: list[Piece]) -> CancelCheck:
     tickets = list({piece.ticket: None for piece in batch})
 
     def check() -> None:
-        if all(ticket.over for ticket in tickets):
-            raise NobodyWaitsError
+        if all(ticket.done for ticket in tickets):
+            raise CancelledBatchError
 
     return check
 
 
-def _put(piece: Piece, result: Any) -> None:
-    """Keep the result of a piece; with the last one, answer."""
+def _store(piece: Piece, result: Any) -> None:
+    """Store the result of a piece; the last one answers the ticket."""
     ticket = piece.ticket
     ticket.results[piece.number] = (result,)
-    if all(ticket.results) and not ticket.over:
+    if all(ticket.results) and not ticket.done:
         try:
-            answer(ticket, ticket.work.join(ticket.item, [found for (found,) in ticket.results]))
+            ticket.answer(ticket.job.join(ticket.item, [value for (value,) in ticket.results]))
         except Exception as error:
-            fail(ticket, error)
+            ticket.fail(error)

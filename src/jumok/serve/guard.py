@@ -1,22 +1,20 @@
-"""Before a request reaches a route: its key, its type and its size; on every answer: headers that protect the page."""
+"""Middleware around the application: host names, body limits, security headers and metrics."""
 
 import asyncio
-import hmac
 import re
+import socket
 import time
-from collections.abc import Collection, MutableMapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import ip_address
 
-from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jumok.errors import ArgumentError
-from jumok.serve.clients import WrongKeys, client_of
+from jumok.serve.errors import NotJsonError, RequestError, SlowBodyError, TooLargeError, WrongHostError, error_response
 from jumok.serve.metrics import Metrics
-from jumok.serve.problems import RequestError, TooBigError
 
-SAFE = {
+SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -25,149 +23,155 @@ SAFE = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-KEY = "X-API-Key"
-LOCKED = ("/api", "/openapi.json", "/metrics")
-"""Where the key is asked for, besides all that is below /api."""
+HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
-class UnauthorisedError(RequestError):
-    """The key is missing or wrong."""
-
-    status = 401
-    headers = {"WWW-Authenticate": KEY}  # noqa: RUF012
-
-
-class NotJsonError(RequestError):
-    """A body that is not said to be JSON."""
-
-    status = 415
-
-
-class SlowBodyError(RequestError):
-    """A body that does not come to its end."""
-
-    status = 408
-
-
-def checked_key(key: str) -> str:
-    """A key that every client can send: a header holds no other letters, and loses spaces at its ends."""
-    if not re.fullmatch("[!-~]+", key):
-        raise ArgumentError("the API key may hold only letters, digits and signs of ASCII, and no spaces")
-    return key
-
-
-class Observed:
-    """Counts and times every answer, and puts the protecting headers on it."""
+class ResponseMiddleware:
+    """Counts and times responses, and adds the security headers."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, paths: Collection[str]) -> None:
         self.app, self.metrics, self.paths = app, metrics, set(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what is not HTTP."""
+        """Handle one request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         started, status = time.perf_counter(), 500
 
-        async def observe(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                _protect(message)
+                headers = MutableHeaders(scope=message)
+                headers.update(SECURITY_HEADERS)
+                headers.setdefault("Cache-Control", "no-cache" if "etag" in headers else "no-store")
             await send(message)
 
         try:
-            await self.app(scope, receive, observe)
+            await self.app(scope, receive, send_with_headers)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.count(path, status, time.perf_counter() - started)
+            self.metrics.count_response(path, status, time.perf_counter() - started)
 
 
-class Guarded:
-    """Turns away what has no key, is not JSON, or is too large, before anything reads it."""
+class HostMiddleware:
+    """Rejects requests whose Host header is neither an IP address nor a name of this server.
 
-    def __init__(self, app: ASGIApp, *, key: str | None, most_bytes: int, seconds: float) -> None:
-        self.app, self.most_bytes, self.seconds = app, most_bytes, seconds
-        self.key = None if key is None else checked_key(key)
-        self.wrong_keys = WrongKeys()
+    This protects against DNS rebinding: another web site can make its own name point at this machine, and browsers then
+    take our responses for those of that site. But they send the name that they looked up.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
+        self.app = app
+        self.names = {"localhost", socket.gethostname().lower(), *map(checked_host, names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body here, as far as it may go, and hand it on whole."""
+        """Handle one request."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        host = Headers(scope=scope).get("host", "")
+        if self.is_known(_without_port(host)):
+            return await self.app(scope, receive, send)
+        error = WrongHostError(f"this server has no name {host[:80]!r}; the option --allow-host adds a name")
+        await error_response(error)(scope, receive, send)
+
+    def is_known(self, name: str) -> bool:
+        """Whether a name is one of this server."""
+        return name in self.names or name.endswith(".localhost") or _is_address(name)
+
+
+class BodyMiddleware:
+    """Reads the body of a request before the application does, within limits of size and time.
+
+    `larger` has limits for the paths that need others than `max_bytes`.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, larger: Mapping[str, int], seconds: float) -> None:
+        self.app, self.max_bytes, self.larger, self.seconds = app, max_bytes, larger, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         try:
-            self._check_head(scope)
-            body = await self._body(receive)
+            limit = self.larger.get(scope["path"], self.max_bytes)
+            _check_headers(scope, limit)
+            body = await _read_body(receive, limit, self.seconds)
         except RequestError as error:
-            return await problem(error)(scope, receive, send)
+            return await error_response(error)(scope, receive, send)
         if body is not None:
-            await self.app(scope, _with_body(body, receive), send)
-
-    def _check_head(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        locked = scope["path"] in LOCKED or scope["path"].startswith("/api/")
-        if self.key is not None and locked:
-            self._check_key(self.key, headers.get(KEY, ""), client_of(scope))
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self.most_bytes:
-            raise self._too_big()
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if scope["method"] == "POST" and locked and kind != "application/json":
-            raise NotJsonError(f"the body must be application/json, but its content type is {kind[:60]!r}")
-
-    def _check_key(self, key: str, given: str, client: str) -> None:
-        self.wrong_keys.check(client)
-        if not hmac.compare_digest(given.encode("utf-8", "replace"), key.encode()):
-            if given:  # without a key nothing is tried: the page asks so whether there is one
-                self.wrong_keys.add(client)
-                raise UnauthorisedError(f"the key in the header {KEY} is wrong")
-            raise UnauthorisedError(f"this server asks for a key in the header {KEY}")
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The whole body; None if the client hung up before its end."""
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self.seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > self.most_bytes:
-                        raise self._too_big()
-        except TimeoutError:
-            raise SlowBodyError(f"the body did not arrive within {self.seconds:g} seconds") from None
-        return bytes(body)
-
-    def _too_big(self) -> TooBigError:
-        return TooBigError(f"the request is larger than the {self.most_bytes} bytes allowed")
+            await self.app(scope, _replay(body, receive), send)
 
 
-def problem(error: RequestError) -> JSONResponse:
-    """The answer that says what is wrong."""
-    return JSONResponse({"error": one_line(str(error))}, error.status, headers=error.headers)
+def checked_host(name: str) -> str:
+    """A host name in lower case, as browsers send it."""
+    if not HOST_NAME.fullmatch(name.lower()) and not _is_address(name):
+        raise ArgumentError(
+            f"--allow-host {name!r} must be a host name without http:// and port, such as translate.example.org"
+        )
+    return name.lower()
 
 
-def one_line(text: str) -> str:
-    """Whatever was said, on one line, and nothing that JSON could not carry."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())
+def checked_proxy(address: str) -> str:
+    """The IP address of a proxy; a name could point elsewhere."""
+    if not _is_address(address):
+        raise ArgumentError(f"--trust-proxy {address!r} must be an IP address, such as 127.0.0.1")
+    return address
 
 
-def _protect(message: MutableMapping[str, Any]) -> None:
-    headers = MutableHeaders(scope=message)
-    for name, value in SAFE.items():
-        headers[name] = value
-    headers.setdefault("Cache-Control", "no-store")
+def _check_headers(scope: Scope, max_bytes: int) -> None:
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if scope["method"] == "POST" and scope["path"].startswith("/api/") and content_type != "application/json":
+        raise NotJsonError(f"the content type must be application/json, but it is {content_type[:60]!r}")
 
 
-def _with_body(body: bytes, receive: Receive) -> Receive:
-    """A body that was read already, then whatever comes after it: the client hanging up."""
-    waiting = [body]
+async def _read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes | None:
+    """The whole body; None if the client disconnected."""
+    body, more = bytearray(), True
+    try:
+        async with asyncio.timeout(seconds):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > max_bytes:
+                    raise _too_large(max_bytes)
+    except TimeoutError:
+        raise SlowBodyError(f"the body did not arrive within {seconds:g} seconds") from None
+    return bytes(body)
 
-    async def again() -> Message:
-        if waiting:
-            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+
+def _too_large(max_bytes: int) -> TooLargeError:
+    return TooLargeError(f"the request has more than the {max_bytes} bytes allowed")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body first, then what comes after it: a disconnect."""
+    unread = [body]
+
+    async def replay() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
         return await receive()
 
-    return again
+    return replay
+
+
+def _without_port(host: str) -> str:
+    """The name in a Host header; ::1 for [::1]:8000."""
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    return name.lower().rstrip(".").removeprefix("[").removesuffix("]")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,27 +1,59 @@
-"""What requests and answers look like; the OpenAPI description is made from these."""
+"""The JSON of requests and responses; FastAPI validates requests by these, and generates the OpenAPI description."""
 
-from typing import Annotated, Literal
+import binascii
+from base64 import b64decode
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from jumok.analysis.alignment.word_attention import Look
+from jumok.analysis.draw.page import widget_data
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.data import Pair
+from jumok.data.word_links import Link, format_word_links
+from jumok.serve.models import ServedModel, ServedTranslator
+from jumok.tasks.captioner import Caption
+from jumok.tasks.translator import Translation
+
+SCORE_DIGITS = 4
+"""Later digits depend on the other texts of a batch, because sums of other shapes round differently."""
 
 
-def whole_characters(text: str) -> str:
-    """JSON can spell half of a character, as in "\\ud800"; no text has one."""
+def complete_characters(text: str) -> str:
+    """Reject lone surrogates, which JSON can write ("\\ud800") but which are no characters."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise ValueError("it holds half of a surrogate pair, which is no character")
+        raise ValueError("the text has half of a surrogate pair, which is no character")
     return text
 
 
-Text = Annotated[str, AfterValidator(whole_characters)]
-ModelName = Annotated[Text | None, Field(description="One of `/api/models`; the first one if not given.")]
-Beam = Annotated[
-    int | None, Field(ge=1, description="Hypotheses kept at each step; 1 is greedy. The model's own if not given.")
+def decode_base64(value: Any) -> bytes:
+    """The bytes of a base64 text, which may begin as a data URL does."""
+    if not isinstance(value, str):
+        raise ValueError("the image must be a text in base64")
+    try:
+        return b64decode(value.partition(",")[2] if value.startswith("data:") else value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("the image is not base64") from None
+
+
+Text = Annotated[str, AfterValidator(complete_characters)]
+ImageFile = Annotated[
+    bytes, BeforeValidator(decode_base64), WithJsonSchema({"type": "string", "contentEncoding": "base64"})
 ]
-NBest = Annotated[int, Field(ge=1, description="How many different translations, best first.")]
+IMAGE_DESCRIPTION = "An image file (JPEG, PNG, WebP, …) in base64, or a data URL."
+ModelName = Annotated[
+    Text | None, Field(description="A name from `/api/models`; defaults to the first model for this task.")
+]
+Beam = Annotated[
+    int | None, Field(ge=1, description="Beam size; 1 is greedy search. Defaults to the setting of the model.")
+]
+NBest = Annotated[int, Field(ge=1, description="Number of different outputs to return, best first.")]
+ScoreField = Field(description="Log-probability divided by the length penalty.")
 
 
 class Message(BaseModel):
-    """Strict: 5 is not "5", and an unknown name is an error rather than a wish that is not heard."""
+    """Strict types, and no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -29,14 +61,14 @@ class Message(BaseModel):
 class TranslateRequest(Message):
     """Texts to translate."""
 
-    text: Annotated[Text | list[Text], Field(description="One text, or a list of them.")]
+    text: Annotated[Text | list[Text], Field(description="One text, or a list of texts.")]
     model: ModelName = None
     beam: Beam = None
     n_best: NBest = 1
 
 
 class TextRequest(Message):
-    """One text to translate while somebody watches."""
+    """One text to translate."""
 
     text: Text
     model: ModelName = None
@@ -44,26 +76,45 @@ class TextRequest(Message):
     n_best: NBest = 1
 
 
-class AttentionRequest(Message):
-    """A text, and perhaps what is to be said of it; without that, the model's own translation."""
+class CaptionRequest(Message):
+    """An image to describe."""
 
-    text: Text
-    target: Annotated[Text | None, Field(description="A translation the model is made to say.")] = None
-    target_ids: Annotated[
-        list[int] | None, Field(description="The same as token ids, such as those of a hypothesis.")
-    ] = None
-    words: Annotated[bool, Field(description="Weights between words; false for tokens.")] = True
-    tokens: Annotated[bool, Field(description="With `words`, also the weights between the tokens of these words.")] = (
-        False
+    image: Annotated[ImageFile, Field(description=IMAGE_DESCRIPTION)]
+    model: ModelName = None
+    beam: Beam = None
+    n_best: NBest = 1
+
+
+class AttentionRequest(Message):
+    """A text or an image, and optionally the output to show; defaults to the output of the model."""
+
+    text: Annotated[Text | None, Field(description="The source text, for a translator.")] = None
+    image: Annotated[ImageFile | None, Field(description=f"For a captioner. {IMAGE_DESCRIPTION}")] = None
+    target: Annotated[Text | None, Field(description="A translation or caption that the model is made to write.")] = (
+        None
     )
+    target_ids: Annotated[
+        list[int] | None, Field(description="The same as token ids, such as `ids` of a hypothesis.")
+    ] = None
+    words: Annotated[bool, Field(description="Weights of words; false for tokens.")] = True
+    tokens: Annotated[bool, Field(description="With `words`, also return the weights of tokens.")] = False
     model: ModelName = None
     beam: Beam = None
 
+    @model_validator(mode="after")
+    def check_source_and_target(self) -> "AttentionRequest":
+        """Exactly one source, and at most one target."""
+        if (self.text is None) == (self.image is None):
+            raise ValueError("give either text or image")
+        if self.target is not None and self.target_ids is not None:
+            raise ValueError("give either target or target_ids, not both")
+        return self
+
 
 class PageRequest(AttentionRequest):
-    """The same, to be kept as a page."""
+    """The same, for an HTML page."""
 
-    language: Annotated[Literal["en", "ko"], Field(description="What the page speaks.")] = "en"
+    language: Annotated[Literal["en", "ko"], Field(description="Language of the page.")] = "en"
 
 
 class AlignRequest(Message):
@@ -71,23 +122,24 @@ class AlignRequest(Message):
 
     source: Text
     target: Text
-    layer: Annotated[int | None, Field(ge=0, description="Look with this layer, counted from 0.")] = None
+    layer: Annotated[int | None, Field(ge=0, description="The layer to align with, counted from 0.")] = None
     head: Annotated[
-        int | None, Field(ge=0, description="Look with this head, counted from 0; of a layer alone, with their mean.")
+        int | None,
+        Field(ge=0, description="The head to align with, counted from 0; a layer alone uses the mean of its heads."),
     ] = None
     model: ModelName = None
 
 
 class Hypothesis(Message):
-    """One translation."""
+    """A translation or caption."""
 
     text: str
-    score: Annotated[float, Field(description="Log-probability over length to the length penalty.")]
+    score: Annotated[float, ScoreField]
     ids: Annotated[list[int], Field(description="Its tokens, for `/api/attention`; empty if the text was split.")]
 
 
-class Part(Message):
-    """A part of a text, and what was found for it."""
+class TextPart(Message):
+    """A part of a long text, with its translation."""
 
     source: str
     text: str
@@ -95,25 +147,42 @@ class Part(Message):
 
 
 class Warning(Message):
-    """Why a translation is doubtful."""
+    """A reason to doubt a translation."""
 
     kind: Annotated[
         Literal["length", "words"],
-        Field(description="A sentence longer than the model was trained on, or words that it does not know."),
+        Field(description="`length`: a sentence is longer than the training data; `words`: most words are unknown."),
     ]
     message: str
 
 
 class TranslationAnswer(Message):
-    """What was found for one text."""
+    """The translation of one text."""
 
     source: str
     text: str
-    score: float
-    parts: Annotated[int, Field(description="More than 1 where the text was too long to translate at once.")]
-    pieces: Annotated[list[Part], Field(description="The parts of the text, with their translations.")]
-    warnings: Annotated[list[Warning], Field(description="Why the translation is doubtful; empty if nothing says so.")]
-    n_best: Annotated[list[Hypothesis], Field(description="Best first; the first is the translation.")]
+    score: Annotated[float, ScoreField]
+    parts: Annotated[int, Field(description="More than 1 if the text was too long for the model and was split.")]
+    pieces: Annotated[list[TextPart], Field(description="The parts of the text, with their translations.")]
+    warnings: Annotated[list[Warning], Field(description="Reasons to doubt the translation.")]
+    n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the translation.")]
+
+    @classmethod
+    def of(cls, translation: Translation, model: ServedTranslator) -> "TranslationAnswer":
+        """The message for a translation."""
+        decode = model.tokenizer.decode
+        return cls(
+            source=translation.source,
+            text=translation.text,
+            score=round(translation.score, SCORE_DIGITS),
+            parts=len(translation.pieces),
+            pieces=[TextPart(source=part, text=decode(ids), ids=list(ids)) for part, ids in translation.pieces],
+            warnings=[Warning(kind=kind, message=message) for kind, message in translation.warnings().items()],
+            n_best=[
+                Hypothesis(text=one.text, score=round(one.score, SCORE_DIGITS), ids=_whole_ids(one))
+                for one in translation.n_best or (translation,)
+            ],
+        )
 
 
 class TranslateAnswer(Message):
@@ -123,30 +192,73 @@ class TranslateAnswer(Message):
     translations: list[TranslationAnswer]
 
 
-class Names(Message):
-    """What layers and heads are called."""
+class CaptionAnswer(Message):
+    """The caption of an image."""
+
+    model: str
+    text: str
+    score: Annotated[float, ScoreField]
+    n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the caption.")]
+
+    @classmethod
+    def of(cls, caption: Caption, model: ServedModel) -> "CaptionAnswer":
+        """The message for a caption."""
+        best = [
+            Hypothesis(text=one.text, score=round(one.score, SCORE_DIGITS), ids=list(one.ids))
+            for one in caption.n_best or (caption,)
+        ]
+        return cls(model=model.name, text=caption.text, score=best[0].score, n_best=best)
+
+
+class AxisNames(Message):
+    """The names of layers and heads."""
 
     layers: list[str]
     heads: list[str]
 
 
-class Matrix(Message):
-    """Who looked, at what, and how much; every row of weights sums to 1."""
+class WeightMatrix(Message):
+    """Attention weights; every row sums to 1."""
 
-    source: list[str]
+    source: Annotated[list[str], Field(description="Source words; for an image, names of its regions, row by row.")]
     target: list[str]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
 
 
-class AttentionAnswer(Matrix):
-    """Where each target word looked."""
+class ImagePlace(Message):
+    """The image of a caption, as the page draws it."""
+
+    kind: Literal["image"]
+    image: Annotated[str, Field(description="A data URL.")]
+    width: int
+    height: int
+    rows: Annotated[int, Field(description="Regions from top to bottom.")]
+    columns: Annotated[int, Field(description="Regions from left to right.")]
+    box: Annotated[
+        list[int], Field(description="The part that the model saw: top, left, bottom and right edge in pixels.")
+    ]
+    part: Annotated[list[float] | None, Field(description="The same as fractions of height and width.")] = None
+    dim: Annotated[float, Field(description="Brightness where a word does not attend.")]
+    unseen: Annotated[float, Field(description="Brightness outside the part that the model saw.")]
+
+
+class AttentionAnswer(WeightMatrix):
+    """The attention of each target word."""
 
     model: str
-    names: Names
+    names: AxisNames
+    place: Annotated[ImagePlace | None, Field(description="The image, if the source is one.")] = None
     tokens: Annotated[
-        Matrix | None, Field(description="The same between tokens, if asked for and some word has several.")
+        WeightMatrix | None, Field(description="The weights of tokens, if requested and some word has several tokens.")
     ] = None
-    text: Annotated[str, Field(description="The translation looked at.")]
+    text: Annotated[str, Field(description="The translation or caption.")]
+
+
+def attention_answer(model: ServedModel, attention: AttentionMap, text: str) -> dict[str, Any]:
+    """An AttentionAnswer as plain lists: it is large and needs no validation."""
+    plain = widget_data(attention)
+    plain.pop("title", None)
+    return {"model": model.name, **plain, "text": text}
 
 
 class AlignAnswer(Message):
@@ -156,25 +268,38 @@ class AlignAnswer(Message):
     source: list[str]
     target: list[str]
     links: list[list[int]]
-    pharaoh: Annotated[str, Field(description='The same links as "0-0 1-2".')]
-    layer: Annotated[int, Field(description="The layer looked with.")]
-    head: Annotated[int | None, Field(description="The head looked with; null for the mean of the layer's heads.")]
+    pharaoh: Annotated[str, Field(description='The links in Pharaoh format: "0-0 1-2".')]
+    layer: Annotated[int, Field(description="The layer used.")]
+    head: Annotated[int | None, Field(description="The head used; null for the mean of the layer's heads.")]
+
+    @classmethod
+    def of(cls, model: ServedModel, pair: Pair, links: Collection[Link], used: Look) -> "AlignAnswer":
+        """The message for an alignment; words are separated by white space."""
+        return cls(
+            model=model.name,
+            source=pair.source.split(),
+            target=pair.target.split(),
+            links=[list(link) for link in sorted(links)],
+            pharaoh=format_word_links(links),
+            layer=used.layer,
+            head=used.head,
+        )
 
 
 class BeamNode(Message):
     """A hypothesis that a step of the search kept."""
 
-    parent: Annotated[int, Field(description="Which node of the step before it extends; 0 in the first step.")]
-    token: Annotated[str, Field(description="What it appends; ▁ stands for a space.")]
+    parent: Annotated[int, Field(description="Index of the node that it extends in the previous step.")]
+    token: Annotated[str, Field(description="The token appended; ▁ stands for a space.")]
     text: Annotated[str, Field(description="The whole output so far.")]
     log_prob: float
-    score: Annotated[float, Field(description="Log-probability over length to the length penalty.")]
-    ended: bool
-    rank: Annotated[int | None, Field(description="Its place in the final list, 0 for the best; null if it fell.")]
+    score: Annotated[float, ScoreField]
+    ended: Annotated[bool, Field(description="Whether the hypothesis is complete.")]
+    rank: Annotated[int | None, Field(description="Rank in the final list, 0 for the best; null if not in it.")]
 
 
 class BeamAnswer(Message):
-    """The search as a tree."""
+    """The beam search as a tree."""
 
     model: str
     source: str
@@ -184,24 +309,44 @@ class BeamAnswer(Message):
 
 
 class ModelAnswer(Message):
-    """A model that is served."""
+    """A model on this server."""
 
     name: str
+    task: Literal["translation", "captioning"]
     parameters: int
     source_language: str | None
     target_language: str | None
-    layers: Annotated[int, Field(description="Layers that look at the source; 0 for a model without attention.")]
+    layers: Annotated[int, Field(description="Layers that attend to the source; 0 for a model without attention.")]
     heads: int
-    longest: Annotated[int, Field(description="Tokens it reads at once; longer texts are split.")]
-    beam: Annotated[int, Field(description="Hypotheses kept at each step unless asked otherwise.")]
-    corpus: Annotated[str | None, Field(description="The built-in corpus it learnt from, where it learnt from one.")]
-    examples: list[str]
+    longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
+    beam: Annotated[int, Field(description="Default beam size.")]
+    corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]
+    examples: Annotated[list[str], Field(description="Texts to try; for a captioner, images as data URLs.")]
+
+    @classmethod
+    def of(cls, model: ServedModel) -> "ModelAnswer":
+        """The message for a model."""
+        source, target = model.languages
+        return cls(
+            name=model.name,
+            task=model.task,
+            parameters=model.parameters,
+            source_language=source,
+            target_language=target,
+            layers=model.layers,
+            heads=model.heads,
+            longest=model.translator.longest if isinstance(model, ServedTranslator) else None,
+            beam=model.decoding.beam,
+            corpus=model.corpus or None,
+            examples=list(model.examples),
+        )
 
 
 class LimitsAnswer(Message):
-    """The most that one request may ask for."""
+    """The limits of a request."""
 
     body_bytes: int
+    image_bytes: int
     texts: int
     characters: int
     beam: int
@@ -210,20 +355,24 @@ class LimitsAnswer(Message):
 
 
 class ModelsAnswer(Message):
-    """The models; the first one answers when none is named."""
+    """The models on this server."""
 
     models: list[ModelAnswer]
     limits: LimitsAnswer
 
 
 class HealthAnswer(Message):
-    """Alive."""
+    """The server is running."""
 
     status: str
     version: str
 
 
 class Problem(Message):
-    """Why there is no answer."""
+    """An error, in one line."""
 
     error: str
+
+
+def _whole_ids(translation: Translation) -> list[int]:
+    return list(translation.pieces[0][1]) if len(translation.pieces) == 1 else []

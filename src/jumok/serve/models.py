@@ -1,146 +1,299 @@
-"""The models a server has: loaded once, known by name."""
+"""The models of a server: translators and captioners, loaded once, known by name."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
+from torch import nn
 
 from jumok.analysis.alignment.attention import Aligner
 from jumok.analysis.alignment.choice import choose_look, usual_look
 from jumok.analysis.alignment.word_attention import Look, all_looks
-from jumok.data import BOS, EOS, DataConfig, Pair
-from jumok.model_folder import Trained
-from jumok.serve.problems import UnknownModelError
+from jumok.analysis.draw.image import embedded
+from jumok.analysis.maps.attention_map import AttentionMap, place_of
+from jumok.analysis.maps.model_map import map_of_translation
+from jumok.data import BOS, EOS, DataConfig, Pair, Tokenizer, corpus_pairs
+from jumok.data.corpora.built_in import corpus_values
+from jumok.decoding.config import DecodingConfig
+from jumok.errors import ArgumentError, ModelError
+from jumok.images.files import Pixels
+from jumok.images.scenes import scene
+from jumok.model_folder import Trained, is_captioner, is_graph_model
+from jumok.serve.errors import UnknownModelError
+from jumok.tasks.captioner import Captioner
 from jumok.tasks.guided_head import taught_look
 from jumok.tasks.translator import Translator
 
-EXAMPLES = "examples.txt"
-"""A file of a model folder with texts to try, one a line."""
-MOST_EXAMPLES, LONGEST_EXAMPLE = 8, 50
+EXAMPLES_FILE = "examples.txt"
+"""A file of a model folder with texts to try, one per line."""
+MAX_EXAMPLES, MAX_EXAMPLE_LENGTH = 8, 50
+EXAMPLE_SIDE = 160
+"""Pixels of an example image."""
 SAMPLE = 200
-"""Pairs of a built-in corpus to draw examples from, and to choose the attention that aligns on."""
+"""Pairs of a built-in corpus for examples, and for choosing the attention head that aligns."""
 NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
 
+Task = Literal["translation", "captioning"]
+Source = str | Pixels
+"""The input of a model: a text, or an image."""
 
-class Served:
-    """A translator with a name, and what a visitor may want to know of it."""
 
-    def __init__(self, name: str, translator: Translator, examples: Sequence[str] = ()) -> None:
-        self.name, self.translator, self.examples = name, translator, tuple(examples)
-        self.layers, self.heads = _attention_shape(translator)
+class ServedModel(ABC):
+    """A model with a name, and what the page and the API tell about it."""
 
-    @classmethod
-    def load(cls, name: str, folder: str | Path, *, device: str = "auto") -> "Served":
-        """Load a model folder."""
-        translator = Translator.load(folder, device=device)
-        return cls(name, translator, _examples(Path(folder), translator))
+    task: ClassVar[Task]
+    model: nn.Module
+    decoding: DecodingConfig
+    tokenizer: Tokenizer
+    """The tokenizer of the output."""
+    languages: tuple[str | None, str | None]
+    """The languages of source and target, if known."""
+    corpus: str
+    """The built-in corpus that the model was trained on, "" for other data."""
+    layers: int
+    """Decoder layers that attend to the source; 0 for a model without attention."""
+    heads: int
+
+    def __init__(self, name: str, examples: Sequence[str] = ()) -> None:
+        self.name, self.examples = name, tuple(examples)
 
     @property
     def parameters(self) -> int:
-        """How many numbers it learnt."""
-        return sum(parameter.numel() for parameter in self.translator.trained.model.parameters())
+        """The number of parameters."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
     @property
-    def languages(self) -> tuple[str | None, str | None]:
-        """Of source and target, where the recipe tells: by its locales, or by file names such as train.ko."""
-        data = self.translator.trained.recipe.data
-        if data.corpus:
-            source, target = data.locales
-            both = dict.fromkeys(("cldr", "phrases"), (source, target))
-            return {**both, "dates": (source, None)}.get(data.corpus, (None, None))
-        return _language(data.source), _language(data.target)
+    @abstractmethod
+    def max_output(self) -> int:
+        """The most tokens that the model writes."""
+
+    @abstractmethod
+    def size(self, source: Any) -> int:
+        """The number of tokens of a text, or of regions of an image."""
+
+    @abstractmethod
+    def check_source(self, source: Any) -> None:
+        """Raise an ArgumentError if the source has no attention map."""
+
+    @abstractmethod
+    def attention_map(self, source: Any, ids: Sequence[int], *, words: bool) -> AttentionMap:
+        """The attention of the model while it writes the given tokens."""
+
+    def output_ids(self, target: str | Sequence[int]) -> tuple[int, ...]:
+        """The tokens of an output, given as text or as token ids."""
+        ids = tuple(self.tokenizer.encode(target)[1:-1] if isinstance(target, str) else target)
+        if any(not 0 <= id < self.tokenizer.size for id in ids):
+            raise ArgumentError(f"target_ids must be between 0 and {self.tokenizer.size - 1}")
+        if len(ids) > self.max_output:
+            raise ArgumentError(
+                f"the target has {len(ids)} tokens, but the model writes at most {self.max_output}; use a shorter one"
+            )
+        return ids
+
+    def check_attention(self) -> None:
+        """Raise an ArgumentError if the model has no attention."""
+        if not self.layers:
+            raise ArgumentError(
+                f"the model {self.name} has no attention: its decoder sees the whole source as one fixed vector"
+            )
+
+    def check_head(self, layer: int | None, head: int | None) -> None:
+        """Raise an ArgumentError for a layer or head that the model does not have."""
+        place_of(layer or 0, self.layers, "layer")
+        place_of(head or 0, self.heads, "head")
+
+
+class ServedTranslator(ServedModel):
+    """A translator on the server."""
+
+    task = "translation"
+
+    def __init__(self, name: str, translator: Translator, examples: Sequence[str] = ()) -> None:
+        super().__init__(name, examples)
+        self.translator = translator
+        self.model, recipe, tokenizers = translator.trained
+        self.decoding, self.tokenizer, self.corpus = recipe.decoding, tokenizers.target, recipe.data.corpus
+        self.languages = _languages(recipe.data)
+        ids = torch.tensor([[EOS]], device=_device(self.model))
+        self.layers, self.heads = _attention_shape(self.model, ids, torch.ones_like(ids, dtype=torch.bool))
+
+    @property
+    def max_output(self) -> int:
+        """The most tokens that the model writes."""
+        return _max_output(self.translator.trained.model.decoder.limit, self.decoding)
 
     @cached_property
     def aligner(self) -> Aligner:
-        """With the part of its attention that aligns; found when it is first asked for, which takes a moment."""
+        """Word alignment with the attention head that aligns best; choosing it takes a moment."""
         trained = self.translator.trained
-        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_look(trained))
+        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_head(trained))
 
     def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
-        """The same with the layer and head asked for, if any are; of a layer alone, with the mean of its heads."""
-        look = self.aligner.look
+        """The aligner with the given layer and head; with a layer alone, the mean of its heads."""
+        chosen = self.aligner.look
         if layer is None and head is None:
             return self.aligner
-        asked = look._replace(layer=look.layer if layer is None else layer, head=head, informed=False, null=False)
-        return self.aligner._replace(look=asked)
+        layer = chosen.layer if layer is None else layer
+        return self.aligner._replace(look=chosen._replace(layer=layer, head=head, informed=False, null=False))
 
-    def count(self, text: str) -> int:
-        """The tokens of a source text."""
-        return len(self.translator.trained.tokenizers.source.encode(text)) - 2
+    def size(self, source: str) -> int:
+        """The number of tokens of a text."""
+        return len(self.translator.trained.tokenizers.source.encode(source)) - 2
+
+    def check_source(self, source: str) -> None:
+        """Raise an ArgumentError for an empty text, and for one that the model does not read at once."""
+        if not self.size(source):
+            raise ArgumentError("there is no attention map of an empty text")
+        self.translator.check_source(source)
+
+    def attention_map(self, source: str, ids: Sequence[int], *, words: bool) -> AttentionMap:
+        """The attention of the model while it writes the given tokens."""
+        trained = self.translator.trained
+        return map_of_translation(trained.model, trained.tokenizers, source, ids, words=words)
 
 
-def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, Served]:
-    """All of them, the first one being the one that answers when none is named."""
-    return {name: Served.load(name, folder, device=device) for name, folder in folders.items()}
+class ServedCaptioner(ServedModel):
+    """An image captioner on the server."""
+
+    task = "captioning"
+
+    def __init__(self, name: str, captioner: Captioner, examples: Sequence[str] = ()) -> None:
+        super().__init__(name, examples)
+        self.captioner = captioner
+        self.model, recipe, self.tokenizer = captioner.trained
+        self.decoding, self.corpus = recipe.decoding, "scenes" if recipe.images.scenes else ""
+        self.languages = None, recipe.images.scenes or None
+        side = recipe.images.size
+        image = torch.zeros(1, 3, side, side, dtype=torch.uint8, device=_device(self.model))
+        self.layers, self.heads = _attention_shape(self.model, image)
+
+    @property
+    def max_output(self) -> int:
+        """The most tokens that the model writes."""
+        return _max_output(self.captioner.trained.model.decoder.limit, self.decoding)
+
+    def size(self, source: Pixels) -> int:
+        """The number of regions of the image."""
+        rows, columns = self.captioner.trained.model.encoder.grid
+        return rows * columns
+
+    def check_source(self, source: Pixels) -> None:
+        """Every image has an attention map."""
+
+    def attention_map(self, source: Pixels, ids: Sequence[int], *, words: bool) -> AttentionMap:
+        """The attention of the model while it writes the given tokens."""
+        return self.captioner.map_of(source, ids, self.tokenizer.decode(ids), words=words)
 
 
-def find_model(models: Mapping[str, Served], name: str | None) -> Served:
-    """The model of that name; the first one for None."""
+Kind = TypeVar("Kind", bound=ServedModel)
+
+
+def load_models(folders: Mapping[str, str | Path], *, device: str = "auto") -> dict[str, ServedModel]:
+    """Load model folders, given by name; the first model of a kind is the default."""
+    return {name: serve_model(name, Path(folder), device) for name, folder in folders.items()}
+
+
+def serve_model(name: str, folder: Path, device: str = "auto") -> ServedModel:
+    """Load a model folder to be served."""
+    model = _load(folder, device)
+    if isinstance(model, Translator):
+        return ServedTranslator(name, model, _text_examples(folder, model.trained.recipe.data))
+    return ServedCaptioner(name, model, _image_examples() if model.trained.recipe.images.scenes else ())
+
+
+def find_model(models: Mapping[str, ServedModel], name: str | None, kind: type[Kind]) -> Kind:
+    """The model of that name; the first one of the kind for None."""
     if name is None:
-        return next(iter(models.values()))
+        name = next((one.name for one in models.values() if isinstance(one, kind)), None)
+        if name is None:
+            raise UnknownModelError(f"this server has no model for {kind.task}; it has: {', '.join(models)}")
     if name not in models:
         raise UnknownModelError(f"there is no model {name[:80]!r}; there are: {', '.join(models)}")
-    return models[name]
+    model = models[name]
+    if not isinstance(model, kind):
+        raise ArgumentError(f"the model {name} is for {model.task}, not for {kind.task}; choose another model")
+    return model
+
+
+def _load(folder: Path, device: str) -> Translator | Captioner:
+    if is_graph_model(folder):
+        raise ModelError(
+            f"{folder} is a graph network, which jumok serve does not support; use jumok evaluate {folder} or "
+            f"jumok look {folder} --node 0"
+        )
+    return Captioner.load(folder, device=device) if is_captioner(folder) else Translator.load(folder, device=device)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _max_output(limit: int | None, decoding: DecodingConfig) -> int:
+    """A decoder with learnt positions needs one of its `limit` for the start of the output."""
+    return decoding.max_length if limit is None else min(decoding.max_length, limit - 1)
 
 
 @torch.no_grad()
-def _attention_shape(translator: Translator) -> tuple[int, int]:
-    """Layers that look at the source and heads in each; zeros for a decoder with a fixed context."""
-    model = translator.trained.model
-    ids = torch.tensor([[EOS]], device=next(model.parameters()).device)
-    looked = model(ids, torch.ones_like(ids, dtype=torch.bool), torch.full_like(ids, BOS)).attention
-    return len(looked), looked[0]().shape[1] if looked else 0
+def _attention_shape(model: nn.Module, *source: torch.Tensor) -> tuple[int, int]:
+    """The number of layers that attend to the source, and of heads in each; zeros without attention."""
+    attention = model(*source, torch.tensor([[BOS]], device=source[0].device)).attention
+    return len(attention), attention[0]().shape[1] if attention else 0
 
 
-def _examples(folder: Path, translator: Translator) -> list[str]:
-    """From the folder's own file; else sources of the built-in corpus it learnt from, which it never saw."""
-    path = folder / EXAMPLES
+def _languages(data: DataConfig) -> tuple[str | None, str | None]:
+    """By the locales of a built-in corpus, or by file names such as train.ko."""
+    if not data.corpus:
+        return _file_language(data.source), _file_language(data.target)
+    source, target = data.locales
+    by_corpus = {"cldr": (source, target), "phrases": (source, target), "dates": (source, None)}
+    return by_corpus.get(data.corpus, (None, None))
+
+
+def _file_language(path: str) -> str | None:
+    ending = Path(path.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
+    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else None
+
+
+def _chosen_head(trained: Trained) -> Look:
+    """The head that aligns best on the built-in corpus of the model, as `jumok align` chooses it, or the usual one."""
+    heads, data = all_looks(trained.model), trained.recipe.data
+    if not data.corpus:
+        return usual_look(heads, recurrent=trained.recipe.decoder.kind == "rnn")
+    source, target = data.locales
+    sample = corpus_pairs(data.corpus, SAMPLE, split="valid", source=source, target=target, longest=data.longest)
+    return choose_look(trained.model, trained.tokenizers, list[Pair](sample), heads)
+
+
+def _text_examples(folder: Path, data: DataConfig) -> list[str]:
+    """The lines of the folder's own file; otherwise test sentences of the built-in corpus it was trained on."""
+    path = folder / EXAMPLES_FILE
     if path.is_file():
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line.strip() for line in lines if line.strip()][:MOST_EXAMPLES]
-    return _varied(translator.trained.recipe.data)
+        return [line.strip() for line in lines if line.strip()][:MAX_EXAMPLES]
+    return _corpus_examples(data)
 
 
-def _chosen_look(trained: Trained) -> Look:
-    """Chosen as `jumok align` does on the built-in corpus the model learnt from; else the usual one."""
-    looks, sample = all_looks(trained.model), _corpus_sample(trained)
-    if not sample:
-        return usual_look(looks, recurrent=trained.recipe.decoder.kind == "rnn")
-    return choose_look(trained.model, trained.tokenizers, sample, looks)
-
-
-def _corpus_sample(trained: Trained) -> list[Pair]:
-    """Pairs of the built-in corpus a model learnt from, which it never saw; none for a model of other text."""
-    from jumok.data import corpus_pairs
-
-    data = trained.recipe.data
-    if not data.corpus:
-        return []
-    source, target = data.locales
-    return list(corpus_pairs(data.corpus, SAMPLE, split="valid", source=source, target=target, longest=data.longest))
-
-
-def _varied(data: DataConfig) -> list[str]:
-    """Short texts that the model never saw: one of every kind of value its corpus has, then others of other forms."""
-    from jumok.data.corpora.built_in import corpus_values
-
+def _corpus_examples(data: DataConfig) -> list[str]:
+    """Short test sentences: one of every kind of value in the corpus, then others of different patterns."""
     if not data.corpus:
         return []
     source, target = data.locales
     values = corpus_values(data.corpus, SAMPLE, split="test", source=source, target=target, longest=data.longest)
-    short = [(value.kind, pair.source) for value, pair in values if len(pair.source) < LONGEST_EXAMPLE]
+    short = [(value.kind, pair.source) for value, pair in values if len(pair.source) < MAX_EXAMPLE_LENGTH]
     of_kinds = dict(reversed(short)).values()  # the first of each kind
-    of_forms = {_form(text): text for _, text in reversed(short)}.values()
-    return list(dict.fromkeys([*of_kinds, *of_forms]))[:MOST_EXAMPLES]
+    of_patterns = {_pattern(text): text for _, text in reversed(short)}.values()
+    return list(dict.fromkeys([*of_kinds, *of_patterns]))[:MAX_EXAMPLES]
 
 
-def _form(text: str) -> str:
-    """Words, numbers and signs in their order; lists are all alike."""
+def _pattern(text: str) -> str:
+    """Words, numbers and punctuation in their order; all lists have one pattern."""
     return LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
 
 
-def _language(path: str) -> str | None:
-    ending = Path(path.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
-    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else None
+def _image_examples() -> list[str]:
+    """Test images of the built-in scenes, as data URLs."""
+    return [embedded(scene(number, split="test").picture(EXAMPLE_SIDE)) for number in range(MAX_EXAMPLES)]

@@ -1,7 +1,7 @@
-"""The REST interface: translate, watch, look, align, and what the server says of itself."""
+"""The REST API: translation, captions, attention, alignment, the beam search, and information about the server."""
 
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -12,165 +12,225 @@ from jumok.analysis.draw.page import attention_page
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.errors import ArgumentError
-from jumok.serve.answers import align_answer, attention_answer, model_answer, translation_answer
+from jumok.serve.jobs import AlignmentJob, AttentionJob, ForcedOutput, SearchWatcher, SourceText
 from jumok.serve.messages import (
     AlignAnswer,
     AlignRequest,
     AttentionAnswer,
     AttentionRequest,
     BeamAnswer,
+    CaptionAnswer,
+    CaptionRequest,
     HealthAnswer,
     LimitsAnswer,
+    ModelAnswer,
     ModelsAnswer,
     PageRequest,
     Problem,
     TextRequest,
     TranslateAnswer,
     TranslateRequest,
+    TranslationAnswer,
+    attention_answer,
 )
-from jumok.serve.models import Served
+from jumok.serve.models import ServedModel
 from jumok.serve.service import Service
-from jumok.serve.stream import first_event, stream_events
-from jumok.serve.tree import Watched
-from jumok.serve.waiting import within
-from jumok.serve.work import Align, Asked, Look, checked_head, checked_pair
+from jumok.serve.stream import open_stream, send_events
+from jumok.tasks.translator import Translation
 
-PROBLEMS = {
-    400: "the body is not JSON",
-    401: "the server asks for a key",
-    404: "no such model",
-    408: "the body came too slowly",
-    413: "the body is too large, or the texts cost more than can be done in time",
-    415: "the body is not said to be JSON",
-    421: "the request is for another host",
-    422: "a value that cannot be used",
-    429: "too many wrong keys",
-    503: "too many wait; try again soon",
-    504: "it took too long",
+STATUSES = {
+    400: "The body is not JSON.",
+    401: "The API key is missing or wrong.",
+    404: "Unknown model.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or the request needs too much work.",
+    415: "The content type is not application/json.",
+    421: "Unknown host name.",
+    422: "A value is invalid.",
+    429: "Too many wrong keys.",
+    503: "Too many requests are waiting; try again soon.",
+    504: "The request took too long.",
 }
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": said} for status, said in PROBLEMS.items()
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": description} for status, description in STATUSES.items()
 }
-MISSENT: dict[int | str, dict[str, Any]] = {421: ANSWERS[421]}
-LOCKED = {401: ANSWERS[401], 429: ANSWERS[429], **MISSENT}
+HOST_ERRORS: dict[int | str, dict[str, Any]] = {421: ERRORS[421]}
+KEY_ERRORS = {401: ERRORS[401], 429: ERRORS[429], **HOST_ERRORS}
 EVENT = {"type": "object", "properties": {"event": {"enum": ["partial", "done", "error"]}, "data": {"type": "string"}}}
-EVENTS = {"content": {"text/event-stream": {"schema": EVENT}}, "description": "events partial, then done or error"}
-HTML = {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "a page"}
-PROMETHEUS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "the counters"}
+EVENTS = {"content": {"text/event-stream": {"schema": EVENT}}, "description": "Events partial, then done or error."}
+HTML = {"content": {"text/html": {"schema": {"type": "string"}}}, "description": "A page."}
+PROMETHEUS = {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "The metrics."}
+IMAGE_PATHS = ("/api/caption", "/api/attention", "/api/page")
+"""Where requests may have an image."""
 
 
-def api_routes(service: Service) -> APIRouter:
-    """What needs a model."""
-    router = APIRouter(prefix="/api", responses=ANSWERS)
+def model_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that use a model."""
+    router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
 
-    @router.post("/translate", tags=["translate"])
-    async def translate(asked: TranslateRequest, request: Request) -> TranslateAnswer:
-        """Translate one text or many; answers come in the order of the texts."""
-        work = service.translate(asked.model, asked.beam, asked.n_best)
-        texts = [asked.text] if isinstance(asked.text, str) else asked.text
-        found = await service.translations(request, work, texts)
-        return TranslateAnswer(model=work.model.name, translations=[translation_answer(one) for one in found])
+    @router.post("/translate", tags=["translation"])
+    async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
+        """Translate one or more texts; the translations have the order of the texts."""
+        job = service.translation_job(body.model, body.beam, body.n_best)
+        texts = [body.text] if isinstance(body.text, str) else body.text
+        translations = await service.translations(request, job, texts)
+        answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
+        return TranslateAnswer(model=job.model.name, translations=answers)
 
-    @router.post("/stream", tags=["translate"], response_class=Response, responses={200: EVENTS})
-    async def stream(asked: TextRequest, request: Request) -> StreamingResponse:
-        """Translate while you watch: server-sent events `partial`, the best so far after each step, then `done`."""
-        work = service.translate(asked.model, asked.beam, asked.n_best)
-        service.check_texts([asked.text])
-        events = await first_event(service, work, asked.text, request)
-        return StreamingResponse(stream_events(service, work, events), media_type="text/event-stream")
+    @router.post("/stream", tags=["translation"], response_class=Response, responses={200: EVENTS})
+    async def stream(body: TextRequest, request: Request) -> StreamingResponse:
+        """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
+        job = service.translation_job(body.model, body.beam, body.n_best)
+        service.limits.check_texts([body.text])
+        opened = await open_stream(service, job, body.text, request)
+        return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
 
-    @router.post("/beam", tags=["look"])
-    async def beam(asked: TextRequest, request: Request) -> BeamAnswer:
-        """The search as a tree: the hypotheses that each step kept, with their parents and scores."""
-        work = service.translate(asked.model, asked.beam, asked.n_best)
-        service.check_texts([asked.text])
-        watched = Watched(work.model)
-        (found,) = await service.results(request, work, [Asked(asked.text, watched)])
-        if len(found.pieces) > 1:
-            raise ArgumentError(f"there is no one tree: the text was translated in {len(found.pieces)} parts")
-        steps = await run_in_threadpool(watched.steps, found)
-        return BeamAnswer(model=work.model.name, source=found.source, text=found.text, beam=work.beam, steps=steps)
+    @router.post("/beam", tags=["translation"])
+    async def beam(body: TextRequest, request: Request) -> BeamAnswer:
+        """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
+        job = service.translation_job(body.model, body.beam, body.n_best)
+        service.limits.check_texts([body.text])
+        watcher = SearchWatcher(job.model)
+        (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
+        _check_one_part(translation, "search tree")
+        steps = await run_in_threadpool(watcher.steps, translation)
+        return BeamAnswer(
+            model=job.model.name, source=translation.source, text=translation.text, beam=job.beam, steps=steps
+        )
 
-    @router.post("/attention", tags=["look"], response_model=AttentionAnswer)
-    async def attention(asked: AttentionRequest, request: Request) -> JSONResponse:
-        """Where each word of a translation looked: of the model's own, or of one it is made to say."""
-        model, shown, text = await _looked(service, asked, request)
-        both = shown if asked.tokens else replace(shown, tokens=None)
-        return JSONResponse(await run_in_threadpool(attention_answer, model, both, text))
+    @router.post("/align", tags=["translation"])
+    async def align(body: AlignRequest, request: Request) -> AlignAnswer:
+        """Align the words of a sentence and its translation by the attention of the model."""
+        model = service.translator(body.model)
+        service.limits.check_texts([body.source, body.target])
+        model.check_attention()
+        model.check_source(body.source)
+        model.output_ids(body.target)
+        model.check_head(body.layer, body.head)
+        await run_in_threadpool(getattr, model, "aligner")  # the first time takes seconds, outside the queue
+        pair = Pair(body.source, body.target)
+        (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head), [pair])
+        return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).look)
 
-    @router.post("/page", tags=["look"], response_class=Response, responses={200: HTML})
-    async def page(asked: PageRequest, request: Request) -> HTMLResponse:
-        """The same as one page to keep: every layer and head, to be opened offline in any browser."""
-        _, shown, text = await _looked(service, asked, request)
-        titled = replace(shown, title=f"{asked.text} → {text}"[:300])
-        return HTMLResponse(await run_in_threadpool(attention_page, titled, asked.language))
+    @router.post("/caption", tags=["captioning"])
+    async def caption(body: CaptionRequest, request: Request) -> CaptionAnswer:
+        """Describe an image."""
+        job = service.caption_job(body.model, body.beam, body.n_best)
+        async with service.time_limit():
+            image = await service.image(body.image)
+            return CaptionAnswer.of(await service.caption(request, job, image), job.model)
 
-    @router.post("/align", tags=["look"])
-    async def align(asked: AlignRequest, request: Request) -> AlignAnswer:
-        """Which word of a translation belongs to which word of its source, by where the model looked."""
-        model = service.model(asked.model)
-        service.check_texts([asked.source, asked.target])
-        checked_pair(model, asked.source, asked.target)
-        checked_head(model, asked.layer, asked.head)
-        await run_in_threadpool(getattr, model, "aligner")  # the first time it takes seconds, and nobody should wait
-        pair = Pair(asked.source, asked.target)
-        (links,) = await service.results(request, Align(model, asked.layer, asked.head), [pair])
-        return align_answer(model, pair, links, model.aligner_with(asked.layer, asked.head).look)
+    @router.post("/attention", tags=["attention"], response_model=AttentionAnswer)
+    async def attention(body: AttentionRequest, request: Request) -> JSONResponse:
+        """Return the attention of each word of a translation or caption: that of the model, or a given one."""
+        output = await _output(service, body, request)
+        shown = output.attention if body.tokens else replace(output.attention, tokens=None)
+        return JSONResponse(await run_in_threadpool(attention_answer, output.model, shown, output.text))
+
+    @router.post("/page", tags=["attention"], response_class=Response, responses={200: HTML})
+    async def page(body: PageRequest, request: Request) -> HTMLResponse:
+        """Return the attention as an HTML page: all layers and heads, works offline."""
+        output = await _output(service, body, request)
+        title = output.text if body.text is None else f"{body.text} → {output.text}"
+        return HTMLResponse(
+            await run_in_threadpool(attention_page, replace(output.attention, title=title[:300]), body.language)
+        )
 
     return router
 
 
-def own_routes(service: Service) -> APIRouter:
-    """What the server says of itself."""
+def server_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that describe the server."""
     router = APIRouter(tags=["server"])
 
-    @router.get("/api/models", responses=LOCKED)
-    async def models() -> ModelsAnswer:
-        """The models, what they are, and the limits of a request."""
-        known = [model_answer(served) for served in service.models.values()]
-        return ModelsAnswer(models=known, limits=LimitsAnswer(**asdict(service.limits)))
+    @router.get("/health", responses=HOST_ERRORS)
+    async def health() -> HealthAnswer:
+        """Return whether the server is running."""
+        return HealthAnswer(status="ok", version=jumok.__version__)
 
-    @router.get("/api", include_in_schema=False)
+    @router.get("/api/models", responses=KEY_ERRORS, dependencies=security)
+    async def models() -> ModelsAnswer:
+        """List the models and the limits of a request."""
+        limits = LimitsAnswer(**asdict(service.limits))
+        return ModelsAnswer(models=[ModelAnswer.of(model) for model in service.models.values()], limits=limits)
+
+    @router.get("/metrics", response_class=Response, responses={200: PROMETHEUS, **KEY_ERRORS}, dependencies=security)
+    async def metrics() -> Response:
+        """Return metrics for Prometheus: requests, errors, queue, batches, latency, tokens."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @router.get("/openapi.json", include_in_schema=False, dependencies=security)
+    async def openapi(request: Request) -> JSONResponse:
+        return JSONResponse(request.app.openapi())
+
+    @router.get("/api", include_in_schema=False, dependencies=security)
     async def index(request: Request) -> JSONResponse:
-        """What there is, for whoever comes without a map."""
-        described = request.app.openapi()["paths"]
+        """List the endpoints."""
         paths = {
-            f"{method.upper()} {path}": said["description"].partition(":")[0].rstrip(".")
-            for path, methods in described.items()
-            for method, said in methods.items()
+            f"{method.upper()} {path}": operation["description"].partition(":")[0].rstrip(".")
+            for path, operations in request.app.openapi()["paths"].items()
+            for method, operation in operations.items()
         }
         return JSONResponse({"version": jumok.__version__, "page": "/", "openapi": "/openapi.json", "paths": paths})
 
-    @router.get("/health", responses=MISSENT)
-    async def health() -> HealthAnswer:
-        """Whether the server is there."""
-        return HealthAnswer(status="ok", version=jumok.__version__)
-
-    @router.get("/metrics", response_class=Response, responses={200: PROMETHEUS, **LOCKED})
-    async def metrics() -> Response:
-        """Counters for Prometheus: requests, errors, queue, batches, latency, tokens."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
     return router
 
 
-async def _looked(service: Service, asked: AttentionRequest, request: Request) -> tuple[Served, AttentionMap, str]:
-    """The map of what the model is made to say: the ids or the text given, else its own translation."""
-    if asked.target is not None and asked.target_ids is not None:
-        raise ArgumentError("target and target_ids are two ways to say one thing; give one of them")
-    service.check_texts([asked.text, asked.target or ""])
-    work = service.translate(asked.model, asked.beam, 1)
-    said = asked.target if asked.target_ids is None else asked.target_ids
-    async with within(service.limits.seconds):  # both together
-        if said is None:
-            checked_pair(work.model, asked.text, "")  # what cannot be shown need not be translated
-            (found,) = await service.translations(request, work, [asked.text])
-            if len(found.pieces) > 1:
-                raise ArgumentError(
-                    f"there is no one map: the text was translated in {len(found.pieces)} parts; ask for each, with "
-                    "source and ids of the pieces that /api/translate gives"
-                )
-            said = list(found.pieces[0][1])
-        pair = checked_pair(work.model, asked.text, said)
-        (shown,) = await service.results(request, Look(work.model, asked.words), [pair])
-    return work.model, shown, work.model.translator.trained.tokenizers.target.decode(pair.ids)
+class Output(NamedTuple):
+    """A translation or caption with its attention."""
+
+    model: ServedModel
+    attention: AttentionMap
+    text: str
+
+
+async def _output(service: Service, body: AttentionRequest, request: Request) -> Output:
+    async with service.time_limit():  # for all steps together
+        if body.image is None:
+            return await _translation_attention(service, body, request, body.text or "")
+        return await _caption_attention(service, body, request, body.image)
+
+
+async def _translation_attention(service: Service, body: AttentionRequest, request: Request, text: str) -> Output:
+    service.limits.check_texts([text, body.target or ""])
+    job = service.translation_job(body.model, body.beam, 1)
+    job.model.check_attention()
+    job.model.check_source(text)
+    ids = _given_ids(job.model, body)
+    if ids is None:
+        (translation,) = await service.translations(request, job, [text])
+        _check_one_part(translation, "attention map")
+        ids = translation.pieces[0][1]
+    return await _forced_attention(service, body, request, job.model, ForcedOutput(text, ids))
+
+
+async def _caption_attention(service: Service, body: AttentionRequest, request: Request, content: bytes) -> Output:
+    service.limits.check_texts([body.target or ""])
+    job = service.caption_job(body.model, body.beam, 1)
+    job.model.check_attention()
+    ids = _given_ids(job.model, body)
+    image = await service.image(content)
+    if ids is None:
+        ids = (await service.caption(request, job, image)).ids
+    return await _forced_attention(service, body, request, job.model, ForcedOutput(image, ids))
+
+
+async def _forced_attention(
+    service: Service, body: AttentionRequest, request: Request, model: ServedModel, output: ForcedOutput
+) -> Output:
+    (attention,) = await service.results(request, AttentionJob(model, body.words), [output])
+    return Output(model, attention, model.tokenizer.decode(output.ids))
+
+
+def _given_ids(model: ServedModel, body: AttentionRequest) -> tuple[int, ...] | None:
+    """The tokens of the target in the request; None if it has no target."""
+    target = body.target if body.target_ids is None else body.target_ids
+    return None if target is None else model.output_ids(target)
+
+
+def _check_one_part(translation: Translation, what: str) -> None:
+    if len(translation.pieces) > 1:
+        raise ArgumentError(
+            f"there is no single {what}: the text was translated in {len(translation.pieces)} parts; send each part "
+            "by itself, with the source and ids of the pieces from /api/translate"
+        )

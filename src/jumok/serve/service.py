@@ -1,27 +1,40 @@
-"""What every route shares: the models, the queue before them, the limits and the counters."""
+"""What all routes share: the models, the queue, the limits and the metrics."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 
 from jumok.errors import ArgumentError, ConfigError
+from jumok.images.files import Pixels, decode_image, reduced
+from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
+from jumok.serve.errors import ClientGoneError, TimeLimitError
+from jumok.serve.jobs import CaptionJob, SourceText, TranslationJob
 from jumok.serve.metrics import Metrics
-from jumok.serve.models import Served, find_model
-from jumok.serve.turns import Work
-from jumok.serve.waiting import results
-from jumok.serve.work import Asked, Translate
+from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, find_model
+from jumok.serve.queue import Job
+from jumok.tasks.captioner import Caption
 from jumok.tasks.translator import Translation
+
+MAX_IMAGE_SIDE = 1024
+"""Larger images are reduced to so many pixels, so that a queue of them fits into memory."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most of everything."""
+    """The limits of a request."""
 
     body_bytes: int = 1 << 20
-    """Bytes of a request."""
+    """Bytes of a request without an image."""
+    image_bytes: int = 5 << 20
+    """Bytes of an image file."""
     texts: int = 64
     """Texts of a request."""
     characters: int = 5000
@@ -29,9 +42,9 @@ class Limits:
     beam: int = 32
     """Hypotheses kept at each step."""
     queue: int = 1024
-    """Texts that wait; beyond it requests are turned away with 503."""
+    """Texts and images waiting; beyond it, the server answers 503."""
     seconds: float = 30.0
-    """Time for a request; beyond it the answer is 504, and what still waits is dropped."""
+    """Time for a request; beyond it, the server answers 504 and drops what still waits."""
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -40,26 +53,43 @@ class Limits:
         if self.texts > self.queue:
             raise ConfigError(f"queue = {self.queue} has no room for one request of texts = {self.texts}")
 
+    @property
+    def image_body_bytes(self) -> int:
+        """Bytes of a request with an image, which base64 makes a third larger."""
+        return self.body_bytes + 4 * (self.image_bytes // 3 + 1)
+
+    def check_texts(self, texts: Sequence[str]) -> None:
+        """Raise an ArgumentError for too many texts or too long ones."""
+        if len(texts) > self.texts:
+            raise ArgumentError(f"the request has {len(texts)} texts, but at most {self.texts} are allowed")
+        for number, text in enumerate(texts, start=1):
+            if len(text) > self.characters:
+                raise ArgumentError(
+                    f"text {number} has {len(text)} characters, but at most {self.characters} are allowed"
+                )
+
 
 @dataclass(frozen=True)
 class Service:
-    """One server."""
+    """The models of one server and the thread that computes."""
 
-    models: Mapping[str, Served]
+    models: Mapping[str, ServedModel]
     batcher: Batcher
-    limits: Limits = field(default_factory=Limits)
-    metrics: Metrics = field(default_factory=Metrics)
+    limits: Limits
+    metrics: Metrics
+    decoding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while an image is decoded: a file of a few bytes can take a gigabyte of memory, and two would take two."""
 
     @classmethod
     def start(
-        cls, models: Mapping[str, Served], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
+        cls, models: Mapping[str, ServedModel], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
     ) -> "Service":
-        """With a queue of its own; `close` ends it."""
+        """A service with its own queue; `close` ends it."""
         metrics = Metrics()
         batcher = Batcher(
-            budget=batch_tokens,
+            batch_tokens=batch_tokens,
             window=window,
-            room=limits.queue,
+            capacity=limits.queue,
             seconds=limits.seconds,
             on_batch=lambda size: metrics.batches.observe(size),
         )
@@ -70,38 +100,104 @@ class Service:
         """Finish what was accepted."""
         self.batcher.close()
 
-    def model(self, name: str | None) -> Served:
-        """The model asked for."""
-        return find_model(self.models, name)
+    @property
+    def has_captioner(self) -> bool:
+        """Whether some model reads images."""
+        return any(isinstance(model, ServedCaptioner) for model in self.models.values())
 
-    def translate(self, model: str | None, beam: int | None, n_best: int) -> Translate:
-        """The work asked for, within the limits; without a beam the model's own, or as wide as n-best needs."""
-        served = self.model(model)
-        wide = max(served.translator.trained.recipe.decoding.beam, n_best) if beam is None else beam
-        if wide > self.limits.beam:
+    def translator(self, name: str | None) -> ServedTranslator:
+        """The translator of that name, or the first one."""
+        return find_model(self.models, name, ServedTranslator)
+
+    def captioner(self, name: str | None) -> ServedCaptioner:
+        """The captioner of that name, or the first one."""
+        return find_model(self.models, name, ServedCaptioner)
+
+    def translation_job(self, model: str | None, beam: int | None, n_best: int) -> TranslationJob:
+        """A translation within the limits."""
+        translator = self.translator(model)
+        return TranslationJob(translator, self._beam(translator, beam, n_best), n_best)
+
+    def caption_job(self, model: str | None, beam: int | None, n_best: int) -> CaptionJob:
+        """A caption within the limits."""
+        captioner = self.captioner(model)
+        return CaptionJob(captioner, self._beam(captioner, beam, n_best), n_best)
+
+    def _beam(self, model: ServedModel, beam: int | None, n_best: int) -> int:
+        """The beam size; defaults to that of the model, or to `n_best` if that is larger."""
+        size = max(model.decoding.beam, n_best) if beam is None else beam
+        if size > self.limits.beam:
             name = "n_best" if beam is None else "beam"
-            raise ArgumentError(f"{name} = {wide} is more than the {self.limits.beam} that are allowed here")
-        if n_best > wide:
-            raise ArgumentError(f"n_best = {n_best} is more than beam = {wide}")
-        return Translate(served, wide, n_best)
+            raise ArgumentError(f"{name} = {size} is more than the {self.limits.beam} allowed")
+        if n_best > size:
+            raise ArgumentError(f"n_best = {n_best} is more than beam = {size}")
+        return size
 
-    def check_texts(self, texts: Sequence[str]) -> None:
-        """Refuse too many texts, and texts that are too long."""
-        if len(texts) > self.limits.texts:
-            raise ArgumentError(f"{len(texts)} texts are more than the {self.limits.texts} allowed in one request")
-        for number, text in enumerate(texts, start=1):
-            if len(text) > self.limits.characters:
-                raise ArgumentError(
-                    f"text {number} has {len(text)} characters, more than the {self.limits.characters} allowed"
-                )
+    async def image(self, content: bytes) -> Pixels:
+        """Decode an image file, one at a time."""
+        if len(content) > self.limits.image_bytes:
+            raise ArgumentError(
+                f"the image has {len(content)} bytes, but at most {self.limits.image_bytes} are allowed; reduce it"
+            )
+        async with self.decoding:
+            return await run_in_threadpool(_decode, content)
 
-    async def results(self, request: Request, work: Work, items: Sequence[Any]) -> list[Any]:
-        """What the models say, in their turn."""
-        return await results(request, self.batcher, work, items, seconds=self.limits.seconds)
+    async def results(self, request: Request, job: Job, items: Sequence[Any]) -> list[Any]:
+        """The results of a job, in the order of the items; dropped when time is up or the client disconnects."""
+        futures = self.batcher.submit(job, items, client_address(request.scope))
+        try:
+            return await self.wait_for(request, asyncio.gather(*map(asyncio.wrap_future, futures)))
+        finally:
+            self.batcher.cancel(futures)
 
-    async def translations(self, request: Request, work: Translate, texts: Sequence[str]) -> list[Translation]:
-        """The translations of texts, counted."""
-        self.check_texts(texts)
-        found = await self.results(request, work, [Asked(text) for text in texts])
-        self.metrics.count_tokens(work.model, found)
-        return found
+    async def translations(self, request: Request, job: TranslationJob, texts: Sequence[str]) -> list[Translation]:
+        """The translations of texts."""
+        self.limits.check_texts(texts)
+        translations = await self.results(request, job, [SourceText(text) for text in texts])
+        self.count(job.model, translations)
+        return translations
+
+    async def caption(self, request: Request, job: CaptionJob, image: Pixels) -> Caption:
+        """The caption of an image."""
+        caption: Caption
+        (caption,) = await self.results(request, job, [image])
+        self.metrics.count_tokens(job.model.name, source=job.size(image), target=len(caption.ids))
+        return caption
+
+    def count(self, model: ServedTranslator, translations: Sequence[Translation]) -> None:
+        """Count the tokens of translations."""
+        pieces = [piece for translation in translations for piece in translation.pieces]
+        source, target = sum(model.size(text) for text, _ in pieces), sum(len(ids) for _, ids in pieces)
+        self.metrics.count_tokens(model.name, source=source, target=target)
+
+    async def wait_for(self, request: Request, answer: asyncio.Future[Result]) -> Result:
+        """The answer, unless time is up or the client, whose body must have been read, disconnects."""
+        gone = asyncio.ensure_future(_disconnected(request))
+        either: set[asyncio.Future[Any]] = {answer, gone}
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # or asyncio logs a late error
+        try:
+            await asyncio.wait(either, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise ClientGoneError("the client disconnected") if gone.done() else TimeLimitError(self.limits.seconds)
+        finally:
+            gone.cancel()
+            answer.cancel()
+
+    @asynccontextmanager
+    async def time_limit(self) -> AsyncIterator[None]:
+        """Several steps that share the time of one request."""
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                yield
+        except TimeoutError:
+            raise TimeLimitError(self.limits.seconds) from None
+
+
+def _decode(content: bytes) -> Pixels:
+    return reduced(decode_image(content, "upload"), MAX_IMAGE_SIDE)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -3,47 +3,27 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
 
-from jumok.decoding import Node
 from jumok.errors import JumokError
-from jumok.serve.answers import translation_answer
-from jumok.serve.clients import client_of
-from jumok.serve.guard import one_line
-from jumok.serve.models import Served
-from jumok.serve.problems import BROKEN
+from jumok.serve.auth import client_address
+from jumok.serve.errors import INTERNAL_ERROR, TimeLimitError, one_line
+from jumok.serve.jobs import SearchWatcher, SourceText, TranslationJob
+from jumok.serve.messages import TranslationAnswer
 from jumok.serve.service import Service
-from jumok.serve.tree import Watched
-from jumok.serve.waiting import too_slow, wanted
-from jumok.serve.work import Asked, Translate
 
 Event = str | Future[Any]
-"""A text so far, or the future that has come to its end."""
-
-
-class Told(Watched):
-    """Says the best output so far whenever it changes."""
-
-    def __init__(self, model: Served, say: Callable[[str], None]) -> None:
-        super().__init__(model)
-        self.say, self.said = say, ""
-
-    def grow(self, part: int, nodes: list[Node]) -> None:
-        """One more step of the search for a part."""
-        super().grow(part, nodes)
-        if self.text() != self.said:
-            self.said = self.text()
-            self.say(self.said)
+"""The output so far, or the future when it is done."""
 
 
 @dataclass(frozen=True)
-class Events:
-    """What the search has said and not yet sent."""
+class EventStream:
+    """The events of a search that have not been sent."""
 
     first: Event
     rest: asyncio.Queue[Event]
@@ -51,67 +31,67 @@ class Events:
     deadline: float
 
 
-async def first_event(service: Service, work: Translate, text: str, request: Request) -> Events:
-    """Begin, and wait for the first event: until then whatever is wrong can still be said by a status."""
+async def open_stream(service: Service, job: TranslationJob, text: str, request: Request) -> EventStream:
+    """Start the search and wait for the first event: until then, an error can still be sent as a status."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event] = asyncio.Queue()
 
-    def say(event: Event) -> None:
+    def put(event: Event) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, event)
 
-    asked = Asked(text, Told(work.model, say))
-    (future,) = service.batcher.submit(work, [asked], client_of(request.scope))
-    future.add_done_callback(say)
+    source = SourceText(text, SearchWatcher(job.model, on_change=put))
+    (future,) = service.batcher.submit(job, [source], client_address(request.scope))
+    future.add_done_callback(put)
     deadline = loop.time() + service.limits.seconds
     try:
-        first = await wanted(request, asyncio.ensure_future(queue.get()), seconds=service.limits.seconds)
+        first = await service.wait_for(request, asyncio.ensure_future(queue.get()))
     except JumokError:
-        service.batcher.drop([future])
+        service.batcher.cancel([future])
         raise
     if isinstance(first, Future):
-        first.result()  # raises what went wrong before the first step
-    return Events(first, queue, future, deadline)
+        first.result()  # raises an error from before the first step
+    return EventStream(first, queue, future, deadline)
 
 
-async def stream_events(service: Service, work: Translate, events: Events) -> AsyncIterator[str]:
-    """The events as they are sent."""
+async def send_events(service: Service, job: TranslationJob, stream: EventStream) -> AsyncIterator[str]:
+    """The text of the events, as they come."""
     try:
-        event: Event | None = events.first
+        event: Event | None = stream.first
         while isinstance(event, str):
-            yield _sent("partial", {"text": event})
-            event = await _next(events.rest, events.deadline)
-        yield _end(service, work, event)
-    finally:  # also when the client hangs up
-        service.batcher.drop([events.future])
+            yield _event("partial", {"text": event})
+            event = await _next_event(stream)
+        yield _last_event(service, job, event)
+    finally:  # also if the client disconnects
+        service.batcher.cancel([stream.future])
 
 
-def _end(service: Service, work: Translate, future: Future[Any] | None) -> str:
-    if future is None:
-        return _problem(too_slow(service.limits.seconds))
+async def _next_event(stream: EventStream) -> Event | None:
+    """The next event; None after the deadline."""
     try:
-        found = future.result()
-    except Exception as error:
-        return _problem(error)
-    service.metrics.count_tokens(work.model, [found])
-    return _sent("done", {"model": work.model.name, **translation_answer(found).model_dump()})
-
-
-def _problem(error: Exception) -> str:
-    """What would have been the status and the message of an answer, had it not begun."""
-    if isinstance(error, JumokError):
-        return _sent("error", {"status": getattr(error, "status", 422), "error": one_line(str(error))})
-    logging.getLogger("uvicorn.error").error("a stream broke off", exc_info=error)
-    return _sent("error", {"status": 500, "error": BROKEN})
-
-
-async def _next(queue: asyncio.Queue[Event], deadline: float) -> Event | None:
-    """The next event, or None if it comes too late."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await queue.get()
+        async with asyncio.timeout_at(stream.deadline):
+            return await stream.rest.get()
     except TimeoutError:
         return None
 
 
-def _sent(name: str, data: dict[str, Any]) -> str:
+def _last_event(service: Service, job: TranslationJob, future: Future[Any] | None) -> str:
+    if future is None:
+        return _error_event(TimeLimitError(service.limits.seconds))
+    try:
+        translation = future.result()
+    except Exception as error:
+        return _error_event(error)
+    service.count(job.model, [translation])
+    return _event("done", {"model": job.model.name, **TranslationAnswer.of(translation, job.model).model_dump()})
+
+
+def _error_event(error: Exception) -> str:
+    """The status and the message that a response would have had."""
+    if isinstance(error, JumokError):
+        return _event("error", {"status": getattr(error, "status", 422), "error": one_line(str(error))})
+    logging.getLogger("uvicorn.error").error("a stream failed", exc_info=error)
+    return _event("error", {"status": 500, "error": INTERNAL_ERROR})
+
+
+def _event(name: str, data: dict[str, Any]) -> str:
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from jumok.data.batches import BatchConfig
-from jumok.data.tokenizer import Tokenizer, TokenizerConfig
-from jumok.data.tokenizer_pair import SHARED, Tokenizers
+from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError, ModelError
 from jumok.images.augment import AugmentConfig
@@ -126,7 +125,7 @@ def _read(folder: SealedFolder) -> TrainedCaptioner:
             "jumok train with a section [images] makes captioners"
         )
     recipe = of_contents(content, folder.path / RECIPE, lambda tables: make_caption_recipe(tables, variables=False))
-    tokenizer, header = Tokenizers.of_files(folder.tokenizers(), folder.path).target, folder.header()
+    tokenizer, header = TokenizerPair.of_files(folder.tokenizers(), folder.path).target, folder.header()
 
     def build(encoder: EncoderConfig, decoder: DecoderConfig) -> ImageCaptioner:
         return build_captioner(encoder, decoder, side=recipe.images.size, vocabulary=tokenizer.size)

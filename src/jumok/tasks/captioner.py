@@ -19,7 +19,7 @@ from jumok.decoding import Hypothesis, beam_search
 from jumok.decoding.config import with_settings
 from jumok.errors import ArgumentError
 from jumok.images.files import Pixels, kept_part, read_image, reduced
-from jumok.images.pairs import prepared_image
+from jumok.images.pairs import model_image
 from jumok.images.store import to_tensor
 from jumok.tasks.caption_model import TrainedCaptioner, load_captioner
 from jumok.tasks.translator import SPECIALS, best_of, find_device
@@ -106,7 +106,7 @@ class Captioner:
 
     def seen(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image as the model sees it."""
-        return prepared_image(_pixels(image), self.trained.recipe.images)
+        return model_image(_pixels(image), self.trained.recipe.images)
 
     def _place(self, pixels: Pixels) -> Regions:
         """The image itself, and which part of it the model saw."""

@@ -59,7 +59,7 @@ def begin_with_vectors(
             f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_some(tokenizer)}, is a word of "
             f'{config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are whole words'
         )
-    table.begin_with(vectors)
+    table.initialise_from(vectors)
     say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
 
 

@@ -124,14 +124,14 @@ class Guide:
 
     def links(self, batch: Batch) -> Bool[Tensor, "batch target source"]:
         """Where each target token is to look."""
-        if batch.links is None:
+        if batch.word_links is None:
             raise ConfigError("training.guided_alignment needs word links of the training pairs; set data.alignments")
         if not self.null:
-            return batch.links
+            return batch.word_links
         source = batch.source_visible
         end = torch.arange(source.shape[1], device=source.device) == source.sum(1, keepdim=True) - 1
-        bare = batch.target_visible & ~batch.links.any(-1)
-        return batch.links | (bare[:, :, None] & end[:, None])
+        bare = batch.target_visible & ~batch.word_links.any(-1)
+        return batch.word_links | (bare[:, :, None] & end[:, None])
 
     def loss(self, attention: HeadWeights, links: Bool[Tensor, "batch target source"]) -> Float[Tensor, ""]:
         """Cross-entropy from links to the attention of a layer, summed over the target tokens that have links."""

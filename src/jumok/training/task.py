@@ -78,7 +78,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
         rows.target_in[:, :target],
         rows.target_out[:, :target],
         rows.target_visible[:, :target],
-        None if rows.links is None else rows.links[:, :target, :source],
+        None if rows.word_links is None else rows.word_links[:, :target, :source],
     )
 
 

@@ -11,9 +11,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 from triton.runtime import interpreter
 
-from jumok.attention import additive, attend, causal, explain, from_lengths, launch
-from jumok.attention.additive.gpu import ops as additive_ops
-from jumok.attention.additive.gpu import tiles as additive_tiles
+from jumok.attention import additive, attend, causal, explain, from_lengths, triton_launch
+from jumok.attention.additive.gpu import operators, score_kernels
 from jumok.errors import BackendError
 from jumok.layers import AdditiveAttention
 from support.additive import DEVICE, draw, with_backend
@@ -75,7 +74,7 @@ class Stopped(torch.autograd.Function):
         return None
 
 
-@pytest.mark.parametrize("run", [additive_ops.attention, additive_ops.additive_attention])
+@pytest.mark.parametrize("run", [operators.attention, operators.additive_attention])
 def test_where_no_gradient_comes_from_behind_none_is_passed_on(run):
     *inputs, v = draw()
     inputs = [tensor.requires_grad_() for tensor in (*inputs, v[None])]
@@ -95,8 +94,8 @@ def test_the_operators_keep_pytorchs_rules():
     *inputs, v = draw()
     query, key, value, v = (tensor.requires_grad_() for tensor in (*inputs, v[None]))
     limits = torch.zeros(2, 5, dtype=torch.int32, device=DEVICE)
-    torch.library.opcheck(additive_ops.additive_attention, (query, key, value, v, limits, limits + 7, None, None, 0.0))
-    torch.library.opcheck(additive_ops.additive_scores, (query, key, v))
+    torch.library.opcheck(operators.additive_attention, (query, key, value, v, limits, limits + 7, None, None, 0.0))
+    torch.library.opcheck(operators.additive_scores, (query, key, v))
 
 
 def test_the_compiler_takes_it_whole():
@@ -149,11 +148,11 @@ class Watched:
         assert ((places >= self.starts) & (places + size <= self.ends)).any(1).all(), "outside of all tensors"
 
 
-@pytest.mark.skipif(not launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
+@pytest.mark.skipif(not triton_launch.INTERPRETED, reason="compute-sanitizer sees it on a GPU")
 @pytest.mark.parametrize(("queries", "keys", "dim"), [(9, 32, 70), (33, 63, 33), (33, 97, 5), (4, 33, 70)])
 @pytest.mark.usefixtures("tiles")
 def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
-    memory, run, launched = interpreter._interpreter, launch.Kernel.__call__, []
+    memory, run, launched = interpreter._interpreter, triton_launch.Kernel.__call__, []
 
     def watched(kernel, grid, *arguments, **constants):
         launched.append(kernel)
@@ -161,7 +160,7 @@ def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
         monkeypatch.setattr(interpreter, "_interpreter", Watched(memory, tensors))
         run(kernel, grid, *arguments, **constants)
 
-    monkeypatch.setattr(launch.Kernel, "__call__", watched)
+    monkeypatch.setattr(triton_launch.Kernel, "__call__", watched)
     values_and_gradients(with_backend("fused", visible=causal(40)), draw(1, queries, keys, dim))
     assert len(launched) >= 2, "nothing was watched"
 
@@ -182,7 +181,7 @@ def run_assembly(text, inputs):
     return held["$0"]
 
 
-@pytest.mark.parametrize(("text", "cap"), [(additive_tiles.USUAL, None), (additive_tiles.CAPPED, 3e8)])
+@pytest.mark.parametrize(("text", "cap"), [(score_kernels.USUAL, None), (score_kernels.CAPPED, 3e8)])
 @pytest.mark.parametrize("size", [0.5, 4.0, 12.0])
 def test_the_assembly_of_four_features_is_the_sum_of_their_tanhs(text, cap, size):
     random = np.random.default_rng(0)
@@ -217,11 +216,11 @@ class Stub:
 
 
 def test_a_kernel_compiles_once_for_a_size_and_type_and_alignment(monkeypatch):
-    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(triton_launch, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
-    monkeypatch.setattr(launch, "stream_of", lambda gpu: 7)
+    monkeypatch.setattr(triton_launch, "stream_of", lambda gpu: 7)
     stub, tensor, other = Stub(), torch.ones(8), torch.ones(8)
-    run = launch.Kernel(stub)
+    run = triton_launch.Kernel(stub)
     for first in (tensor, other):
         run((3, 2), first, 8, WIDE=True)
     assert stub.compiled == 1
@@ -255,9 +254,9 @@ def test_a_kernel_runs_on_the_gpu_that_holds_its_tensors(monkeypatch):
             launched.append(current[-1])
             return super().__getitem__(grid)
 
-    monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(triton_launch, "INTERPRETED", False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
     monkeypatch.setattr(torch.cuda, "device", Chosen)
-    launch.Kernel(Chooses())((1,), torch.ones(4).as_subclass(OnTheSecond), 4, WIDE=True)
+    triton_launch.Kernel(Chooses())((1,), torch.ones(4).as_subclass(OnTheSecond), 4, WIDE=True)
     assert launched == [1]
     assert current == [0]

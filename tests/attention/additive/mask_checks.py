@@ -8,7 +8,7 @@ import torch
 
 from jumok.attention import additive, attend, causal, from_lengths, window
 from jumok.attention.additive.fused import View
-from jumok.attention.additive.gpu import forward as additive_fused
+from jumok.attention.additive.gpu import forward
 from support.additive import DEVICE, draw, with_backend
 from support.attention import assert_all_close, values_and_gradients
 
@@ -47,7 +47,7 @@ def test_it_sees_what_the_mask_shows(name, queries):
 @pytest.mark.parametrize("queries", [1, 4])
 @pytest.mark.parametrize("visible", [None, from_lengths(torch.tensor([70, 0, 33], device=DEVICE)), window(3, 50)])
 def test_keys_cut_into_parts_for_few_queries_come_together(monkeypatch, queries, visible):
-    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: 3)
+    monkeypatch.setattr(forward, "parts_for", lambda *_: 3)
     inputs = draw(3, queries, 70)
     if visible is not None:
         inputs[1][2, 60:] = inputs[2][2, 60:] = torch.nan
@@ -163,7 +163,7 @@ def test_a_nan_that_comes_from_behind_is_passed_on(queries):
 
 @pytest.mark.parametrize(("queries", "values", "parts"), [(3, 8, 1), (3, 8, 2), (9, 8, 1), (9, 300, 1)])
 def test_dropout_drops_some_weights_and_passes_the_gradient_of_the_others(monkeypatch, queries, values, parts):
-    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: parts)
+    monkeypatch.setattr(forward, "parts_for", lambda *_: parts)
     query, key, value, v = draw(2, queries, 80, values=80)
     value = torch.eye(80, device=DEVICE).expand(2, 80, 80)  # values show the weights
     value = torch.nn.functional.pad(value, (0, values)) if values > 256 else value

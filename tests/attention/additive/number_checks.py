@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from jumok.attention import additive, attend, causal, concat, window
-from jumok.attention.additive.gpu import backward as additive_backward
-from jumok.attention.additive.gpu import forward as additive_fused
-from jumok.attention.additive.gpu import ops as additive_ops
+from jumok.attention.additive.gpu import backward, forward, operators
 from support.additive import DEVICE, assert_as_accurate_as_plain_torch, draw, with_backend
 from support.attention import assert_all_close, values_and_gradients
 
@@ -50,7 +48,7 @@ def test_small_scores_and_the_gradient_of_v_keep_the_digits_of_a_tanh(queries, s
     upstream = torch.randn(2, queries, 50, device=DEVICE)
     terms = torch.tanh(query.double()[:, :, None] + key.double()[:, None])
     digits = 1e-6  # eight units in the last place, of each term
-    found = additive_ops.additive_scores(query, key, v.requires_grad_()[None])
+    found = operators.additive_scores(query, key, v.requires_grad_()[None])
     (d_v,) = torch.autograd.grad(found, v, upstream)
     assert ((found - terms @ v.double()).abs() <= digits * (terms.abs() @ v.double().abs())).all()
     given = upstream.double()[..., None] * terms
@@ -69,7 +67,7 @@ def test_tiles_of_small_usual_large_and_huge_numbers_stand_side_by_side():
 @pytest.mark.parametrize("queries", [1, 6])
 def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queries):
     query, key = torch.full((1, queries, 2), size), torch.tensor([[[0.0, 0.0], [-size, -size], [-2 * size, -2 * size]]])
-    scores = additive_ops.additive_scores(query.to(DEVICE), key.to(DEVICE), torch.tensor([[1.0, 2.0]], device=DEVICE))
+    scores = operators.additive_scores(query.to(DEVICE), key.to(DEVICE), torch.tensor([[1.0, 2.0]], device=DEVICE))
     wanted = torch.tensor([3.0, 0.0, -3.0]) * torch.tensor(size).tanh()
     torch.testing.assert_close(scores.cpu(), wanted.expand(1, queries, 3), atol=2e-6, rtol=0)
 
@@ -78,14 +76,14 @@ def test_saturated_features_are_exactly_one_and_opposite_ones_cancel(size, queri
 @pytest.mark.parametrize("v", [1.0, 1e6, 1e30])
 def test_saturated_features_do_not_overflow_with_large_v(total, v):
     query, key, v = torch.full((1, 6, 8), total / 2), torch.full((1, 3, 8), total / 2), torch.full((1, 8), v)
-    scores = additive_ops.additive_scores(*(tensor.to(DEVICE) for tensor in (query, key, v)))
+    scores = operators.additive_scores(*(tensor.to(DEVICE) for tensor in (query, key, v)))
     torch.testing.assert_close(scores.cpu(), v.sum().expand(1, 6, 3), atol=0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 8.0])
 def test_a_large_v_is_as_exact_as_a_small_one(spread, tiles):
     query, key, _, v = draw(2, 40, 70, 60, spread=spread)
-    scores = [additive_ops.additive_scores(query, key, v[None] * large) for large in (1.0, 2.0**60)]
+    scores = [operators.additive_scores(query, key, v[None] * large) for large in (1.0, 2.0**60)]
     assert torch.equal(scores[0] * 2.0**60, scores[1])
 
 
@@ -108,12 +106,12 @@ def test_leading_axes_broadcast(v_lead):
 
 @pytest.mark.parametrize(("values", "full"), [(3, 0), (300, torch.inf)])
 def test_where_the_work_is_cut_does_not_matter(monkeypatch, values, full):
-    monkeypatch.setattr(additive_fused, "FULL", full)
+    monkeypatch.setattr(forward, "FULL", full)
     inputs, visible = draw(3, 150, 20, 3, values), causal(2)
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
-    monkeypatch.setattr(additive_fused, "PLANES", 128 * 32 * 12)
-    monkeypatch.setattr(additive_fused, "parts_for", lambda *_: 3)
-    monkeypatch.setattr(additive_backward, "side_parts", lambda *_: 3)
+    monkeypatch.setattr(forward, "PLANES", 128 * 32 * 12)
+    monkeypatch.setattr(forward, "parts_for", lambda *_: 3)
+    monkeypatch.setattr(backward, "side_parts", lambda *_: 3)
     found = values_and_gradients(with_backend("fused", visible=visible), inputs)
     assert_all_close(found, wanted, atol=2e-5, rtol=1e-4)
 

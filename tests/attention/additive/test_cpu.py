@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from jumok.attention import additive, attend
-from jumok.attention.additive import cpu as additive_cpu
-from jumok.attention.additive.cpu import AdditiveInTiles, twin
+from jumok.attention.additive import cpu
+from jumok.attention.additive.cpu import TiledAdditive, twin
 from jumok.attention.additive.reference import Additive
 from support.attention import random_inputs, values_and_gradients
 
@@ -17,7 +17,7 @@ NAMES = ("scores", "d_query", "d_key", "d_v")
 def tile(request, monkeypatch):
     """Tiles of a whole problem, or of a few keys: then the loops over batch, rows and keys all turn."""
     if request.param == "tiny tiles":
-        monkeypatch.setattr(additive_cpu, "TILE", 64 * 150)
+        monkeypatch.setattr(cpu, "TILE", 64 * 150)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def plain(query, key, v):
 
 
 def tiled(query, key, v):
-    return AdditiveInTiles(v)(query, key)
+    return TiledAdditive(v)(query, key)
 
 
 @pytest.mark.usefixtures("tile", "poisoned")
@@ -55,7 +55,7 @@ def test_it_is_as_accurate_as_plain_torch(queries, keys, dim, spread):
 def test_where_tiles_end_does_not_matter(monkeypatch, tile):
     inputs = [torch.randn(3, 4, 5).double(), torch.randn(3, 7, 5).double(), torch.randn(5).double()]
     wanted = values_and_gradients(plain, inputs)
-    monkeypatch.setattr(additive_cpu, "TILE", tile)
+    monkeypatch.setattr(cpu, "TILE", tile)
     for got, want in zip(values_and_gradients(tiled, inputs), wanted, strict=True):
         torch.testing.assert_close(got, want)
 
@@ -99,7 +99,7 @@ def test_it_gives_no_gradient_that_was_not_asked_for_and_the_right_ones_that_wer
 
 def test_attend_runs_it_where_it_can(monkeypatch):
     ran = []
-    monkeypatch.setattr(AdditiveInTiles, "__call__", lambda self, q, k: ran.append(1) or plain(q, k, self.v))
+    monkeypatch.setattr(TiledAdditive, "__call__", lambda self, q, k: ran.append(1) or plain(q, k, self.v))
     query, key, value = random_inputs()
     attend(query, key, value, score=additive(torch.randn(3).double()))
     assert ran
@@ -118,5 +118,5 @@ def test_attend_runs_it_where_it_can(monkeypatch):
     ],
 )
 def test_it_says_why_it_cannot_run(score, query, reason):
-    assert additive_cpu.why_not(score, query) == reason
+    assert cpu.why_not(score, query) == reason
     assert twin(score, query) is score

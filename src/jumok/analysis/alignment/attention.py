@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jumok.analysis.alignment.word_attention import Look, word_weights
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Seq2Seq
@@ -115,7 +115,7 @@ class Aligner(NamedTuple):
     """A model and the part of its attention that aligns best."""
 
     model: Seq2Seq
-    tokenizers: Tokenizers
+    tokenizers: TokenizerPair
     look: Look
     method: Extraction = "argmax"
     threshold: float = 0.2

@@ -16,7 +16,7 @@ import numpy as np
 from jumok.analysis.alignment.attention import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.word_attention import Look, WordWeights, word_weights
-from jumok.data import Pair, Tokenizers
+from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.models.encoder_decoder import Seq2Seq
 
@@ -31,7 +31,7 @@ Watch = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
 
 def links_of_looks(
     model: Seq2Seq,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     looks: Sequence[Look],
     method: Extraction = "argmax",
@@ -102,7 +102,7 @@ def consistency(rows: Sequence[Collection[Link]], pairs: Sequence[Pair]) -> floa
 
 def choose_look(
     model: Seq2Seq,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     looks: Sequence[Look],
     *,

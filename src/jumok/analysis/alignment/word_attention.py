@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.data import BatchConfig, Pair, Tokenizer, Tokenizers, pad
-from jumok.data.batches import cuts
+from jumok.data import BatchConfig, Pair, Tokenizer, TokenizerPair, pad
+from jumok.data.batches import batch_boundaries
 from jumok.data.word_links import Words, spaced_words
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Encoding, HeadWeights, Seq2Seq
@@ -95,7 +95,7 @@ def _attention_over(model: Seq2Seq, encoding: Encoding, target_in: Tensor) -> tu
 
 def word_weights(
     model: Seq2Seq,
-    tokenizers: Tokenizers,
+    tokenizers: TokenizerPair,
     pairs: Sequence[Pair],
     looks: Sequence[Look],
     *,
@@ -111,8 +111,8 @@ def word_weights(
         return
     longer = np.array([max(len(sides[number][0].ids), len(sides[number][1].ids)) for number in fits])
     order = np.argsort(longer, kind="stable")
-    row_cuts = cuts(longer[order], np.ones_like(order), BatchConfig(tokens=batch_tokens))
-    for start, end in map(row_cuts.batch, range(row_cuts.batches)):
+    batches = batch_boundaries(longer[order], np.ones_like(order), BatchConfig(tokens=batch_tokens))
+    for start, end in map(batches.batch, range(batches.batches)):
         numbers = [fits[at] for at in order[start:end]]
         found = _batch_weights(model, [sides[number] for number in numbers], looks)
         for row, number in enumerate(numbers):

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
-from jumok.data import Batch, Tokenizers, collate
+from jumok.data import Batch, TokenizerPair, collate
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Seq2Seq
 
@@ -81,7 +81,7 @@ def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def batches_of(
-    tokenizers: Tokenizers, sources: Sequence[str], references: Sequence[str], *, shortest: int, most: int
+    tokenizers: TokenizerPair, sources: Sequence[str], references: Sequence[str], *, shortest: int, most: int
 ) -> Iterator[Batch]:
     """The first `most` pairs whose source has `shortest` tokens or more, those of like length together."""
     encoded = (

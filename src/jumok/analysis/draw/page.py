@@ -91,14 +91,14 @@ def _numbers(attention: AttentionMap) -> int:
 
 def _inside_script(attention: AttentionMap) -> str:
     """JSON that holds no < or >, so that nothing in it can end the element it stands in."""
-    text = json.dumps(_plain(attention), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(widget_data(attention), ensure_ascii=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
 
 
-def _plain(attention: AttentionMap) -> dict[str, Any]:
-    """The map; an image as large as pictures show it, so that both show the same."""
+def widget_data(attention: AttentionMap) -> dict[str, Any]:
+    """The map as the widget of web/ takes it; an image at the size at which it is drawn."""
     plain = attention.as_plain()
     if isinstance(attention.place, Regions):
         picture = attention.place.picture()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
-from jumok.data import BOS, Tokenizer, Tokenizers
+from jumok.data import BOS, Tokenizer, TokenizerPair
 from jumok.errors import ArgumentError
 from jumok.models.encoder_decoder import Seq2Seq
 
@@ -18,7 +18,7 @@ BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 @torch.no_grad()
 def map_of_translation(
-    model: Seq2Seq, tokenizers: Tokenizers, source: str, target: Sequence[int], *, words: bool = True
+    model: Seq2Seq, tokenizers: TokenizerPair, source: str, target: Sequence[int], *, words: bool = True
 ) -> AttentionMap:
     """The attention of a model over `source` while it says the tokens `target` and then ends."""
     ids = tokenizers.source.encode(source)[1:]

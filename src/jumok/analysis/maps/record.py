@@ -197,17 +197,17 @@ def _listen(place: Place, recording: Recording, undo: ExitStack) -> None:
         undo.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
         undo.callback(module.register_forward_hook(after).remove)
     elif isinstance(module, MultiHeadAttention | CoverageAttention):
-        look = module.look
-        undo.callback(delattr, module, "look")
-        module.look = _heard(look, recording, place.name)  # type: ignore[method-assign]
+        attend = module.attend
+        undo.callback(delattr, module, "attend")
+        module.attend = _heard(attend, recording, place.name)  # type: ignore[method-assign]
     else:
         handle = module.register_forward_hook(lambda _, __, out: recording.add(place.name, _matrix(out.weights)))
         undo.callback(handle.remove)
 
 
-def _heard(look: Callable[..., Any], recording: Recording, name: str) -> Callable[..., Any]:
+def _heard(attend: Callable[..., Any], recording: Recording, name: str) -> Callable[..., Any]:
     def heard(*args: Any, **kwargs: Any) -> Any:
-        attended = look(*args, **kwargs)
+        attended = attend(*args, **kwargs)
         recording.add(name, _matrix(attended.weights))
         return attended
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.additive.reference import Additive
 from jumok.attention.scores import Score
 
@@ -33,8 +33,8 @@ def why_not(score: Score, query: Tensor) -> str | None:
     """Why this score cannot be computed here; None if it can."""
     if not isinstance(score, Additive):
         return f"{score} is not additive"
-    if transforms.at_work():
-        return transforms.REASON
+    if tracing.in_transform():
+        return tracing.REASON
     if torch.compiler.is_exporting():
         return "an exported program should need no operators of jumok"
     if not query.is_cpu:
@@ -46,10 +46,10 @@ def why_not(score: Score, query: Tensor) -> str | None:
 
 def twin(score: Score, query: Tensor) -> Score:
     """The faster form of a score, or the score itself."""
-    return AdditiveInTiles(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
+    return TiledAdditive(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
 
 
-class AdditiveInTiles(Additive):
+class TiledAdditive(Additive):
     """v · tanh(q + k), the same numbers as `Additive`."""
 
     def __call__(

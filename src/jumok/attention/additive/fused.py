@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.additive.reference import Additive
-from jumok.attention.call import Lookup
+from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window, places
 from jumok.attention.normalise import Normaliser, softmax
 from jumok.attention.scores import Score
@@ -24,13 +24,13 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
-def why_not(lookup: Lookup) -> str | None:
+def why_not(call: AttentionCall) -> str | None:
     """Why this call cannot run through it; None if it can."""
-    if lookup.pairs == 0 or lookup.query.shape[-1] == 0 or lookup.value.shape[-1] == 0:
+    if call.pairs == 0 or call.query.shape[-1] == 0 or call.value.shape[-1] == 0:
         return "there is nothing to compare"
-    if not isinstance(lookup.score, Additive):
-        return f"{lookup.named} is not additive"
-    return _why_not(lookup.normalise, lookup.visible, lookup.query)
+    if not isinstance(call.score, Additive):
+        return f"{call.named} is not additive"
+    return _why_not(call.normalise, call.visible, call.query)
 
 
 def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: Tensor, value: Tensor) -> bool:
@@ -41,11 +41,11 @@ def takes(score: Score, normaliser: Normaliser, visible: Visible | None, query: 
 
 
 def _why_not(normaliser: Normaliser, visible: Visible | None, query: Tensor) -> str | None:
-    if transforms.at_work():
-        return transforms.REASON
+    if tracing.in_transform():
+        return tracing.REASON
     if normaliser is not softmax:
         return "it normalises by softmax only"
-    if visible is not None and visible.graded:
+    if visible is not None and visible.scales_weights:
         return "a Gaussian window multiplies the weights after the softmax"
     return why_no_kernels(query)
 
@@ -72,29 +72,29 @@ def twin(score: Score, query: Tensor) -> Score:
     """The faster form of a score, or the score itself."""
     if not isinstance(score, Additive) or why_no_kernels(query) is not None:
         return score
-    from jumok.attention.additive.gpu.ops import AdditiveFused
+    from jumok.attention.additive.gpu.operators import AdditiveFused
 
     return AdditiveFused(score.v)
 
 
-def run(lookup: Lookup) -> tuple[Tensor, Lookup]:
+def run(call: AttentionCall) -> tuple[Tensor, AttentionCall]:
     """Σ softmax(v · tanh(q + k)) value, and the call as weights are rebuilt from it.
 
     tanh(q + k) is never built, and scores only of some rows at a time.
     """
-    from jumok.attention.additive.gpu.ops import attention, flat, flat_vector
+    from jumok.attention.additive.gpu.operators import attention, flat, flat_vector
 
-    assert isinstance(lookup.score, Additive)
-    lead = tuple(lookup.query.shape[:-2])
-    query, key, value = (flat(tensor, lead) for tensor in (lookup.query, lookup.key, lookup.value))
-    view = limits(lookup.visible, lookup.tile) if lookup.visible is not None else View()
-    seed = torch.randint(2**62, (1,), device=query.device) if lookup.dropout else None
+    assert isinstance(call.score, Additive)
+    lead = tuple(call.query.shape[:-2])
+    query, key, value = (flat(tensor, lead) for tensor in (call.query, call.key, call.value))
+    view = limits(call.visible, call.tile) if call.visible is not None else View()
+    seed = torch.randint(2**62, (1,), device=query.device) if call.dropout else None
     mixed, sums = attention(
-        query, key, value, flat_vector(lookup.score.v, lead), *view.flat(lead), seed, float(lookup.dropout)
+        query, key, value, flat_vector(call.score.v, lead), *view.flat(lead), seed, float(call.dropout)
     )
     if len(lead) != 1:
         mixed, sums = mixed.reshape(*lead, *mixed.shape[-2:]), sums.reshape(2, *lead, sums.shape[-1])
-    return mixed, replace(lookup, score=twin(lookup.score, lookup.query), sums=sums)
+    return mixed, replace(call, score=twin(call.score, call.query), sums=sums)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ class Additive(Score):
     """v · tanh(q + k), where q = W s and k = U h were projected before (Bahdanau et al. 2015)."""
 
     v: Float[Tensor, "*#lead dim"]
-    own_axes: ClassVar[dict[str, int]] = {"v": 1}
+    parameter_axes: ClassVar[dict[str, int]] = {"v": 1}
 
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
@@ -45,7 +45,7 @@ class Concat(Reducible):
 
     v: Float[Tensor, "*#lead dim"]
     weight: Float[Tensor, "*#lead dim query_and_key_dim"]
-    own_axes: ClassVar[dict[str, int]] = {"v": 1, "weight": 2}
+    parameter_axes: ClassVar[dict[str, int]] = {"v": 1, "weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """W [q; k] = W₁ q + W₂ k."""

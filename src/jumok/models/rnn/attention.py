@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Source, Weights
+from jumok.attention import PrecomputedKeys, Weights
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
 from jumok.models.encoder_decoder import Encoding
@@ -30,7 +30,7 @@ class FixedSource(NamedTuple):
         return FixedSource(self.context[rows], self.gates[rows])
 
 
-Opened = Source | Memory | FixedSource
+Opened = PrecomputedKeys | Memory | FixedSource
 """A source made ready for the steps of a decoder."""
 
 
@@ -136,12 +136,12 @@ class BeforeStep(Look):
         self.attention = kind(query_width=width, key_width=encoder_width, hidden=width)
         self.fed_width, self.coverage_weight = encoder_width, coverage_weight
 
-    def open(self, encoding: Encoding, stepper: Stepper) -> Source | Memory:
+    def open(self, encoding: Encoding, stepper: Stepper) -> PrecomputedKeys | Memory:
         """U h of every source state."""
         visible = encoding.visible[:, None]
         if isinstance(self.attention, CoverageAttention):
             return self.attention.memory(encoding.states, visible)
-        return self.attention.source(encoding.states, visible)
+        return self.attention.precompute(encoding.states, visible)
 
     def first(self, encoding: Encoding, states: States) -> Carried:
         """Nothing is covered yet."""
@@ -160,7 +160,7 @@ class BeforeStep(Look):
         else:
             assert isinstance(self.attention, CoverageAttention)
             assert isinstance(opened, Memory)
-            context, weights, coverage = self.attention.look(before, opened, carried.coverage)
+            context, weights, coverage = self.attention.attend(before, opened, carried.coverage)
             penalty = self.coverage_weight * coverage_loss(weights, carried.coverage)
         states = stepper.step(word_gates + stepper.fed_gates(context), carried.states)
         return Seen(states[-1][0], context, (weights,), penalty), Carried(states, coverage=coverage)
@@ -177,9 +177,9 @@ class AfterStep(Look):
         self.attention = attention
         self.input_feeding, self.fed_width = input_feeding, width if input_feeding else 0
 
-    def open(self, encoding: Encoding, stepper: Stepper) -> Source | Memory:
+    def open(self, encoding: Encoding, stepper: Stepper) -> PrecomputedKeys | Memory:
         """The source states, projected where the score does that."""
-        return self.attention.source(encoding.states, encoding.visible[:, None])
+        return self.attention.precompute(encoding.states, encoding.visible[:, None])
 
     def first(self, encoding: Encoding, states: States) -> Carried:
         """Zeros are fed to the first step."""
@@ -189,7 +189,7 @@ class AfterStep(Look):
         self, stepper: Stepper, opened: Opened, word_gates: Tensor, carried: Carried, place: int
     ) -> tuple[Seen, Carried]:
         """Step, then look."""
-        assert isinstance(opened, Source | Memory)
+        assert isinstance(opened, PrecomputedKeys | Memory)
         gates = word_gates if carried.fed is None else word_gates + stepper.fed_gates(carried.fed)
         states = stepper.step(gates, carried.states)
         seen = self._look(states[-1][0], opened, start=place, together=True)
@@ -203,7 +203,7 @@ class AfterStep(Look):
         memory = self.attention.memory(encoding.states, encoding.visible[:, None])
         return self._look(states, memory, start=0, together=False)
 
-    def _look(self, states: Tensor, memory: Source | Memory, *, start: int, together: bool) -> Seen:
+    def _look(self, states: Tensor, memory: PrecomputedKeys | Memory, *, start: int, together: bool) -> Seen:
         context, weights = self.attention(states, memory, start=start, together=together)
         return Seen(self.attention.attentional_state(context, states), context, (weights,))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.models.config import HalfConfig, token_table
@@ -126,7 +126,7 @@ def _check_padding(source: Tensor, visible: Tensor) -> None:
             f"source is {list(source.shape)} and visible is {list(visible.shape)}; wanted [batch, source] of both, "
             "with at least one place"
         )
-    if transforms.readable(visible) and bool((visible[:, 1:] & ~visible[:, :-1]).any()):
+    if tracing.is_readable(visible) and bool((visible[:, 1:] & ~visible[:, :-1]).any()):
         row = int((visible[:, 1:] & ~visible[:, :-1]).any(1).nonzero()[0])
         raise ArgumentError(
             f"visible[{row}] has a visible token after a hidden one; a recurrent encoder wants padding at the end only"

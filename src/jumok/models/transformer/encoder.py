@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Weights, transforms
+from jumok.attention import Weights, tracing
 from jumok.layers import TokenEmbedding
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoder, Encoding
@@ -66,7 +66,7 @@ class TransformerEncoder(Encoder):
 
 def keys_seen(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:
     """The mask of every head and query over these keys; None where all can be seen, which is faster."""
-    if transforms.readable(visible) and bool(visible.all()):
+    if tracing.is_readable(visible) and bool(visible.all()):
         return None
     return visible[:, None, None]
 

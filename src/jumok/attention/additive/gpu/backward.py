@@ -5,9 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jumok.attention.additive.gpu import few_queries as additive_few
-from jumok.attention.additive.gpu import gradients as additive_gradients
-from jumok.attention.additive.gpu import gradients as additive_upstream
+from jumok.attention.additive.gpu import backward_kernels, few_query_kernels
 from jumok.attention.additive.gpu.forward import (
     EVERYWHERE,
     FEW,
@@ -24,7 +22,7 @@ from jumok.attention.additive.gpu.forward import (
     padded,
     power_of_two,
 )
-from jumok.attention.launch import INTERPRETED
+from jumok.attention.triton_launch import INTERPRETED
 
 KEYS_AT_ONCE = (16, 4)
 """So many keys make a program for few queries, shared by so many warps."""
@@ -81,7 +79,7 @@ def backward_of_few(
     d_key = torch.empty(inputs.key.shape, dtype=kind, device=query.device)
     d_value = torch.empty(inputs.value.shape, dtype=kind, device=query.device)
     d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
-    additive_few.few_gradients_kernel(
+    few_query_kernels.few_gradients_kernel(
         (batches * parts,), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
         *reach.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
         batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
@@ -118,7 +116,7 @@ def upstream(
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys, 64), count, weights.device)
     height = 32 if count > 16 else 16
-    additive_upstream.upstream_kernel(
+    backward_kernels.upstream_kernel(
         (batches * blocks(padded(count), height),),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
         lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse, lse.shape[1]),
@@ -150,7 +148,7 @@ class Sides:
         if parts > 1:
             d_query, d_key = (torch.empty(parts, *x.shape, device=x.device) for x in (self.query, self.key))
         sums = torch.empty(parts, number, tiles[0], dim, device=plane.device)
-        additive_gradients.sides_kernel(
+        backward_kernels.sides_kernel(
             (grid[0] * parts, grid[1]), self.query, self.key, self.v, dim if self.v.shape[0] > 1 else 0, scorer.room,
             plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
             *reach.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,

@@ -14,10 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jumok.attention.additive.gpu import passes as additive_passes
-from jumok.attention.additive.gpu import prepare as additive_prepare
-from jumok.attention.additive.gpu import tiles as additive_tiles
-from jumok.attention.launch import INTERPRETED
+from jumok.attention.additive.gpu import forward_kernels, prepare_kernels, score_kernels
+from jumok.attention.triton_launch import INTERPRETED
 
 FEW = 4
 """So many queries read their keys straight from memory; a tile would stand almost empty."""
@@ -126,7 +124,7 @@ def mix(
     # 32 queries share what is read and split of the values; 16 where each block then has a multiprocessor to itself.
     alone = batches * blocks(count, 16) * blocks(values, width) <= multiprocessors(plane.device)
     height = 16 if count <= 16 or alone else 32
-    additive_passes.mix_kernel(
+    forward_kernels.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
         out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
@@ -142,7 +140,7 @@ def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: f
     shape = (batches, queries) if parts == 1 else (parts, batches, queries)
     out = torch.empty(*shape, values, device=query.device, dtype=query.dtype if parts == 1 else torch.float32)
     lse = torch.empty(2, *shape, device=query.device, dtype=torch.float32)
-    additive_passes.few_queries_kernel(
+    forward_kernels.few_queries_kernel(
         (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
         *reach.arguments(lse, batches), lse if seed is None else seed, out, lse,
         batches, queries, keys, dim, values, parts, **reach.switches, DROPOUT=dropout,
@@ -181,7 +179,7 @@ class Scorer:
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
         # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
         self.room = torch.empty(size + 32, device=query.device)
-        additive_prepare.prepare_kernel(
+        prepare_kernels.prepare_kernel(
             (batches * (up_times + down_times) // self.tile + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
             DIM=self.dims, TILE=self.tile, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
@@ -208,9 +206,9 @@ class Scorer:
             stages=1,
         )
         if not self.at_once:
-            additive_tiles.scores_kernel((height, width), *arguments, **constants)
+            score_kernels.scores_kernel((height, width), *arguments, **constants)
         tiles = 1 if self.at_once else 4
-        additive_tiles.other_scores_kernel(
+        score_kernels.other_scores_kernel(
             (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
             ALL=self.at_once, TILES=tiles, AHEAD=self.ahead, registers=self.registers,
         )  # fmt: skip
@@ -223,7 +221,7 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     if queries > FEW:
         return first_keys(Scorer(query, key, v).scores(slice(0, batches), slice(0, queries)), keys)
     plane = torch.empty(batches, queries, keys, device=query.device)
-    additive_passes.few_scores_kernel(
+    forward_kernels.few_scores_kernel(
         (batches * queries, blocks(keys, 32)), query, key, v, v.stride(0) if v.shape[0] > 1 else 0,
         plane, plane.stride(0), plane.stride(1), queries, keys, dim,
         BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
@@ -290,7 +288,7 @@ def multiprocessors(device: torch.device) -> int:
 
 def precision(value: Tensor) -> str:
     """How the tensor cores multiply: in three passes for single precision, in one for half, whose values fit."""
-    return additive_passes.SPLIT.value if value.dtype == torch.float32 else "tf32"
+    return forward_kernels.SPLIT.value if value.dtype == torch.float32 else "tf32"
 
 
 def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:

@@ -19,8 +19,8 @@ from struct import pack
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.prepare import half_tanh, reciprocal, small_half_tanh, workspace
-from jumok.attention.launch import kernel
+from jumok.attention.additive.gpu.prepare_kernels import half_tanh, reciprocal, small_half_tanh, workspace
+from jumok.attention.triton_launch import kernel
 
 SCALE = tl.constexpr(3)
 """Where in the table stands what v's coefficients were divided by."""

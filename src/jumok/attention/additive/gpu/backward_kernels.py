@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.passes import kept, seen
-from jumok.attention.additive.gpu.prepare import LOG2E, half_tanh, reciprocal, small_half_tanh, workspace
-from jumok.attention.additive.gpu.tiles import EXPONENTIALS, SMALL, in_squares, seen_by, zeros_in_squares
-from jumok.attention.launch import kernel
+from jumok.attention.additive.gpu.forward_kernels import kept, seen
+from jumok.attention.additive.gpu.prepare_kernels import LOG2E, half_tanh, reciprocal, small_half_tanh, workspace
+from jumok.attention.additive.gpu.score_kernels import EXPONENTIALS, SMALL, in_squares, seen_by, zeros_in_squares
+from jumok.attention.triton_launch import kernel
 
 
 @kernel

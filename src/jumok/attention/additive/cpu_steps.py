@@ -1,6 +1,6 @@
 """Additive attention over one source by one query after another, on a CPU.
 
-The same arithmetic as in additive_cpu.py, arranged for the loop of a recurrent decoder: the exponentials of the keys
+The same arithmetic as in cpu.py, arranged for the loop of a recurrent decoder: the exponentials of the keys
 are computed once for all steps, and every step is one function of autograd, which adds up the gradients of keys, values
 and v over the steps.
 """
@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
+from jumok.attention import tracing
 from jumok.attention.additive.cpu import LARGEST
 from jumok.attention.additive.cpu import why_not as why_not_additive
 from jumok.attention.additive.reference import Additive
-from jumok.attention.call import Lookup
+from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Mask, Tile
 from jumok.attention.normalise import softmax
 from jumok.attention.scores import Score
@@ -46,7 +46,7 @@ def fits(tensor: Tensor) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class KeyExponentials:
     """A source with the exponentials of its keys."""
 
     key: Float[Tensor, "batch key dim"]
@@ -68,18 +68,18 @@ class Opened:
             return False
         return self.changes == _changes(self.key, self.value, self.visible) and fits(query)
 
-    def look(self, query: Float[Tensor, "batch query dim"]) -> Attended:
+    def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
         """The values mixed for these queries, and the weights."""
         source = self.key, self.value, self.v, self.visible
-        values, weights = _Look.apply(query, *source, self.down, self.blind)  # type: ignore[no-untyped-call]
-        return Attended(values, Weights(_lookup(query, *source), weights))
+        values, weights = _AdditiveStep.apply(query, *source, self.down, self.blind)  # type: ignore[no-untyped-call]
+        return Attended(values, Weights(_call(query, *source), weights))
 
 
-def opened(key: Tensor, value: Tensor, score: Score, visible: Tensor | None) -> Opened:
+def opened(key: Tensor, value: Tensor, score: Score, visible: Tensor | None) -> KeyExponentials:
     """Compute what all looks share."""
     assert isinstance(score, Additive)
     blind = None if visible is None or bool(visible.any(-1).all()) else ~visible.any(-1, keepdim=True)
-    return Opened(key, value, score.v, visible, (2 * key.detach()).exp(), blind, _changes(key, value, visible))
+    return KeyExponentials(key, value, score.v, visible, (2 * key.detach()).exp(), blind, _changes(key, value, visible))
 
 
 def _changes(*tensors: Tensor | None) -> tuple[int, ...]:
@@ -87,14 +87,14 @@ def _changes(*tensors: Tensor | None) -> tuple[int, ...]:
     return tuple(tensor._version for tensor in tensors if tensor is not None and not tensor.is_inference())
 
 
-def _lookup(query: Tensor, key: Tensor, value: Tensor, v: Tensor, visible: Tensor | None) -> Lookup:
+def _call(query: Tensor, key: Tensor, value: Tensor, v: Tensor, visible: Tensor | None) -> AttentionCall:
     """The same as a call of attention."""
     tile = Tile(tuple(query.shape[:1]), query.shape[1], key.shape[1], query.device)
     mask = None if visible is None else Mask(visible)
-    return Lookup(query, key, value, Additive(v), softmax, mask, 0.0, tile)
+    return AttentionCall(query, key, value, Additive(v), softmax, mask, 0.0, tile)
 
 
-class _Look(torch.autograd.Function):
+class _AdditiveStep(torch.autograd.Function):
     """softmax(v · tanh(q + k)), masked, and the values mixed by it."""
 
     @staticmethod
@@ -163,11 +163,11 @@ def _gradients_by_definition(
     d_values: Tensor, d_weights: Tensor, visible: Tensor | None, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     """The same from the direct form, so that they have gradients themselves."""
-    leaves = transforms.graph_inputs(*inputs)
+    leaves = tracing.graph_inputs(*inputs)
     query, key, value, v = leaves
-    lookup = _lookup(query, key, value, v, visible)
-    weights = lookup.weights()
-    return torch.autograd.grad((lookup.mix(weights), weights), leaves, (d_values, d_weights), create_graph=True)
+    call = _call(query, key, value, v, visible)
+    weights = call.weights()
+    return torch.autograd.grad((call.mix(weights), weights), leaves, (d_values, d_weights), create_graph=True)
 
 
 def _tiles(

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from jumok.attention import transforms
-from jumok.attention.additive.gpu import backward as additive_backward
-from jumok.attention.additive.gpu import forward as additive_fused
+from jumok.attention import tracing
+from jumok.attention.additive.gpu import backward, forward
 from jumok.attention.additive.gpu.forward import Reach, in_type
 from jumok.attention.additive.reference import Additive
 from jumok.errors import BackendError
@@ -73,7 +72,7 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v
 @torch.library.custom_op("jumok::additive_scores", mutates_args=())
 def additive_scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     """v · tanh(q + k) of every query with every key, [batch, query, key], in single precision."""
-    return additive_fused.scores(query, key, v).contiguous()
+    return forward.scores(query, key, v).contiguous()
 
 
 @additive_scores.register_fake
@@ -84,7 +83,7 @@ def _scores_shape(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 @torch.library.custom_op("jumok::additive_scores_backward", mutates_args=())
 def additive_scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
     """The gradients of query, key and v."""
-    found = additive_backward.scores_backward(d_scores, query, key, v)
+    found = backward.scores_backward(d_scores, query, key, v)
     return found.query.to(query.dtype), found.key.to(key.dtype), found.v.to(v.dtype)
 
 
@@ -118,13 +117,13 @@ class _Attention(torch.autograd.Function):
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     first, beyond, mask, seed, dropout = others
-    return additive_fused.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+    return forward.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
 
 
 def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
     first, beyond, mask, seed, out, lse, dropout = others
     with torch.autocast(query.device.type, enabled=False):
-        found = additive_backward.backward(
+        found = backward.backward(
             d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
         )
     assert found.value is not None
@@ -139,7 +138,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
     query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
     if dropout:
         raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
-    inputs = transforms.graph_inputs(query, key, value, v)
+    inputs = tracing.graph_inputs(query, key, value, v)
     visible = _seen(query, key, first, beyond, mask)
     with torch.autocast(query.device.type, enabled=False):
         query, key, value, v = (tensor.float() for tensor in inputs)
@@ -195,7 +194,7 @@ def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
 
 def _score_gradients_by_definition(d_scores: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     """The same as `additive_scores_backward` from the direct form, so that it has a gradient itself."""
-    leaves = transforms.graph_inputs(*inputs)
+    leaves = tracing.graph_inputs(*inputs)
     with torch.autocast(d_scores.device.type, enabled=False):
         # What is NaN and seen has a gradient of NaN anyway; behind a mask it must not meet one of 0.
         query, key, v = (tensor.float().masked_fill(tensor.isnan(), 0) for tensor in leaves)

@@ -13,9 +13,9 @@ give 0 · NaN to those who do not look. An infinite key or query is one like any
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.prepare import LOG2E, half_tanh
-from jumok.attention.additive.gpu.tiles import seen_by
-from jumok.attention.launch import kernel
+from jumok.attention.additive.gpu.prepare_kernels import LOG2E, half_tanh
+from jumok.attention.additive.gpu.score_kernels import seen_by
+from jumok.attention.triton_launch import kernel
 
 SPLIT = tl.constexpr("split")
 

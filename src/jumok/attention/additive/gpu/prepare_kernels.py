@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from jumok.attention.launch import kernel
+from jumok.attention.triton_launch import kernel
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

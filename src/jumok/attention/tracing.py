@@ -12,19 +12,19 @@ from torch.autograd import forward_ad
 REASON = "it has no rules for torch.func and forward-mode differentiation"
 
 
-def at_work() -> bool:
+def in_transform() -> bool:
     """Whether a transformation is being traced; never while torch.compile is, which has its own ways."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def readable(tensor: Tensor) -> bool:
+def is_readable(tensor: Tensor) -> bool:
     """Whether its numbers can be looked at without cost: on an accelerator the host would have to wait for them."""
-    return tensor.is_cpu and not torch.compiler.is_compiling() and not at_work()
+    return tensor.is_cpu and not torch.compiler.is_compiling() and not in_transform()
 
 
-def is_open(*sizes: int) -> bool:
+def is_symbolic(*sizes: int) -> bool:
     """Whether a size is left open in a program being exported: a choice made by it would hold for some sizes only."""
     return any(isinstance(size, torch.SymInt) for size in sizes)
 

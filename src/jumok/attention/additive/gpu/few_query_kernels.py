@@ -8,9 +8,9 @@ after.
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.passes import kept, one_row_of_scores, seen
-from jumok.attention.additive.gpu.prepare import LOG2E, half_tanh
-from jumok.attention.launch import kernel
+from jumok.attention.additive.gpu.forward_kernels import kept, one_row_of_scores, seen
+from jumok.attention.additive.gpu.prepare_kernels import LOG2E, half_tanh
+from jumok.attention.triton_launch import kernel
 
 
 @kernel

@@ -1,0 +1,215 @@
+"""The jobs that models compute in batches: translations, captions, attention maps and alignments."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.data import EOS, Pair
+from jumok.data.word_links import Link
+from jumok.decoding import BeamTree, Node
+from jumok.images.files import Pixels
+from jumok.serve.messages import BeamNode
+from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, Source
+from jumok.serve.queue import CancelCheck
+from jumok.tasks.captioner import Caption
+from jumok.tasks.translator import Translation, join_parts
+
+
+class SearchWatcher:
+    """Collects the beam search for one text: a tree for each part of it."""
+
+    def __init__(self, model: ServedTranslator, on_change: Callable[[str], None] | None = None) -> None:
+        self.model, self.on_change = model, on_change
+        self.trees: dict[int, BeamTree] = {}
+        self._shown = ""
+
+    def begin(self, part: int) -> None:
+        """Begin the search for a part, perhaps again: the pieces of a failed batch are computed one by one."""
+        self.trees.pop(part, None)
+
+    def grow(self, part: int, nodes: list[Node]) -> None:
+        """Add a step of the search for a part; `on_change` gets the best output so far whenever it changes."""
+        if nodes:
+            self.trees.setdefault(part, BeamTree(EOS)).grow(nodes)
+        if self.on_change is not None and (text := self.best_output()) != self._shown:
+            self._shown = text
+            self.on_change(text)
+
+    def best_output(self) -> str:
+        """The best output so far."""
+        penalty = self.model.decoding.length_penalty
+        best = (self.trees[part].best(penalty)[0] for part in sorted(self.trees))
+        return " ".join(map(self.model.tokenizer.decode, best))
+
+    def steps(self, translation: Translation) -> list[list[BeamNode]]:
+        """The tree of a text that was translated in one part, with the ranks in the n-best list."""
+        tree = self.trees.get(0, BeamTree(EOS))
+        ranks = {one.pieces[0][1]: rank for rank, one in enumerate(translation.n_best or (translation,)) if one.pieces}
+        return [
+            [self._node(tree, step, index, node, ranks) for index, node in enumerate(nodes)]
+            for step, nodes in enumerate(tree.steps)
+        ]
+
+    def _node(self, tree: BeamTree, step: int, index: int, node: Node, ranks: dict[tuple[int, ...], int]) -> BeamNode:
+        ids, ended = tree.ids(step, index), tree.is_end(node)
+        return BeamNode(
+            parent=node.parent if step else 0,
+            token=self.model.tokenizer.pieces[node.token],
+            text=self.model.tokenizer.decode(ids),
+            log_prob=round(node.total, 5),
+            score=round(tree.score(step, index, self.model.decoding.length_penalty), 5),
+            ended=ended,
+            rank=ranks.get(tuple(ids)) if ended else None,
+        )
+
+
+class SourceText(NamedTuple):
+    """A text to translate, or a part of one, and what watches the search for it."""
+
+    text: str
+    watcher: SearchWatcher | None = None
+    part: int = 0
+
+
+@dataclass(frozen=True)
+class TranslationJob:
+    """Translation with these settings."""
+
+    model: ServedTranslator
+    beam: int
+    n_best: int = 1
+
+    @property
+    def weight(self) -> int:
+        """Every hypothesis reads each token once, and writes about one for it."""
+        return self.beam
+
+    @property
+    def engine(self) -> Hashable:
+        """The model, for any beam."""
+        return TranslationJob, self.model.name
+
+    def size(self, source: SourceText) -> int:
+        """The number of tokens."""
+        return self.model.size(source.text) + 1
+
+    def split(self, source: SourceText) -> list[SourceText]:
+        """The parts that the model reads at once; an empty text is its own part."""
+        parts = self.model.translator.parts(source.text) or [source.text]
+        return [SourceText(text, source.watcher, number) for number, text in enumerate(parts)]
+
+    def join(self, source: SourceText, parts: list[Translation]) -> Translation:
+        """The translation of the text."""
+        return join_parts(source.text, parts)
+
+    def __call__(self, batch: list[SourceText], check: CancelCheck) -> list[Translation]:
+        """The translation of every part."""
+        watched = {number: source.watcher for number, source in enumerate(batch) if source.watcher is not None}
+        for number, watcher in watched.items():
+            watcher.begin(batch[number].part)
+
+        def watch(number: int, _: int, nodes: list[Node]) -> None:
+            if number in watched:
+                watched[number].grow(batch[number].part, nodes)
+
+        return self.model.translator.translate(
+            [source.text for source in batch],
+            beam=self.beam,
+            n_best=self.n_best,
+            watch=watch if watched else None,
+            check=check,
+        )
+
+
+class UnsplitJob:
+    """A job whose items are computed in one piece."""
+
+    model: ServedModel
+
+    @property
+    def weight(self) -> int:
+        """The cost of a token."""
+        return 1
+
+    @property
+    def engine(self) -> Hashable:
+        """The model and the kind of job."""
+        return type(self), self.model.name
+
+    def split(self, item: Any) -> Sequence[Any]:
+        """The item itself."""
+        return [item]
+
+    def join(self, item: Any, results: list[Any]) -> Any:
+        """The only result."""
+        (result,) = results
+        return result
+
+
+@dataclass(frozen=True)
+class CaptionJob(UnsplitJob):
+    """Captioning with these settings."""
+
+    model: ServedCaptioner
+    beam: int
+    n_best: int = 1
+
+    @property
+    def weight(self) -> int:
+        """Every hypothesis attends to the regions of the image."""
+        return self.beam
+
+    def size(self, image: Pixels) -> int:
+        """The number of regions."""
+        return self.model.size(image)
+
+    def __call__(self, images: list[Pixels], check: CancelCheck) -> list[Caption]:
+        """The caption of every image."""
+        check()
+        return self.model.captioner.caption(images, beam=self.beam, n_best=self.n_best)
+
+
+class ForcedOutput(NamedTuple):
+    """A source, and the tokens that the model is made to write for it."""
+
+    source: Source
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AttentionJob(UnsplitJob):
+    """The attention of a model while it writes given tokens."""
+
+    model: ServedModel
+    words: bool = True
+
+    def size(self, output: ForcedOutput) -> int:
+        """The number of tokens of both sides."""
+        return self.model.size(output.source) + len(output.ids)
+
+    def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[AttentionMap]:
+        """The map of every output."""
+        maps = []
+        for source, ids in batch:
+            check()
+            maps.append(self.model.attention_map(source, ids, words=self.words))
+        return maps
+
+
+@dataclass(frozen=True)
+class AlignmentJob(UnsplitJob):
+    """Word alignment with the given layer and head."""
+
+    model: ServedTranslator
+    layer: int | None = None
+    head: int | None = None
+
+    def size(self, pair: Pair) -> int:
+        """The number of tokens of both sides."""
+        return self.model.size(pair.source) + len(self.model.tokenizer.encode(pair.target))
+
+    def __call__(self, pairs: list[Pair], check: CancelCheck) -> list[set[Link]]:
+        """The links of every pair."""
+        check()
+        return self.model.aligner_with(self.layer, self.head).align(pairs)
