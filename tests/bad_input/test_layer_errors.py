@@ -188,8 +188,6 @@ SEQUENCES = {
     "Luong states": lambda x: LuongAttention(query_width=4, key_width=4, score="dot").memory(x),
     "Luong query": lambda x: LuongAttention(query_width=4, key_width=4)(x, None),
     "feed-forward": lambda x: FeedForward(width=4, hidden=3)(x),
-    "GAT": lambda x: GraphAttention(in_width=4, out_width=2)(x[0], EDGES.to(x.device)),
-    "GATv2": lambda x: GraphAttentionV2(in_width=4, out_width=2)(x[0], EDGES.to(x.device)),
 }
 
 
@@ -209,10 +207,6 @@ def test_a_layer_refuses_another_type_device_or_width(name):
 def test_what_is_no_tensor_is_refused_by_name():
     with pytest.raises(ArgumentError, match="key must be a tensor, but it is list"):
         MultiHeadAttention(width=4, heads=2)([1.0])
-    with pytest.raises(ArgumentError, match="edge_index must be a tensor, but it is list"):
-        GraphAttention(in_width=4, out_width=2)(torch.zeros(3, 4), [[0], [1]])
-    with pytest.raises(ArgumentError, match=r"edge_features is torch.float64 but the layer is torch.float32"):
-        GraphAttention(in_width=4, out_width=2, edge_width=1)(torch.zeros(3, 4), EDGES, torch.zeros(2, 1).double())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def outcome(layer, inputs, edges, upstream):
 
 def by_definition(monkeypatch, work):
     with monkeypatch.context() as patch:
-        patch.setattr(layers, "_runs_fused", lambda values: False)
+        patch.setattr(layers, "_runs_on_kernels", lambda values: False)
         return work()
 
 

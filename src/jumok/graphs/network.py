@@ -1,9 +1,9 @@
-"""Graph attention networks: every layer lets each node look at its neighbours; the last says what it is.
+"""Graph attention networks for classifying nodes or whole graphs.
 
     h⁰ = x,   hˡ = ELU(GATˡ(dropout(hˡ⁻¹))) with heads joined,   logits = GATᴸ(dropout(hᴸ⁻¹)) with heads averaged
 
-as in Velickovic et al. (2018), section 3.3. With `pooling` the nodes of each graph are pooled after the last layer and
-a linear layer says what the graph is.
+as in Velickovic et al. (2018), section 3.3. With `pooling` the nodes of each graph are pooled after the last layer, and
+a linear layer classifies the graph.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAtten
 
 @dataclass(frozen=True, kw_only=True)
 class GatConfig(Settings):
-    """Every number that changes what the network is."""
+    """The section [network] of a graph recipe."""
 
     section: ClassVar[str] = "network"
 
@@ -68,18 +68,18 @@ class GatConfig(Settings):
 
 
 class Hop(NamedTuple):
-    """How many of the first nodes and edges a layer of a sampled neighbourhood needs."""
+    """Number of leading nodes and edges of a sampled neighbourhood that a layer needs."""
 
     nodes: int
     edges: int
 
 
 class GraphPrediction(NamedTuple):
-    """What is said of every node, or of every graph, and where each layer looked."""
+    """Class logits of every node or graph, and the attention of each layer."""
 
     logits: Float[Tensor, "item class_"]
     attention: tuple[EdgeWeights, ...]
-    """One entry a layer: call it for α [edge, head], a row for each edge that layer was given."""
+    """One entry per layer; call it for α [edge, head]."""
 
 
 class GraphAttentionNetwork(nn.Module):
@@ -111,12 +111,12 @@ class GraphAttentionNetwork(nn.Module):
         graph: Int[Tensor, " node"] | None = None,
         graphs: int | None = None,
     ) -> GraphPrediction:
-        """Classify every node, or with pooling every graph: `graph` has the number of each node's, 0 to `graphs` - 1.
+        """Classify every node, or with pooling every graph: `graph` is the graph of each node, 0 to `graphs` - 1.
 
-        `hops`, one a layer, cut a sampled neighbourhood to what the layer needs; the nodes asked for come first.
+        `hops`, one per layer, cut a sampled neighbourhood to what the layer needs; the nodes to classify come first.
         """
         if hops and len(hops) != len(self.layers):
-            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; wanted one a layer")
+            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; wanted one per layer")
         attention = []
         for number, layer in enumerate(self.layers):
             if hops:
@@ -138,7 +138,7 @@ class GraphAttentionNetwork(nn.Module):
         return GraphPrediction(self.to_classes(self._dropped(pooled)), tuple(attention))
 
     def penalty(self) -> Float[Tensor, ""]:
-        """The pull of `l2`, to be added to the mean loss."""
+        """L2 regularisation, to be added to the mean loss."""
         squares = [weight.square().sum() for weight in self.parameters() if weight.ndim > 1]
         return 0.5 * self.config.l2 * torch.stack(squares).sum()
 
