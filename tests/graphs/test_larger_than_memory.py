@@ -17,11 +17,11 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 import torch
-from jumok.data.graph_store import open_graph
-from jumok.data.neighbours import SamplingConfig
-from jumok.models.gat import GatConfig, GraphAttentionNetwork
+from jumok.graphs.store import open_graph
+from jumok.graphs.sampling import SamplingConfig
+from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.training import TrainingConfig, train
-from jumok.training.graph_task import GraphBatches, GraphTask, held_out_scores, whole_graph
+from jumok.tasks.node_classification import GraphBatches, GraphTask, held_out_scores, whole_graph
 
 def held():
     status = Path("/proc/self/status").read_text()
