@@ -19,8 +19,8 @@ from benchmarks.results import Row, write
 RECIPE = "multi30k-en-de-rnnsearch"
 TRAIN = """
 import sys
-from jumok.attention import fused
-fused.HAS_TRITON = sys.argv.pop(1) == "fused"
+from jumok.attention import backends
+backends.HAS_TRITON = sys.argv.pop(1) == "fused"
 from jumok.cli import main
 main()
 """

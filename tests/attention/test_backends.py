@@ -6,7 +6,6 @@ import torch
 from jumok.attention import (
     additive,
     attend,
-    backends,
     blocks,
     causal,
     cosine,
@@ -25,7 +24,7 @@ from support.attention import DOT_PRODUCTS, SCORES, every_normaliser, every_scor
 def ran(monkeypatch):
     """The backends that really computed something, seen where each does its work."""
     seen = []
-    fused, in_blocks, mixed = sdpa.F.scaled_dot_product_attention, backends.in_blocks, AttentionCall.mix
+    fused, in_blocks, mixed = sdpa.F.scaled_dot_product_attention, blocks.in_blocks, AttentionCall.mix
 
     def spy(name, function):
         def call(*args, **options):
@@ -35,7 +34,7 @@ def ran(monkeypatch):
         return call
 
     monkeypatch.setattr(sdpa.F, "scaled_dot_product_attention", spy("sdpa", fused))
-    monkeypatch.setattr(backends, "in_blocks", spy("blocked", in_blocks))
+    monkeypatch.setattr(blocks, "in_blocks", spy("blocked", in_blocks))
     monkeypatch.setattr(AttentionCall, "mix", spy("direct", mixed))
     return seen
 

@@ -43,7 +43,7 @@ def test_a_copy_keeps_its_weights_when_the_tensors_of_the_call_change(copied):
     wanted, found = attended.weights().detach(), copied(attended)
     key += 1
     torch.testing.assert_close(found.weights().detach(), wanted)
-    with raises("key was changed in place"):
+    with raises("key was modified in place"):
         attended.weights()
 
 
@@ -51,7 +51,7 @@ def test_a_copy_keeps_its_weights_when_the_tensors_of_the_call_change(copied):
 def test_a_copy_of_weights_that_are_lost_says_so_as_well(copied):
     _, key, attended = asked()
     key += 1
-    with raises("key was changed in place"):
+    with raises("key was modified in place"):
         copied(attended).weights()
 
 
@@ -59,7 +59,7 @@ def test_a_copy_of_weights_that_are_lost_says_so_as_well(copied):
 def test_a_copy_says_when_its_own_tensors_change(copied):
     found = copied(asked()[2])
     found.weights.call.key.add_(1)
-    with raises("key was changed in place"):
+    with raises("key was modified in place"):
         found.weights()
 
 

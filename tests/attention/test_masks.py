@@ -106,16 +106,16 @@ def test_masks_combine_as_their_matrices_do(combine, left, right):
 
 
 def test_a_graded_window_combines_by_and_alone():
-    scales_weights = gaussian_window(torch.tensor([1.0]), 2.0)
-    assert (scales_weights & causal()).scales_weights
-    assert (torch.tensor(True) & scales_weights).scales_weights
+    graded = gaussian_window(torch.tensor([1.0]), 2.0)
+    assert (graded & causal()).scales_weights
+    assert (torch.tensor(True) & graded).scales_weights
     for refused in (
-        lambda: scales_weights | causal(),
-        lambda: causal() | scales_weights,
-        lambda: ~scales_weights,
-        lambda: ~(scales_weights & causal()),
+        lambda: graded | causal(),
+        lambda: causal() | graded,
+        lambda: ~graded,
+        lambda: ~(graded & causal()),
     ):
-        with pytest.raises(ValueError, match="by & only"):
+        with pytest.raises(ValueError, match="with & only"):
             refused()
 
 

@@ -164,7 +164,7 @@ def test_weights_after_a_change_in_place_are_refused_by_the_name_of_what_changed
     out = attend(query, key, value, score=additive(v), visible=causal(9) & mask, backend="blocked")
     ask(out.weights)
     CHANGED[what](query, key, v, mask)
-    with pytest.raises(ArgumentError, match=f"{what} was changed in place after attend"):
+    with pytest.raises(ArgumentError, match=f"{what} was modified in place after attend"):
         ask(out.weights)
 
 
@@ -173,7 +173,7 @@ def test_weights_after_the_step_of_an_optimiser_are_refused_and_before_it_are_no
     out = attend(*inputs, score=location(weight))
     out.weights().square().sum().backward()
     torch.optim.SGD([weight], lr=0.1).step()
-    with pytest.raises(ArgumentError, match='weight of score "location" was changed in place'):
+    with pytest.raises(ArgumentError, match='weight of score "location" was modified in place'):
         out.weights()
 
 

@@ -30,9 +30,9 @@ def test_masks_that_are_not_boolean(function, q, k, v, dtype):
 
 @both
 def test_masks_that_are_not_tensors(function, q, k, v):
-    with raises("visible", "boolean tensor", "list"):
+    with raises("visible", "a tensor", "list"):
         function(q, k, v, visible=[[True] * 5] * 4)
-    with raises("visible", "boolean tensor", "str"):
+    with raises("visible", "a tensor", "str"):
         function(q, k, v, visible=causal() & "causal")
 
 
@@ -61,9 +61,9 @@ def test_masks_on_another_device(function, q, k, v):
 def test_lengths_that_cannot_be(q, k, v):
     with raises("lengths", "negative", "-1"):
         from_lengths([3, -1])
-    with raises("lengths", "whole numbers", "torch.float32"):
+    with raises("lengths", "integers", "1.5"):
         from_lengths([1.5, 2.0])
-    with raises("lengths", "whole numbers", "torch.bool"):
+    with raises("lengths", "integers", "torch.bool"):
         from_lengths(torch.ones(2, dtype=torch.bool))
     with raises("lengths", "6", "5 keys"):
         attend(q, k, v, visible=from_lengths([3, 6]))
@@ -121,8 +121,8 @@ def test_torch_masks_that_cannot_be_read():
 def test_a_whole_mask_of_a_size_that_cannot_be():
     for sizes, message in (
         ({"queries": -1, "keys": 3}, "queries = -1; wanted at least 0"),
-        ({"queries": 2, "keys": "3"}, "keys = '3'; wanted a whole number, at least 0"),
-        ({"queries": 2, "keys": None}, "keys = None; wanted a whole number"),
+        ({"queries": 2, "keys": "3"}, "keys = '3'; wanted an integer, at least 0"),
+        ({"queries": 2, "keys": None}, "keys = None; wanted an integer"),
         ({"queries": 2, "keys": 3, "lead": (2, -1)}, "lead[1] = -1; wanted at least 0"),
     ):
         for function in (whole, lambda mask, **sizes: to_torch_mask(mask, true_means="hidden", **sizes)):

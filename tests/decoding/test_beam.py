@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
-from jumok.decoding.beam import nodes_of, repeats_a_run
+from jumok.decoding.beam import nodes_of, repeats_ngram
 from jumok.decoding.config import with_settings
 from jumok.layers import KeyValueCache
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
 
@@ -46,8 +46,10 @@ class AnyLanguage(Decoder):
         logits[[SPECIALS.pad, SPECIALS.bos]] = -torch.inf
         return logits.log_softmax(-1)
 
-    def forward(self, encoding, target_in) -> Prediction:
+    def hidden(self, encoding, target_in) -> Hidden:
         raise AssertionError("searching needs steps only")
+
+    logits = hidden
 
     def start(self, encoding, *, capacity):
         names = encoding.summary[:, 0].long()
@@ -132,9 +134,9 @@ def test_no_run_comes_twice_where_that_is_forbidden(name, run):
 
 def test_a_run_is_recognised_wherever_it_stood():
     ids = torch.tensor([[[5, 6, 7, 8, 5, 6]]])
-    assert repeats_a_run(ids, 3, 10)[0, 0].nonzero().flatten().tolist() == [7]
-    assert repeats_a_run(ids, 1, 10)[0, 0].nonzero().flatten().tolist() == [5, 6, 7, 8]
-    assert not repeats_a_run(ids[..., :1], 3, 10).any()
+    assert repeats_ngram(ids, 3, 10)[0, 0].nonzero().flatten().tolist() == [7]
+    assert repeats_ngram(ids, 1, 10)[0, 0].nonzero().flatten().tolist() == [5, 6, 7, 8]
+    assert not repeats_ngram(ids[..., :1], 3, 10).any()
 
 
 def test_an_empty_batch_gives_no_outputs():
@@ -180,8 +182,8 @@ def test_a_search_that_is_watched_finds_the_same_and_its_tree_leads_there(names,
 
 @pytest.mark.parametrize("steps", [4, 40])
 def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monkeypatch, steps):
-    rooms, new_room = [], KeyValueCache._new_room
-    monkeypatch.setattr(KeyValueCache, "_new_room", lambda *given: rooms.append(given) or new_room(*given))
+    allocated, allocate = [], KeyValueCache._allocate
+    monkeypatch.setattr(KeyValueCache, "_allocate", lambda *given: allocated.append(given) or allocate(*given))
     sizes = {"width": 8, "heads": 2, "hidden": 8, "layers": 2}
     model = build_model(
         TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
@@ -192,7 +194,7 @@ def test_a_search_makes_its_room_at_the_beginning_and_none_while_it_goes_on(monk
         model.decoder, model.encoder(source, torch.ones_like(source, dtype=torch.bool)), SPECIALS, config
     )
     assert {len(one.ids) for hypotheses in found for one in hypotheses} == {steps}
-    assert len(rooms) == 2 * 3  # in each of two layers one for the first step, and two for the beam
+    assert len(allocated) == 2 * 3  # in each of two layers one for the first step, and two for the beam
 
 
 def test_a_setting_of_none_stays_as_it_was_saved():

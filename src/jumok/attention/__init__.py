@@ -5,20 +5,11 @@ from jumok.attention.attend import attend, explain, score_pairs
 from jumok.attention.backends import Plan
 from jumok.attention.call import mix
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
-from jumok.attention.mask_makers import (
-    causal,
-    from_lengths,
-    from_torch_mask,
-    from_torch_padding,
-    gaussian_window,
-    to_torch_mask,
-    to_torch_padding,
-    window,
-)
-from jumok.attention.masks import Visible, whole
+from jumok.attention.masks import Visible, causal, from_lengths, gaussian_window, whole, window
 from jumok.attention.normalise import distribution, entmax15, mean, softmax, sparsemax
 from jumok.attention.precomputed import PrecomputedKeys, precompute_keys
 from jumok.attention.scores import Score, cosine, dot, general, location, positional, scaled_dot
+from jumok.attention.torch_masks import from_torch_mask, from_torch_padding, to_torch_mask, to_torch_padding
 from jumok.attention.weights import Attended, Weights
 
 __all__ = [

@@ -1,135 +1,207 @@
-"""Which way a call of attention is computed: the one place that decides, and can say why."""
+"""Backends: the one place that decides how a call of attention is computed, and explains why."""
 
+import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from jumok.attention import blocks, sdpa, tracing
-from jumok.attention.additive import cpu, fused
-from jumok.attention.blocks import bytes_at_once, in_blocks
+from jumok.attention.additive.cpu import TiledAdditive
+from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
-from jumok.attention.normalise import NORMALISERS
+from jumok.attention.checks import is_autocast
+from jumok.attention.normalise import NORMALISERS, softmax
+from jumok.attention.scores import Custom, Dot, Positional, Score
 from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
 NAMES = ("sdpa", "fused", "blocked", "direct")
 """From the fastest to the one that always works."""
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
 
 @dataclass(frozen=True)
 class Plan:
-    """Which backend runs, and what stands against each of the others."""
+    """Which backend runs a call, and why the others do not."""
 
     backend: str
     reason: str
     against: dict[str, str]
+    tiled: bool = False
+    """Whether "blocked" computes additive scores in tiles on a CPU (see additive/cpu.py)."""
 
     def __str__(self) -> str:
         others = [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join([f"{self.backend}: {self.reason}", *others])
 
 
-def plan(call: AttentionCall, backend: str = "auto") -> Plan:
-    """Choose the backend for a call, or check that the one asked for can run it."""
-    if backend == "auto" and tracing.in_transform():
-        return Plan("direct", _why("direct", call), dict.fromkeys(OBSTACLES, tracing.REASON))
+def choose(call: AttentionCall, backend: str = "auto") -> Plan:
+    """The fastest backend that can run the call, or the one asked for by name if it can."""
     if backend == "auto":
-        against: dict[str, str] = {}
-        for name, why_not in OBSTACLES.items():
-            if (reason := why_not(call)) is None:
-                return Plan(name, _why(name, call), against)
-            against[name] = reason
-        return Plan("direct", _why("direct", call), against)
+        return _fastest(call)
     if backend not in NAMES:
         raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
-    if backend in REFUSALS and (obstacle := REFUSALS[backend](call)) is not None:
+    if backend in OBSTACLES and (obstacle := OBSTACLES[backend](call)) is not None:
         raise BackendError(
-            f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{plan(call).backend}"'
+            f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{_fastest(call).backend}"'
         )
-    return Plan(backend, "asked for by name", {})
+    tiled = backend == "blocked" and why_no_tiles(call.score, call.query) is None
+    return Plan(backend, "asked for by name", {}, tiled)
 
 
-def run(call: AttentionCall, backend: str) -> Attended:
-    """Compute a call with a backend that `plan` chose."""
-    if backend == "sdpa":
-        return _answer(call, sdpa.run(call), built=None)
-    if backend == "fused":
-        values, call = fused.run(call)
-        return _answer(call, values, built=None)
-    if backend == "blocked":
-        call = replace(call, score=cpu.twin(call.score, call.query))
-        return _answer(call, _joined(call), built=None)
+def _fastest(call: AttentionCall) -> Plan:
+    direct = "it is computed as the equation is written, all rows at once"
+    if tracing.in_transform():
+        return Plan("direct", direct, dict.fromkeys(OBSTACLES, tracing.REASON))
+    against: dict[str, str] = {}
+    for name, obstacle in OBSTACLES.items():
+        if (reason := obstacle(call)) is not None:
+            against[name] = reason
+        elif name != "blocked":
+            return Plan(name, REASONS[name], against)
+    if "blocked" not in against:
+        tiled = why_no_tiles(call.score, call.query) is None
+        if (reason := _why_blocks_do_not_help(call, tiled)) is None:
+            return Plan("blocked", REASONS["tiled" if tiled else "blocked"], against, tiled)
+        against["blocked"] = reason
+    return Plan("direct", direct, against)
+
+
+def run(call: AttentionCall, plan: Plan) -> Attended:
+    """Compute a call with the backend that was chosen for it."""
+    # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
+    call = call.prepare(isolate=plan.backend != "fused" or not isinstance(call.score, Additive))
+    if plan.backend == "sdpa":
+        return _attended(call, sdpa.run(call))
+    if plan.backend == "fused":
+        from jumok.attention.additive.gpu import operators  # imports Triton
+
+        values, call = operators.run(call)
+        return _attended(call, values)
+    if plan.backend == "blocked":
+        if plan.tiled:
+            assert isinstance(call.score, Additive)
+            call = replace(call, score=TiledAdditive(call.score.v))
+        return _attended(call, blocks.run(call))
     weights = call.weights()
-    return _answer(call, call.mix(weights), built=weights)
+    return _attended(call, call.mix(weights), weights)
 
 
-def _joined(call: AttentionCall) -> Tensor:
-    """The values of all blocks, one after another."""
-    if torch.is_grad_enabled():
-        return torch.cat(list(in_blocks(_values, call)), -2)
-    # Small results kept between large blocks would leave holes in memory that no later block fits into.
-    joined, start = call.value.new_empty(*call.query.shape[:-1], call.value.shape[-1]), 0
-    for values in in_blocks(_values, call):
-        joined[..., start : start + values.shape[-2], :] = values
-        start += values.shape[-2]
-    return joined
-
-
-def _values(block: AttentionCall) -> Tensor:
-    return block.mix(block.weights())
-
-
-def _answer(call: AttentionCall, values: Tensor, built: Tensor | None) -> Attended:
+def _attended(call: AttentionCall, values: Tensor, matrix: Tensor | None = None) -> Attended:
     if call.sees_nonfinite is not None:
         values = values.masked_fill(call.sees_nonfinite[..., None], torch.nan)
-        built = None if built is None else built.masked_fill(call.sees_nonfinite[..., None], torch.nan)
-    return Attended(values, Weights(call, built, versions(call) if built is None else ()))
+        matrix = None if matrix is None else matrix.masked_fill(call.sees_nonfinite[..., None], torch.nan)
+    return Attended(values, Weights(call, matrix, versions(call) if matrix is None else ()))
+
+
+def _why_not_sdpa(call: AttentionCall) -> str | None:
+    if call.score.kind is not Dot:
+        return f"{call.score_name} is not a dot product"
+    return _why_not_softmax(call)
+
+
+def _why_not_fused(call: AttentionCall) -> str | None:
+    if call.score.kind is not Additive:
+        return f"{call.score_name} is not additive"
+    if tracing.in_transform():
+        return tracing.REASON
+    if call.score.planes(call.query) == 0 or call.value.shape[-1] == 0:
+        return "there is nothing to compare"
+    return _why_not_softmax(call) or why_no_triton(call.query.device, _score_dtype(call.score, call.query))
 
 
 def _why_not_blocked(call: AttentionCall) -> str | None:
-    """Why blocks cannot run, or would not be the better way."""
-    if (reason := blocks.why_not(call)) is not None:
-        return reason
+    if isinstance(call.score, Custom) and not isinstance(call.score, Positional):
+        return f"{call.score} may look at positions, so it must get all queries at once; positional(...) passes it them"
+    return None
+
+
+OBSTACLES: dict[str, Callable[[AttentionCall], str | None]] = {
+    "sdpa": _why_not_sdpa,
+    "fused": _why_not_fused,
+    "blocked": _why_not_blocked,
+}
+"""Why a backend cannot run a call; "direct" can run every call."""
+
+REASONS = {
+    "sdpa": "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for",
+    "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
+    "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
+    "blocked": "it is computed in blocks of rows, recomputed for the gradient",
+}
+
+
+def _why_not_softmax(call: AttentionCall) -> str | None:
+    """Why a kernel for softmax attention cannot run the call."""
+    if call.normalise is not softmax:
+        return "it normalises by softmax only"
+    if call.visible is not None and call.visible.scales_weights:
+        return "a Gaussian window multiplies the weights after the softmax"
+    return "there is nothing to compare" if call.pairs == 0 else None
+
+
+def _why_blocks_do_not_help(call: AttentionCall, tiled: bool) -> str | None:
     if call.normalise not in NORMALISERS.values():
         name = getattr(call.normalise, "__name__", "of the caller")
         return f"normalise {name} is a function that may need to see every row at once"
     if tracing.is_symbolic(*call.query.shape, *call.key.shape):
-        return "it is for large calls, and how large this call will be is not known yet"
-    if cpu.why_not(call.score, call.query) is None or bytes_at_once(call) > blocks.BLOCK_BYTES:
+        return "it is for large calls, and the size of this call is not known yet"
+    size = blocks.bytes_at_once(call)
+    if tiled or size > blocks.BLOCK_BYTES:
         return None
-    # A compiler that leaves sizes open has no number to print.
-    size = "" if torch.compiler.is_compiling() else f", {_size(bytes_at_once(call))},"
-    return f"its largest tensor{size} is small enough to build at once"
+    # A compiler with symbolic sizes has no number to print.
+    printed = "" if torch.compiler.is_compiling() else f", {_print_bytes(size)},"
+    return f"its largest tensor{printed} is small enough to build at once"
 
 
-REFUSALS: dict[str, Callable[[AttentionCall], str | None]] = {
-    "sdpa": sdpa.why_not,
-    "fused": fused.why_not,
-    "blocked": blocks.why_not,
-}
-"""Why a backend cannot run a call, even where it is asked for by name."""
-
-OBSTACLES = REFUSALS | {"blocked": _why_not_blocked}
-"""What stands against each backend, from the fastest on; nothing stands against "direct"."""
-
-
-def _why(chosen: str, call: AttentionCall) -> str:
-    if chosen == "sdpa":
-        return "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for"
-    if chosen == "fused":
-        return (
-            "Triton kernels make scores from shared exponentials; weights are rebuilt from the kept sums when asked for"
-        )
-    if chosen == "direct":
-        return "it is computed as the equation is written, all rows at once"
-    if cpu.why_not(call.score, call.query) is None:
-        return "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient"
-    return "it is computed in blocks of rows, recomputed for the gradient"
+def why_no_tiles(score: Score, query: Tensor) -> str | None:
+    """Why additive scores cannot be computed in tiles on a CPU; None if they can."""
+    if score.kind is not Additive:
+        return f"{score} is not additive"
+    if tracing.in_transform():
+        return tracing.REASON
+    if torch.compiler.is_exporting():
+        return "an exported program should need no operators of jumok"
+    if not query.is_cpu:
+        return f"query is on {query.device}"
+    dtype = _score_dtype(score, query)
+    if dtype not in (torch.float32, torch.float64):
+        return f"query is {dtype}"
+    v = score.v if isinstance(score, Additive | Concat) else None
+    return "v has leading axes" if v is None or v.dim() > 1 else None
 
 
-def _size(count: float) -> str:
+def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why Triton kernels cannot run on tensors of this device and dtype; None if they can."""
+    if not (device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")):
+        return f"it runs on a CUDA GPU and query is on {device}"
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return f"it takes float32, bfloat16 and float16 and query is {dtype}"
+    if not HAS_TRITON:
+        return "Triton is not installed; pip install triton"
+    if device.type == "cuda" and not _is_ampere(device):
+        return "the GPU is older than Ampere (compute capability 8.0)"
+    return None
+
+
+@cache
+def _is_ampere(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] >= 8
+
+
+def _score_dtype(score: Score, query: Tensor) -> torch.dtype:
+    """The dtype of the projected queries: autocast changes it where the score multiplies by a matrix."""
+    if isinstance(score, Concat) and query.dtype != torch.float64 and is_autocast(query.device):
+        return torch.get_autocast_dtype(query.device.type)
+    return query.dtype
+
+
+def _print_bytes(count: float) -> str:
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.3g} {unit}"

@@ -1,93 +1,110 @@
-"""Where a query may look. True means visible, everywhere in jumok.
+"""Masks: which keys each query may attend to. True means visible, everywhere in jumok.
 
-A mask is a description, not a matrix: it gives the tile [rows, keys] that somebody is computing, so that a causal or
-windowed attention over a long sequence never builds the whole plane. Masks combine with `&`, `|` and `~`.
+    causal()   from_lengths(lengths)   window(before, after)   gaussian_window(centre, reach)   any boolean tensor
+
+A mask is a description, not a matrix: it computes the tile [rows, keys] that a backend works on, so causal or windowed
+attention over a long sequence never builds the whole matrix. Masks combine with `&`, `|` and `~`.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NoReturn
+from numbers import Integral, Real
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention import tracing
-from jumok.attention.arguments import check_dense, check_sizes
+from jumok.attention.checks import as_integer, broadcasts, check_sizes, check_tensor, describe
 from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The part of the [query, key] plane being computed: some rows, all keys, and some or all heads of `lead`."""
+    """The part of the [query, key] matrix being computed: some query rows, all keys, some or all heads."""
 
     lead: tuple[int, ...]
-    """The leading (batch, head, ...) axes of the whole problem."""
+    """The leading (batch, head, ...) axes of the whole call."""
     queries: int
-    """How many queries the whole problem has."""
+    """The number of queries of the whole call."""
     keys: int
-    """How many keys there are."""
+    """The number of keys."""
     device: torch.device
-    some: Int[Tensor, " rows"] | None = None
-    """Which queries; None for all of them, in order: nothing then needs to be picked out."""
-    heads: Int[Tensor, " heads"] | None = None
-    """Which entries of the last leading axis; None for all of them."""
+    row_index: Int[Tensor, " rows"] | None = None
+    """Positions of the selected queries; None selects all of them without indexing."""
+    head_index: Int[Tensor, " heads"] | None = None
+    """Selected entries of the last leading axis; None selects all of them."""
 
     @property
     def rows(self) -> Int[Tensor, " rows"]:
         """Positions of the queries."""
-        return torch.arange(self.queries, device=self.device) if self.some is None else self.some
+        return torch.arange(self.queries, device=self.device) if self.row_index is None else self.row_index
 
     @property
     def height(self) -> int:
-        """How many queries it holds."""
-        return self.queries if self.some is None else len(self.some)
+        """The number of query rows in the tile."""
+        return self.queries if self.row_index is None else len(self.row_index)
 
     @property
     def positions(self) -> Int[Tensor, " keys"]:
         """Positions of the keys."""
         return torch.arange(self.keys, device=self.device)
 
-    def cut(self, plane: Tensor) -> Tensor:
+    def select(self, matrix: Tensor) -> Tensor:
         """The tile's part of a tensor that broadcasts to [*lead, queries, keys]."""
-        if self.some is not None and plane.dim() >= 2 and plane.shape[-2] != 1:
-            plane = plane.index_select(-2, self.some)
-        if self.heads is not None and plane.dim() >= 3 and plane.shape[-3] != 1:
-            plane = plane.index_select(-3, self.heads)
-        return plane
+        if self.row_index is not None and matrix.dim() >= 2 and matrix.shape[-2] != 1:
+            matrix = matrix.index_select(-2, self.row_index)
+        if self.head_index is not None and matrix.dim() >= 3 and matrix.shape[-3] != 1:
+            matrix = matrix.index_select(-3, self.head_index)
+        return matrix
 
 
 class Visible(ABC):
-    """A mask: which keys each query may look at. Subclasses say so for one tile at a time."""
+    """A mask: which keys each query may attend to. Subclasses compute it for one tile at a time."""
 
     @abstractmethod
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        """True where a query of the tile may look."""
+        """True where a query of the tile may attend to a key."""
 
     def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        """What the weights are multiplied by after normalising, for a scales_weights window; None for a plain mask."""
+        """Factors that multiply the normalised weights, for a Gaussian window; None for an ordinary mask."""
         return None
-
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:  # noqa: B027
-        """Raise ArgumentError if this mask does not fit a problem of that size; a mask without tensors always does."""
 
     @property
     def scales_weights(self) -> bool:
-        """Whether `weight_factors` is more than None."""
+        """Whether the mask has `weight_factors`."""
         return False
+
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        """The tensors of the mask, by the names callers gave them."""
+        return ()
+
+    def mismatch(self, tile: Tile) -> str | None:
+        """What does not fit a call of this size; None if the mask fits."""
+        return None
+
+    def check(self, tile: Tile) -> None:
+        """Raise ArgumentError if the mask does not fit a call of this size, on this device."""
+        for name, tensor in self.tensors():
+            if tensor.device != tile.device:
+                advice = f"move it with .to({str(tile.device)!r})"
+                raise ArgumentError(f"{name} is on {tensor.device} but query is on {tile.device}; {advice}")
+        if (problem := self.mismatch(tile)) is not None:
+            raise ArgumentError(problem)
 
     def __and__(self, other: "Visible | Tensor") -> "Visible":
         return Both(self, as_visible(other))
 
     def __or__(self, other: "Visible | Tensor") -> "Visible":
-        return Either(_plain(self), _plain(as_visible(other)))
+        return Either(_without_factors(self), _without_factors(as_visible(other)))
 
     def __invert__(self) -> "Visible":
-        return Hidden(_plain(self))
+        return Hidden(_without_factors(self))
 
     def __bool__(self) -> NoReturn:
-        # `causal() and other` would be `other` alone: Python asks the first whether it is true, and then forgets it.
-        raise ArgumentError("a mask is neither true nor false: join masks with & | ~, not with and, or, not")
+        # Python would evaluate `causal() and other` to `other` alone.
+        raise ArgumentError("a mask is neither true nor false: combine masks with & | ~, not with and, or, not")
 
     def __rand__(self, other: Tensor) -> "Visible":
         return as_visible(other) & self
@@ -97,16 +114,14 @@ class Visible(ABC):
 
 
 def as_visible(mask: "Visible | Tensor") -> Visible:
-    """A boolean tensor as a `Visible`; one that already is one stays."""
+    """A boolean tensor as a `Visible`; a `Visible` is returned unchanged."""
     if isinstance(mask, Visible):
         return mask
-    if not isinstance(mask, Tensor):
-        raise ArgumentError(f"visible must be a boolean tensor or a mask of jumok.attention, not {type(mask).__name__}")
-    check_dense("visible", mask)
+    check_tensor("visible", mask)
     if mask.dtype != torch.bool:
         raise ArgumentError(
-            f"visible must be boolean, True where a query may look, but it is {mask.dtype}; use mask.bool() for a 0/1 "
-            "mask, from_lengths(...) for lengths, from_torch_mask(...) for PyTorch's additive masks"
+            f"visible must be boolean, True where a query may attend, but it is {mask.dtype}; use mask.bool() for a "
+            "0/1 mask, from_lengths(...) for lengths, from_torch_mask(...) for PyTorch's additive masks"
         )
     return Mask(mask)
 
@@ -119,33 +134,42 @@ def whole(
     keys: int,
     device: torch.device | str = "cpu",
 ) -> Bool[Tensor, "*lead query key"]:
-    """The mask as one boolean matrix, to look at or to hand to other libraries."""
+    """The mask as one boolean matrix, to look at or to pass to other libraries."""
     check_sizes(queries=queries, keys=keys, **{f"lead[{axis}]": size for axis, size in enumerate(lead)}, least=0)
-    visible, device = as_visible(visible), torch.device(device)
-    visible.check(lead=lead, queries=queries, keys=keys, device=device)
-    return visible.tile(Tile(lead, queries, keys, device)).expand(*lead, queries, keys)
+    visible, tile = as_visible(visible), Tile(lead, queries, keys, torch.device(device))
+    visible.check(tile)
+    return visible.tile(tile).expand(*lead, queries, keys)
 
 
-@dataclass(frozen=True, eq=False)
-class Mask(Visible):
-    """A mask that somebody built: any boolean tensor that broadcasts to [*lead, query, key]."""
+def causal(offset: int = 0) -> Visible:
+    """Query i sees keys 0 … i + offset; when decoding step by step, `offset` is the number of earlier keys."""
+    return Causal(as_integer("offset", offset))
 
-    tensor: Bool[Tensor, "..."]
+
+@dataclass(frozen=True)
+class Causal(Visible):
+    """Keys up to the query's own position, which is its row plus `offset`."""
+
+    offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return tile.cut(torch.atleast_2d(self.tensor))  # type: ignore[no-untyped-call]
+        return tile.positions <= tile.rows[:, None] + self.offset
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        wanted = (*lead, queries, keys)
-        if not broadcasts(tuple(self.tensor.shape), wanted):
-            raise ArgumentError(
-                f"visible has shape {list(self.tensor.shape)}, which does not broadcast to [*lead, query, key] = "
-                f"{list(wanted)}; a mask per key of a batch is mask[:, None, None, :] with heads, mask[:, None, :] else"
-            )
-        if self.tensor.device != device:
-            raise ArgumentError(
-                f"visible is on {self.tensor.device} but query is on {device}; move it with .to({str(device)!r})"
-            )
+
+def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
+    """The first `lengths` keys of each sequence; shape [batch], or any leading part of [batch, head, ...]."""
+    try:
+        found = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        found = None
+    if found is not None and not found.numel():
+        found = found.long()
+    if found is None or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+        seen = describe(lengths) if isinstance(lengths, Tensor) else repr(lengths)
+        raise ArgumentError(f"lengths must be a tensor or a list of integers, but it is {seen}")
+    if tracing.is_readable(found) and found.numel() and int(found.min()) < 0:
+        raise ArgumentError(f"lengths must not be negative, but it holds {int(found.min())}")
+    return Lengths(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,54 +181,39 @@ class Lengths(Visible):
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
         missing = len(tile.lead) - self.lengths.dim()
         lengths = self.lengths.reshape(*self.lengths.shape, *[1] * (missing + 2))
-        return tile.cut(tile.positions < lengths)
+        return tile.select(tile.positions < lengths)
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("lengths", self.lengths),)
+
+    def mismatch(self, tile: Tile) -> str | None:
         shape = tuple(self.lengths.shape)
-        if len(shape) > len(lead) or not broadcasts(shape, lead[: len(shape)]):
-            raise ArgumentError(
-                f"lengths has shape {list(shape)}, but the leading axes of query and key are {list(lead)}"
-            )
-        if self.lengths.device != device:
-            raise ArgumentError(f"lengths is on {self.lengths.device} but query is on {device}")
-        if tracing.is_readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > keys:
-            raise ArgumentError(f"lengths holds {int(self.lengths.max())}, but there are only {keys} keys")
+        if len(shape) > len(tile.lead) or not broadcasts(shape, tile.lead[: len(shape)]):
+            return f"lengths has shape {list(shape)}, but the leading axes of query and key are {list(tile.lead)}"
+        if tracing.is_readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > tile.keys:
+            return f"lengths holds {int(self.lengths.max())}, but there are only {tile.keys} keys"
+        return None
 
 
-@dataclass(frozen=True, eq=False)
-class Keys(Visible):
-    """The same keys for every query. The mask lines up with the leading axes from the left (the batch)."""
+def window(
+    before: int, after: int | None = None, *, centre: Float[Tensor, "*#lead query"] | None = None, offset: int = 0
+) -> Visible:
+    """Keys from `before` positions before each query to `after` positions after it (defaults to `before`): local-m.
 
-    mask: Bool[Tensor, "*batch key"]
-
-    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        *batch, keys = self.mask.shape
-        return tile.cut(self.mask.reshape(*batch, *[1] * (len(tile.lead) - len(batch) + 1), keys))
-
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        *batch, seen = self.mask.shape
-        if seen != keys or len(batch) > len(lead) or not broadcasts(tuple(batch), lead[: len(batch)]):
-            raise ArgumentError(
-                f"the mask of keys has shape {list(self.mask.shape)}, but the leading axes of query and key are "
-                f"{list(lead)} and there are {keys} keys"
-            )
-        if self.mask.device != device:
-            raise ArgumentError(f"the mask of keys is on {self.mask.device} but query is on {device}")
-
-
-@dataclass(frozen=True)
-class Causal(Visible):
-    """Keys up to the query's own position, which is its row plus `offset` (the keys that came before this call)."""
-
-    offset: int = 0
-
-    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return tile.positions <= tile.rows[:, None] + self.offset
+    Query i is at key i + offset, or at `centre[i]` if centres are given (Luong et al. 2015, section 3.2).
+    A query whose centre is NaN or infinite sees nothing.
+    """
+    after = before if after is None else after
+    if not all(isinstance(distance, Real) and distance >= 0 for distance in (before, after)):
+        raise ArgumentError(f"before = {before!r} and after = {after!r} must be numbers and not negative")
+    if centre is not None:
+        check_tensor("centre", centre)
+    return Window(_python_number(before), _python_number(after), centre, as_integer("offset", offset))
 
 
 @dataclass(frozen=True, eq=False)
 class Window(Visible):
-    """Keys from `before` places before the centre to `after` places after it; the centre is the row unless given."""
+    """Keys from `before` positions before the centre to `after` after it; the centre defaults to the query's row."""
 
     before: int
     after: int
@@ -212,17 +221,34 @@ class Window(Visible):
     offset: int = 0
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        centre = tile.rows[:, None] + self.offset if self.centre is None else _places(self.centre.detach(), tile)
+        own, given = self.offset, self.centre
+        centre = tile.rows[:, None] + own if given is None else _centre_column(given.detach(), tile)
         return (tile.positions >= centre - self.before) & (tile.positions <= centre + self.after)
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        if self.centre is not None:
-            _check_centre(self.centre, (*lead, queries), device)
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return () if self.centre is None else (("centre", self.centre),)
+
+    def mismatch(self, tile: Tile) -> str | None:
+        return None if self.centre is None else _centre_mismatch(self.centre, tile)
+
+
+def gaussian_window(centre: Float[Tensor, "*#lead query"], reach: float) -> Visible:
+    """Keys within `reach` of a predicted `centre`, weighted by a Gaussian of σ = reach / 2 around it: local-p.
+
+    The Gaussian multiplies the normalised weights (Luong et al. 2015, equation 10), so a row sums to at most 1.
+    A query whose centre is NaN or infinite sees nothing.
+    """
+    if not (isinstance(reach, Real) and reach > 0):
+        raise ArgumentError(f"reach must be a number greater than 0, but it is {reach!r}")
+    check_tensor("centre", centre)
+    if not centre.is_floating_point():
+        raise ArgumentError(f"centre must hold floating-point positions, but it is {centre.dtype}")
+    return GaussianWindow(centre, _python_number(reach))
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianWindow(Visible):
-    """Keys within `reach` of a predicted centre, their weights multiplied by a Gaussian around it.
+    """Keys within `reach` of a predicted centre, with weights multiplied by a Gaussian around it.
 
     Luong et al. (2015), equation 10: α(s) · exp(−(s − p)² / 2σ²) with σ = reach / 2, the weights normalised before.
     The gradient reaches the centre p through the Gaussian.
@@ -232,53 +258,103 @@ class GaussianWindow(Visible):
     reach: float
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return (tile.positions - _places(self.centre.detach(), tile)).abs() <= self.reach
+        return (tile.positions - _centre_column(self.centre.detach(), tile)).abs() <= self.reach
 
     def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        sigma, away = self.reach / 2, tile.positions - _places(self.centre, tile)
-        # Out of reach the weight is 0, and a centre that is not finite must not make NaN of it: 0 · NaN.
-        away = away.masked_fill(~(away.abs() <= self.reach), 0)
-        return (-(away**2) / (2 * sigma**2)).exp()
+        sigma, distance = self.reach / 2, tile.positions - _centre_column(self.centre, tile)
+        # Outside the window the weight is 0, and a centre that is not finite must not turn it into 0 · NaN = NaN.
+        distance = distance.masked_fill(~(distance.abs() <= self.reach), 0)
+        return (-(distance**2) / (2 * sigma**2)).exp()
 
     @property
     def scales_weights(self) -> bool:
         return True
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        _check_centre(self.centre, (*lead, queries), device)
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("centre", self.centre),)
+
+    def mismatch(self, tile: Tile) -> str | None:
+        return _centre_mismatch(self.centre, tile)
+
+
+@dataclass(frozen=True, eq=False)
+class Mask(Visible):
+    """A boolean tensor that broadcasts to [*lead, query, key]."""
+
+    tensor: Bool[Tensor, "..."]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        return tile.select(torch.atleast_2d(self.tensor))  # type: ignore[no-untyped-call]
+
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("visible", self.tensor),)
+
+    def mismatch(self, tile: Tile) -> str | None:
+        wanted = (*tile.lead, tile.queries, tile.keys)
+        if broadcasts(tuple(self.tensor.shape), wanted):
+            return None
+        return (
+            f"visible has shape {list(self.tensor.shape)}, which does not broadcast to [*lead, query, key] = "
+            f"{list(wanted)}; for a mask [batch, key] use mask[:, None, None, :] with heads, mask[:, None, :] without"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KeyMask(Visible):
+    """The same keys for every query. The mask lines up with the leading axes from the left (the batch)."""
+
+    mask: Bool[Tensor, "*batch key"]
+
+    def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
+        *batch, keys = self.mask.shape
+        return tile.select(self.mask.reshape(*batch, *[1] * (len(tile.lead) - len(batch) + 1), keys))
+
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("the key mask", self.mask),)
+
+    def mismatch(self, tile: Tile) -> str | None:
+        *batch, keys = self.mask.shape
+        if keys == tile.keys and len(batch) <= len(tile.lead) and broadcasts(tuple(batch), tile.lead[: len(batch)]):
+            return None
+        return (
+            f"the key mask has shape {list(self.mask.shape)}, but the leading axes of query and key are "
+            f"{list(tile.lead)} and there are {tile.keys} keys"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Both(Visible):
-    """Visible to both masks."""
+    """Visible in both masks."""
 
-    one: Visible
-    other: Visible
+    left: Visible
+    right: Visible
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return self.one.tile(tile) & self.other.tile(tile)
+        return self.left.tile(tile) & self.right.tile(tile)
 
     def weight_factors(self, tile: Tile) -> Float[Tensor, "*#lead #rows #keys"] | None:
-        one, other = self.one.weight_factors(tile), self.other.weight_factors(tile)
-        if one is None or other is None:
-            return other if one is None else one
-        return one * other
+        left, right = self.left.weight_factors(tile), self.right.weight_factors(tile)
+        if left is None or right is None:
+            return right if left is None else left
+        return left * right
 
     @property
     def scales_weights(self) -> bool:
-        return self.one.scales_weights or self.other.scales_weights
+        return self.left.scales_weights or self.right.scales_weights
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        for part in (self.one, self.other):
-            part.check(lead=lead, queries=queries, keys=keys, device=device)
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return (*self.left.tensors(), *self.right.tensors())
+
+    def mismatch(self, tile: Tile) -> str | None:
+        return self.left.mismatch(tile) or self.right.mismatch(tile)
 
 
 @dataclass(frozen=True, eq=False)
 class Either(Both):
-    """Visible to at least one of two masks."""
+    """Visible in at least one of two masks."""
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        return self.one.tile(tile) | self.other.tile(tile)
+        return self.left.tile(tile) | self.right.tile(tile)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,38 +366,35 @@ class Hidden(Visible):
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
         return ~self.mask.tile(tile)
 
-    def check(self, *, lead: tuple[int, ...], queries: int, keys: int, device: torch.device) -> None:
-        self.mask.check(lead=lead, queries=queries, keys=keys, device=device)
+    def tensors(self) -> tuple[tuple[str, Tensor], ...]:
+        return self.mask.tensors()
+
+    def mismatch(self, tile: Tile) -> str | None:
+        return self.mask.mismatch(tile)
 
 
-def _places(centre: Float[Tensor, "*lead query"], tile: Tile) -> Float[Tensor, "*picked rows 1"]:
-    return tile.cut(places(centre)[..., None])
-
-
-def places(centre: Float[Tensor, "*lead query"]) -> Float[Tensor, "*lead query"]:
-    """In 32 bits at least: bfloat16 counts to 256 only, and the positions of keys would be rounded to its numbers."""
+def as_positions(centre: Float[Tensor, "*lead query"]) -> Float[Tensor, "*lead query"]:
+    """Centres in at least 32 bits: bfloat16 is exact up to 256 only, and would round the positions of keys."""
     return centre.to(torch.promote_types(centre.dtype, torch.float32))
 
 
-def _plain(mask: Visible) -> Visible:
+def _centre_column(centre: Float[Tensor, "*lead query"], tile: Tile) -> Float[Tensor, "*selected rows 1"]:
+    return tile.select(as_positions(centre)[..., None])
+
+
+def _centre_mismatch(centre: Tensor, tile: Tile) -> str | None:
+    wanted = (*tile.lead, tile.queries)
+    if broadcasts(tuple(centre.shape), wanted):
+        return None
+    return f"centre has shape {list(centre.shape)}, which does not broadcast to [*lead, query] = {list(wanted)}"
+
+
+def _without_factors(mask: Visible) -> Visible:
     if mask.scales_weights:
-        raise ArgumentError(
-            "a Gaussian window grades what is visible, so it combines with other masks by & only, not by | or ~"
-        )
+        raise ArgumentError("a Gaussian window multiplies the weights, so it combines with & only, not with | or ~")
     return mask
 
 
-def _check_centre(centre: Tensor, wanted: tuple[int, ...], device: torch.device) -> None:
-    if not broadcasts(tuple(centre.shape), wanted):
-        raise ArgumentError(
-            f"centre has shape {list(centre.shape)}, which does not broadcast to [*lead, query] = {list(wanted)}"
-        )
-    if centre.device != device:
-        raise ArgumentError(f"centre is on {centre.device} but query is on {device}; move one of them")
-
-
-def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a tensor of that shape can be expanded to the one wanted."""
-    if len(shape) > len(wanted):
-        return False
-    return all(have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False))
+def _python_number(number: Any) -> Any:
+    """A numpy number as int or float."""
+    return int(number) if isinstance(number, Integral) else float(number)

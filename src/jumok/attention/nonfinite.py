@@ -1,10 +1,9 @@
-"""NaN and infinity behind a mask stay there.
+"""NaN and infinity behind a mask do not spread.
 
 A hidden key has weight 0, but 0 · NaN is NaN: in the sum over values, and again in every gradient that multiplies by a
-key or a value. So what is not finite is taken out before any arithmetic, that of the score's own projections included,
-and with it what nobody sees: a finite number can be large enough to become infinite on the way.
-A query that does see such a key or value gets NaN for its answer, as it should, and passes no gradient on; no other
-query is touched.
+key or a value. So numbers that are not finite are replaced by 0 before any arithmetic, including the projections of the
+score. Rows that no query sees are replaced too, because a large finite number can overflow in a projection.
+A query that does see such a key or value gets NaN as its output and passes no gradient on; no other query is affected.
 """
 
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from jumok.attention import tracing
 from jumok.attention.masks import Tile, Visible
 
 PLANE = 2**25
-"""How many query-key pairs are looked at together, a byte each."""
+"""Query-key pairs of the mask that are computed at once, one byte each."""
 
 
 class FiniteInputs(NamedTuple):
@@ -30,12 +29,12 @@ class FiniteInputs(NamedTuple):
     key: Float[Tensor, "*#lead key key_dim"]
     value: Float[Tensor, "*#lead key value_dim"]
     sees_nonfinite: Bool[Tensor, "*lead query"] | None
-    """Queries that see, or are, what was taken out; None if nothing was."""
+    """Queries that see, or hold, a number that was replaced; None if nothing was replaced."""
 
 
-def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visible | None, tile: Tile) -> FiniteInputs:
-    """The same with finite numbers only, and the queries that see others marked as sees_nonfinite."""
-    if visible is None or _all_harmless(query, key, value):
+def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visible, tile: Tile) -> FiniteInputs:
+    """Replace numbers that are not finite by 0, and mark the queries that see them."""
+    if _all_harmless(query, key, value):
         return FiniteInputs(query, key, value, None)
     broken_query, broken_key, broken_value = _broken(query), _broken(key), _broken(value)
     broken = (broken_key | broken_value)[..., None, :]
@@ -56,14 +55,14 @@ def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visibl
 
 
 def _all_harmless(*tensors: Tensor) -> bool:
-    """Whether it is known that no number is so large that a product of two could overflow."""
+    """Whether all numbers are known to be so small that a product of two cannot overflow."""
     return all(
         tracing.is_readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
     )
 
 
 def _largest(tensor: Tensor) -> float:
-    """The largest absolute value, NaN if there is one; cheaper than abs, which would make a copy."""
+    """The largest absolute value, or NaN; cheaper than abs, which makes a copy."""
     if not tensor.numel():
         return 0.0
     lowest, highest = tensor.detach().aminmax()
@@ -71,14 +70,14 @@ def _largest(tensor: Tensor) -> float:
 
 
 def _parts(tile: Tile) -> Iterator[Tile]:
-    """The tile, a few rows at a time: the whole plane may be far larger than all else."""
+    """The tile, a few rows at a time: the whole mask may be far larger than the other tensors."""
     sizes = (*tile.lead, tile.keys)
     rows = tile.height if tracing.is_symbolic(*sizes, tile.height) else max(1, PLANE // max(1, prod(sizes)))
     if tile.height <= rows:
         yield tile
         return
     for start in range(0, tile.height, rows):
-        yield replace(tile, some=tile.rows[start : start + rows])
+        yield replace(tile, row_index=tile.rows[start : start + rows])
 
 
 def _every_row(rows: Bool[Tensor, "*lead #rows"], tile: Tile) -> Bool[Tensor, "*lead rows"]:
@@ -86,7 +85,7 @@ def _every_row(rows: Bool[Tensor, "*lead #rows"], tile: Tile) -> Bool[Tensor, "*
 
 
 def _wherever(rows: Bool[Tensor, "*lead #row"], tensor: Float[Tensor, "*own row dim"]) -> Bool[Tensor, "*#own #row"]:
-    """The rows for which it holds wherever they are broadcast to: a key shared by all heads is seen if one sees it."""
+    """The rows for which it holds in all heads they are broadcast to: a key shared by heads is seen if one sees it."""
     own = tensor.shape[:-1]
     rows = rows.reshape(-1, *rows.shape[rows.dim() - len(own) :]).all(0) if rows.dim() > len(own) else rows
     for axis in range(-rows.dim(), -1):

@@ -1,6 +1,6 @@
-"""From scores to a distribution over keys: softmax (the kernel sum), sparsemax, 1.5-entmax, plain mean.
+"""Normalisers: from scores to a distribution over keys by softmax (the kernel sum), sparsemax, 1.5-entmax or mean.
 
-A normaliser takes scores in which -inf means hidden and every row shows something; `distribution` sees to the others.
+A normaliser takes scores in which -inf means hidden and every row has a visible key; `distribution` handles the rest.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from jumok.attention import tracing
-from jumok.attention.arguments import check_signature
+from jumok.attention.checks import describe
 from jumok.errors import ArgumentError
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -20,28 +20,25 @@ Normaliser = Callable[[Tensor], Tensor]
 def distribution(
     scores: Float[Tensor, "*lead key"], normalise: str | Normaliser = "softmax"
 ) -> Float[Tensor, "*lead key"]:
-    """The weights of each row of scores. Keys scored -inf get weight 0, and a row with no other keys is all zeros."""
+    """The weights of each row of scores. Keys with score -inf get weight 0; a row of -inf only is all zeros."""
     normaliser = find_normaliser(normalise)
-    if not isinstance(scores, Tensor) or not scores.is_floating_point() or not scores.dim():
-        seen = f"{list(scores.shape)} of {scores.dtype}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise ArgumentError(f"scores must be a floating-point tensor [..., key], but it is {seen}")
     if scores.shape[-1] == 0:
         return scores
     nothing = scores.detach().amax(-1, keepdim=True) == -torch.inf
     if tracing.is_readable(scores) and not torch.is_grad_enabled() and not nothing.any():
         # The usual case; the two copies below would cost more than the softmax.
-        return _like(scores, normaliser(scores), normalise)
-    # Filled before and emptied after, so that neither the weights nor their gradient ever pass through 0 / 0.
-    return _like(scores, normaliser(scores.masked_fill(nothing, 0)), normalise).masked_fill(nothing, 0)
+        return _check_shape(scores, normaliser(scores), normalise)
+    # Filled before and zeroed after, so that neither the weights nor their gradient pass through 0 / 0.
+    return _check_shape(scores, normaliser(scores.masked_fill(nothing, 0)), normalise).masked_fill(nothing, 0)
 
 
-def _like(scores: Tensor, weights: Any, normalise: str | Normaliser) -> Tensor:
-    """The weights, which must be one for each score."""
+def _check_shape(scores: Tensor, weights: Any, normalise: str | Normaliser) -> Tensor:
     if isinstance(weights, Tensor) and weights.shape == scores.shape:
         return weights
-    seen = list(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
     name, wanted = getattr(normalise, "__name__", normalise), list(scores.shape)
-    raise ArgumentError(f"normalise {name} gave {seen}, but scores are {wanted}; wanted a weight for every score")
+    raise ArgumentError(
+        f"normalise {name} returned {describe(weights)}, but there must be a weight for each of {wanted}"
+    )
 
 
 def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
@@ -52,13 +49,13 @@ def softmax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
 def softmax_with_sums(
     scores: Float[Tensor, "*lead key"], largest: Float[Tensor, "*lead"], total: Float[Tensor, "*lead"]
 ) -> Float[Tensor, "*lead key"]:
-    """exp(s − largest) / total: the softmax where a kernel has found the largest score and the sum before."""
+    """exp(s − largest) / total: the softmax, where a kernel has already computed the largest score and the sum."""
     weights: Tensor = _SoftmaxWithSums.apply(scores, largest.masked_fill(largest == -torch.inf, 0), total)  # type: ignore[no-untyped-call]
     return weights
 
 
 class _SoftmaxWithSums(torch.autograd.Function):
-    """Its gradient is the softmax's, since largest and total come from the same scores."""
+    """The gradient is that of the softmax, since largest and total come from the same scores."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, largest: Tensor, total: Tensor) -> Tensor:
@@ -73,25 +70,25 @@ class _SoftmaxWithSums(torch.autograd.Function):
 
 
 def mean(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
-    """1 / n for each of the n visible keys, whatever their scores: the regression that ignores its input."""
+    """1 / n for each of the n visible keys, whatever their scores."""
     visible = scores != -torch.inf
     return visible.to(scores.dtype) / visible.sum(-1, keepdim=True)
 
 
 def sparsemax(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
-    """The distribution nearest to the scores: max(s − τ, 0), where τ makes it sum to 1 (Martins & Astudillo 2016)."""
+    """max(s − τ, 0), where τ makes it sum to 1: the distribution nearest to the scores (Martins & Astudillo 2016)."""
     above = _above_threshold(_shifted(scores), _sparsemax_threshold)
-    # What rounding left below 0 becomes 0, yet keeps its gradient: τ depends on it.
+    # Values that rounding left below 0 become 0 but keep their gradient, because τ depends on them.
     return (above - above.detach().clamp(max=0)).to(scores.dtype)
 
 
 def entmax15(scores: Float[Tensor, "*lead key"]) -> Float[Tensor, "*lead key"]:
-    """Between softmax and sparsemax: max(s / 2 − τ, 0)², where τ makes it sum to 1 (Peters et al. 2019)."""
+    """max(s / 2 − τ, 0)², where τ makes it sum to 1: between softmax and sparsemax (Peters et al. 2019)."""
     return (_above_threshold(_shifted(scores) / 2, _entmax15_threshold) ** 2).to(scores.dtype)
 
 
 def _shifted(scores: Tensor) -> Tensor:
-    """The largest score at 0, which changes no weight; in 32 bits at least, for half precision counts to 256 only."""
+    """Scores minus the largest, which changes no weight; in at least 32 bits, as bfloat16 is exact up to 256 only."""
     wide = torch.promote_types(scores.dtype, torch.float32)
     return scores.to(wide) - scores.detach().amax(-1, keepdim=True).to(wide)
 
@@ -109,10 +106,10 @@ def _entmax15_threshold(count: Tensor, total: Tensor, squares: Tensor) -> Tensor
 
 
 def _above_threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """s − τ of the scores that end up with weight, 0 for the others.
+    """s − τ of the scores in the support, 0 for the others.
 
-    Given which they are, τ is a formula, and autograd gives the exact gradient: only those that τ depends on may have
-    one, a score that equals τ none, or the gradients of the weights, which sum to 1, would not sum to 0.
+    Given the support, τ is a formula, and autograd gives the exact gradient. A score that equals τ is outside the
+    support and has none; otherwise the gradients of the weights, which sum to 1, would not sum to 0.
     """
     support = _support(scores.detach(), solve)
     inside = scores.masked_fill(~support, 0)
@@ -121,20 +118,20 @@ def _above_threshold(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], T
 
 
 def _support(scores: Tensor, solve: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Bool[Tensor, "*lead key"]:
-    """Which scores end up with weight: the longest run of largest ones that all lie above their own τ.
+    """The scores that get weight: the longest run of largest scores that all lie above their own τ.
 
-    The largest is 0, so τ is at least -1 and what lies lower needs no exact sum: -1 stands for all of it.
+    The largest score is 0, so τ is at least -1, and scores below -1 need no exact sum: they are clamped to -1.
     """
     ordered = scores.clamp(min=-1).sort(-1, descending=True).values
     count = torch.arange(1, ordered.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
     thresholds = solve(count, ordered.cumsum(-1), (ordered**2).cumsum(-1))
-    size = (ordered > thresholds).sum(-1, keepdim=True).clamp(min=1)  # none at all only where there is a NaN
-    return ~(scores <= thresholds.gather(-1, size - 1))  # all of them in a row that holds a NaN, which stays one
+    size = (ordered > thresholds).sum(-1, keepdim=True).clamp(min=1)  # 0 only where there is a NaN
+    return ~(scores <= thresholds.gather(-1, size - 1))  # a row with NaN keeps all scores, so it stays NaN
 
 
 NORMALISERS: dict[str, Normaliser] = {
     "softmax": softmax,
-    "sum": softmax,  # the same function under the name it has in regression: scores of kernels are log K
+    "sum": softmax,  # its name in kernel regression, where scores are log K
     "sparsemax": sparsemax,
     "entmax15": entmax15,
     "mean": mean,
@@ -142,10 +139,8 @@ NORMALISERS: dict[str, Normaliser] = {
 
 
 def find_normaliser(normalise: str | Normaliser) -> Normaliser:
-    """The function behind a name; a function stays itself."""
+    """The function for a name; a function is returned unchanged."""
     if callable(normalise):
-        if normalise not in NORMALISERS.values():
-            check_signature("normalise", normalise, "scores")
         return normalise
     if not isinstance(normalise, str) or normalise not in NORMALISERS:
         raise ArgumentError(

@@ -1,7 +1,7 @@
-"""Keys and values that one query after another looks at, as the source of a recurrent decoder is.
+"""Keys and values that are attended to by one query after another, such as the source of a recurrent decoder.
 
-Each step of such a decoder asks from the state that the step before gave, so its queries cannot be put together into
-one call of `attend`. What belongs to the keys and values alone is made once instead, and used by every look.
+Each step of such a decoder computes its query from the state of the step before, so the queries cannot be put into one
+call of `attend`. Instead, what depends on the keys and values alone is computed once and used by every step.
 """
 
 from abc import ABC, abstractmethod
@@ -10,19 +10,20 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention import tracing
-from jumok.attention.additive import cpu_steps
+from jumok.attention import backends, tracing
+from jumok.attention.additive.cpu_steps import KeyExponentials, in_range
+from jumok.attention.additive.reference import Additive
 from jumok.attention.attend import attend, find_score
 from jumok.attention.scores import Score
 from jumok.attention.weights import Attended
 
 
 class PrecomputedKeys(ABC):
-    """Something to look at many times."""
+    """Keys and values prepared for many calls of attention."""
 
     @abstractmethod
     def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
-        """What `attend` would answer to these queries."""
+        """The result of `attend` for these queries."""
 
     @abstractmethod
     def keep(self, rows: Int[Tensor, " kept"]) -> "PrecomputedKeys":
@@ -37,19 +38,28 @@ def precompute_keys(
     visible: Bool[Tensor, "batch 1 key"] | None = None,
     backend: str = "auto",
 ) -> PrecomputedKeys:
-    """Make keys and values ready for many looks; `look(query)` then gives what `attend(query, key, value, …)` gives.
+    """Prepare keys and values for many queries: `.attend(query)` then gives what `attend(query, key, value, …)` gives.
 
-    `backend` is that of `attend`; only "auto" may choose the kernel made for this.
+    `backend` is that of `attend`; only "auto" may use the CPU kernel for additive steps.
     """
     plain = PlainKeys(key, value, find_score(score), visible, backend)
-    if backend == "auto" and tracing.is_readable(key) and cpu_steps.why_not(plain.score, key, value) is None:
-        return AdditiveKeys(plain, cpu_steps.opened(key, value, plain.score, visible))
-    return plain
+    if backend != "auto" or not _has_step_kernel(plain.score, key, value):
+        return plain
+    return AdditiveKeys(plain, KeyExponentials.of(key, value, plain.score, visible))
+
+
+def _has_step_kernel(score: Score, key: Tensor, value: Tensor) -> bool:
+    """Whether the CPU kernel for additive steps can take these keys and values."""
+    if not (isinstance(score, Additive) and tracing.is_readable(key) and backends.why_no_tiles(score, key) is None):
+        return False
+    if key.dim() != 3 or value.dim() != 3 or key.dtype != value.dtype or 0 in key.shape or 0 in value.shape:
+        return False
+    return in_range(key) and bool(value.detach().sum().isfinite())
 
 
 @dataclass(frozen=True, eq=False)
 class PlainKeys(PrecomputedKeys):
-    """Every look is a call of `attend`: for scores and devices that gain nothing from being remembered."""
+    """Keys and values passed to `attend` each time, for scores and devices that gain nothing from preparing them."""
 
     key: Float[Tensor, "batch key key_dim"]
     value: Float[Tensor, "batch key value_dim"]
@@ -58,29 +68,28 @@ class PlainKeys(PrecomputedKeys):
     backend: str
 
     def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
-        """One call of attention."""
+        """A call of `attend`."""
         return attend(query, self.key, self.value, score=self.score, visible=self.visible, backend=self.backend)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> PrecomputedKeys:
         """Only these rows of the batch."""
         visible = None if self.visible is None else self.visible[rows]
-        return precompute_keys(
-            self.key[rows], self.value[rows], score=self.score, visible=visible, backend=self.backend
-        )
+        key, value = self.key[rows], self.value[rows]
+        return precompute_keys(key, value, score=self.score, visible=visible, backend=self.backend)
 
 
 @dataclass(frozen=True, eq=False)
 class AdditiveKeys(PrecomputedKeys):
-    """The additive score on a CPU: e²ᵏ of every key is there already (see kernels/cpu_steps.py)."""
+    """Keys of the additive score on a CPU, with e²ᵏ computed once (see additive/cpu_steps.py)."""
 
     plain: PlainKeys
-    opened: cpu_steps.KeyExponentials
+    exponentials: KeyExponentials
 
     def attend(self, query: Float[Tensor, "batch query dim"]) -> Attended:
-        """One step of the kernel, or a call of attention where the kernel cannot take the query."""
-        if not (tracing.is_readable(query) and self.opened.takes(query)):
+        """One step of the kernel, or a call of `attend` where the kernel cannot take the query."""
+        if not (tracing.is_readable(query) and self.exponentials.accepts(query)):
             return self.plain.attend(query)
-        return self.opened.attend(query)
+        return self.exponentials.attend(query)
 
     def keep(self, rows: Int[Tensor, " kept"]) -> PrecomputedKeys:
         """Only these rows of the batch."""

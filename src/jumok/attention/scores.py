@@ -1,4 +1,4 @@
-"""Scores: from queries and keys to one number per pair, the logarithm of an unnormalised weight."""
+"""Scores: one number for every pair of query and key, the logarithm of an unnormalised attention weight."""
 
 import math
 import re
@@ -12,21 +12,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.arguments import check_signature
-from jumok.attention.masks import broadcasts
+from jumok.attention.checks import broadcasts, check_tensor, describe, is_autocast
 from jumok.errors import ArgumentError
 
 
 class Score(ABC):
     """How well a query matches a key. A score of -inf hides the key.
 
-    Subclasses are frozen dataclasses whose fields are the score's parameters. A parameter tensor may carry leading
-    axes that broadcast with those of the queries, so that heads can have parameters of their own. A score may be
-    computed for some of the queries at a time: one that looks at their positions is told them by `for_rows`.
+    Subclasses are frozen dataclasses whose fields are the score's parameters. A parameter tensor may have leading axes
+    that broadcast with those of the queries, so that every head can have its own parameters. A score may be computed
+    for some of the queries at a time; a score that depends on their positions receives them through `for_rows`.
     """
 
     parameter_axes: ClassVar[dict[str, int]] = {}
-    """For each parameter tensor, how many of its last axes are its own; the axes before them are leading ones."""
+    """For each parameter tensor, the number of its own (last) axes; the axes before them are leading axes."""
 
     @abstractmethod
     def __call__(
@@ -34,8 +33,13 @@ class Score(ABC):
     ) -> Float[Tensor, "*lead query key"]:
         """The score of every query with every key."""
 
+    @property
+    def kind(self) -> "type[Score]":
+        """The class of the score that `prepare` gives, which decides what backends can compute it."""
+        return type(self)
+
     def prepare(self, query: Tensor, key: Tensor) -> "Prepared":
-        """Reduce to a simpler score of projected queries and keys, where there is one: kernels know only the simple."""
+        """Reduce the score to a simpler one of projected queries and keys, if there is one that kernels know."""
         return Prepared(self, query, key)
 
     def check(self, query: Tensor, key: Tensor) -> None:
@@ -47,15 +51,15 @@ class Score(ABC):
             )
 
     def planes(self, query: Tensor) -> int:
-        """How many [query, key] planes exist at once while scoring; more than 1 is what blocks are for."""
+        """How many [query, key] matrices exist at once while scoring; blocks of rows keep more than one small."""
         return 1
 
     def for_rows(self, rows: Int[Tensor, " rows"]) -> "Score":
-        """The same score for the queries at these positions; another one only where it looks at positions."""
+        """The score for the queries at these positions; scores that ignore positions return themselves."""
         return self
 
     def for_heads(self, heads: Int[Tensor, " heads"]) -> "Score":
-        """The same score for some entries of the last leading axis."""
+        """The score for these entries of the last leading axis."""
         picked = {}
         for name, own in self.parameter_axes.items():
             tensor = getattr(self, name)
@@ -64,28 +68,28 @@ class Score(ABC):
         return replace(self, **picked)  # type: ignore[type-var]
 
     def __str__(self) -> str:
-        return f'score "{_snake(type(self).__name__)}"'
-
-
-def _snake(name: str) -> str:
-    """ScaledDot -> scaled_dot, as callers write it."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        # ScaledDot -> scaled_dot, as callers write it
+        return f'score "{re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()}"'
 
 
 class Prepared(NamedTuple):
-    """A score, and the queries and keys it is to be given."""
+    """A score with the queries and keys to call it with."""
 
     score: Score
     query: Tensor
     key: Tensor
 
 
-class Reducible(Score):
-    """A score that is a simpler one once query and key are projected."""
+class DotReducible(Score):
+    """A score that is a dot product of projected queries and keys."""
+
+    @property
+    def kind(self) -> type[Score]:
+        return Dot
 
     @abstractmethod
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        """The simpler score, with the queries and keys it wants."""
+        """The dot product, with the projected queries and keys."""
 
     def __call__(
         self, query: Float[Tensor, "*#lead query query_dim"], key: Float[Tensor, "*#lead key key_dim"]
@@ -97,7 +101,7 @@ class Reducible(Score):
 
 @dataclass(frozen=True, eq=False)
 class Dot(Score):
-    """scale · q · k. Every other score of this file comes down to it."""
+    """scale · q · k."""
 
     scale: float = 1.0
 
@@ -109,32 +113,32 @@ class Dot(Score):
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledDot(Reducible):
-    """q · k / √dim: the scores of random vectors keep a spread of 1 at every width (Vaswani et al. 2017).
+class ScaledDot(DotReducible):
+    """q · k / √dim, which keeps the variance of random scores at 1 for every width (Vaswani et al. 2017).
 
-    A scale that is given takes the place of 1 / √dim.
+    `scale` replaces 1 / √dim.
     """
 
     scale: float | None = None
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        """The dot product, scaled."""
+        """The dot product with its scale."""
         return Prepared(Dot(max(1, query.shape[-1]) ** -0.5 if self.scale is None else self.scale), query, key)
 
 
 @dataclass(frozen=True, eq=False)
-class Cosine(Reducible):
-    """scale · cos(q, k); a zero vector is similar to nothing (Graves et al. 2014)."""
+class Cosine(DotReducible):
+    """scale · cos(q, k); the cosine with a zero vector is 0 (Graves et al. 2014)."""
 
     scale: float = 1.0
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The dot product of vectors of length 1."""
-        return Prepared(Dot(self.scale), _directions(query), _directions(key))
+        return Prepared(Dot(self.scale), _unit_vectors(query), _unit_vectors(key))
 
 
 @dataclass(frozen=True, eq=False)
-class General(Reducible):
+class General(DotReducible):
     """q · W k (Luong et al. 2015)."""
 
     weight: Float[Tensor, "*#lead query_dim key_dim"]
@@ -145,7 +149,7 @@ class General(Reducible):
         return Prepared(Dot(), query @ self.weight, key)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """The matrix must fit both sides."""
+        """Check the shape of the matrix."""
         wanted = [query.shape[-1], key.shape[-1]]
         if list(self.weight.shape[-2:]) != wanted:
             raise ArgumentError(
@@ -155,29 +159,28 @@ class General(Reducible):
 
 
 @dataclass(frozen=True, eq=False)
-class Location(Reducible):
-    """W q, one row of W per position: where to look is read from the query alone (Luong et al. 2015, equation 8)."""
+class Location(DotReducible):
+    """W q with one row of W per key position: the score depends on the query alone (Luong et al. 2015, equation 8)."""
 
     weight: Float[Tensor, "*#lead position query_dim"]
     parameter_axes: ClassVar[dict[str, int]] = {"weight": 2}
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
-        """The dot product of the query with each position's row."""
+        """The dot product of the query with the row of each position."""
         return Prepared(Dot(), query, self.weight[..., : key.shape[-2], :])
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """There must be a row as wide as the query for every key."""
+        """Check that there is a row as wide as the query for every key."""
         positions, width = self.weight.shape[-2:]
-        if width != query.shape[-1]:
-            raise ArgumentError(f"location: weight has {width} columns, but query has width {query.shape[-1]}")
-        if positions < key.shape[-2]:
+        if width != query.shape[-1] or positions < key.shape[-2]:
             raise ArgumentError(
-                f"location: weight has rows for {positions} positions, but there are {key.shape[-2]} keys"
+                f"location: weight has rows for {positions} positions, each {width} wide, but there are "
+                f"{key.shape[-2]} keys and query has width {query.shape[-1]}"
             )
 
 
-def _directions(vectors: Float[Tensor, "*lead time dim"]) -> Float[Tensor, "*lead time dim"]:
-    """Vectors of length 1, zero vectors left as they are: in their place F.normalize gives gradients of 10¹²."""
+def _unit_vectors(vectors: Float[Tensor, "*lead time dim"]) -> Float[Tensor, "*lead time dim"]:
+    """Vectors divided by their lengths. Zero vectors stay zero: F.normalize would give them gradients of 10¹²."""
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / lengths.masked_fill(lengths == 0, 1)
 
@@ -188,23 +191,13 @@ def dot() -> Score:
 
 
 def scaled_dot(scale: float | None = None) -> Score:
-    """scale · q · k, with scale = 1 / √dim unless given."""
-    return ScaledDot(None if scale is None else _number(scale))
+    """scale · q · k; `scale` defaults to 1 / √dim."""
+    return ScaledDot(None if scale is None else _finite_scale(scale))
 
 
 def cosine(scale: float = 1.0) -> Score:
     """scale · cos(q, k); the scale is an inverse temperature."""
-    return Cosine(_number(scale))
-
-
-def _number(scale: float) -> float:
-    if isinstance(scale, bool) or not isinstance(scale, Real):
-        raise ArgumentError(
-            f"scale must be a number, but it is {type(scale).__name__}; a scale that is learned multiplies the query"
-        )
-    if not math.isfinite(scale):
-        raise ArgumentError(f"scale must be a finite number, but it is {scale}")
-    return float(scale)
+    return Cosine(_finite_scale(scale))
 
 
 def general(weight: Float[Tensor, "*#lead query_dim key_dim"]) -> Score:
@@ -217,11 +210,17 @@ def location(weight: Float[Tensor, "*#lead position query_dim"]) -> Score:
     return Location(weight)
 
 
+def _finite_scale(scale: float) -> float:
+    if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
+        raise ArgumentError(f"scale must be a finite number, but it is {scale!r}; a learned scale multiplies the query")
+    return float(scale)
+
+
 @dataclass(frozen=True, eq=False)
 class Custom(Score):
     """Any function from [query, dim] and [key, dim] to [query, key].
 
-    It may look at positions, which it counts for itself: it must always be given every query and every head.
+    The function may depend on positions, so it is always called with all queries and all heads.
     """
 
     function: Callable[..., Tensor]
@@ -233,16 +232,15 @@ class Custom(Score):
         lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
         wanted = (*lead, query.shape[-2], key.shape[-2])
         if not isinstance(scores, Tensor) or scores.shape[-2:] != wanted[-2:] or not broadcasts(scores.shape, wanted):
-            seen = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ArgumentError(f"{self} gave {seen}, but [*lead, query, key] is {list(wanted)}")
+            raise ArgumentError(f"{self} returned {describe(scores)}, but [*lead, query, key] is {list(wanted)}")
         return scores.expand(wanted)
 
     def scores(self, query: Tensor, key: Tensor) -> Any:
-        """What the function gives."""
+        """The function's result."""
         return self.function(query, key)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """The function knows what it takes."""
+        """The function may take queries and keys of any widths."""
 
     def __str__(self) -> str:
         return f"score {getattr(self.function, '__name__', 'of the caller')}"
@@ -250,27 +248,46 @@ class Custom(Score):
 
 @dataclass(frozen=True, eq=False)
 class Positional(Custom):
-    """A function that also gets the positions of its queries, so that it can run on a block of rows at a time."""
+    """A function that also receives the positions of its queries, so that it can run on a block of rows at a time."""
 
     rows: Int[Tensor, " rows"] | None = None
-    """None for all of them, in order."""
+    """None for all queries, in order."""
 
     def scores(self, query: Tensor, key: Tensor) -> Any:
-        """What the function gives."""
+        """The function's result."""
         rows = torch.arange(query.shape[-2], device=query.device) if self.rows is None else self.rows
         return self.function(query, key, rows)
 
     def for_rows(self, rows: Int[Tensor, " rows"]) -> Score:
-        """The same function, told these positions."""
+        """The same function for queries at these positions."""
         return replace(self, rows=rows)
 
 
 def positional(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Score:
-    """A score of your own that can run in blocks: function(query, key, rows), `rows` the positions of the queries.
+    """A score of your own that can run in blocks: function(query, key, rows), with `rows` the queries' positions.
 
-    All keys are there at every call, and every head.
+    Every call receives all keys and all heads.
     """
     if not callable(function):
-        raise ArgumentError(f"positional wants a function of query, key and rows, but it is {function!r}")
-    check_signature("positional", function, "query", "key", "rows")
+        raise ArgumentError(f"positional takes a function of query, key and rows, but it got {function!r}")
     return Positional(function)
+
+
+def check_parameters(score: Score, query: Tensor) -> None:
+    """Check that a score's tensors have the dtype and device of the queries, and enough axes."""
+    for name, own in score.parameter_axes.items():
+        tensor = getattr(score, name)
+        if not isinstance(tensor, Tensor) and not own:
+            continue
+        check_tensor(f"{name} of {score}", tensor)
+        if not tensor.is_floating_point() or tensor.dim() < own:
+            raise ArgumentError(
+                f"{name} of {score} must be floating point with at least {own} axes, but it is {describe(tensor)}"
+            )
+        # As in PyTorch, a scalar may have any dtype and device; autocast converts dtypes.
+        wrong_type = tensor.dtype != query.dtype and not is_autocast(query.device)
+        if tensor.dim() and (tensor.device != query.device or wrong_type):
+            raise ArgumentError(
+                f"{name} of {score} is {tensor.dtype} on {tensor.device}, "
+                f"but query is {query.dtype} on {query.device}; use .to(query)"
+            )

@@ -11,54 +11,42 @@ from torch import Tensor
 from jumok.attention import tracing
 from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Causal
-from jumok.attention.normalise import softmax
 from jumok.attention.scores import Dot
 from jumok.errors import BackendError
 
-FEW = 16
-"""With fewer keys than a CPU's vector holds numbers, 16 at most, its kernel without a mask gives 0 for NaN scores."""
+Gradients = tuple[Tensor | None, ...]
 
-
-def why_not(call: AttentionCall) -> str | None:
-    """Why this call cannot run through it; None if it can."""
-    if not isinstance(call.score, Dot):
-        return f"{call.named} is not a dot product"
-    if call.normalise is not softmax:
-        return "it normalises by softmax only"
-    if call.visible is not None and call.visible.scales_weights:
-        return "a Gaussian window multiplies the weights after the softmax"
-    if call.pairs == 0:
-        return "there is nothing to compare"
-    return None
+FEW_KEYS = 16
+"""With fewer keys than a CPU vector register holds numbers (16 at most), the unmasked kernel gives 0 for NaN scores."""
 
 
 def run(call: AttentionCall) -> Tensor:
-    """Σ softmax(scale · q kᵀ) v in one kernel; the weights are never built."""
+    """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights."""
     call = _with_positive_scale(call)
     is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
     if call.visible is not None and not is_causal:
         return _masked(call)
     keys = call.key.shape[-2]
-    may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW) and not call.dropout
+    may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW_KEYS) and not call.dropout
     if may_lose_nan and (torch.compiler.is_compiling() or tracing.in_transform()):
-        return _masked(call)  # slower, but no answer needs to be looked at
+        return _masked(call)  # slower, but no result needs to be read
     values = _fused(call, is_causal=is_causal)
     return _masked(call) if may_lose_nan and _holds_zeros(values) else values
 
 
 def _with_positive_scale(call: AttentionCall) -> AttentionCall:
-    """The same scores with a scale above 0: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
+    """The same scores with a positive scale: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
     assert isinstance(call.score, Dot)
     query, scale = call.query, call.score.scale
     if scale < 0:
         query, scale = -query, -scale
-    if scale < torch.finfo(torch.float32).tiny:  # in the kernel, single precision, it could round to 0
+    if scale < torch.finfo(torch.float32).tiny:  # it could round to 0 in the kernel's single precision
         query, scale = query * scale, 1.0
     return call if query is call.query else replace(call, query=query, score=Dot(scale))
 
 
 def _holds_zeros(values: Tensor) -> bool:
-    """Whether a row may be one of zeros."""
+    """Whether a row may consist of zeros."""
     first = values.select(-1, 0) if values.shape[-1] else values
     return int(first.count_nonzero()) < first.numel()
 
@@ -67,7 +55,7 @@ def _masked(call: AttentionCall) -> Tensor:
     if call.visible is None:
         return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
     visible = call.visible.tile(call.tile)
-    # A row that sees nothing would be 0 / 0 in some of its kernels: it looks everywhere, and is emptied afterwards.
+    # A query that sees nothing would give 0 / 0 in some kernels: it attends everywhere, and its output is set to 0.
     nothing = ~visible.any(-1, keepdim=True)
     return _fused(call, attn_mask=visible | nothing).masked_fill(nothing, 0)
 
@@ -77,7 +65,7 @@ def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: b
     lead, query, key, value = call.query.shape[:-2], call.query, call.key, call.value
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*lead, *attn_mask.shape[-2:])
-    if len(lead) != 2:  # its fast kernels want exactly [batch, head, time, dim]
+    if len(lead) != 2:  # the fast kernels take exactly [batch, head, time, dim]
         four = (prod(lead[:-1]), lead[-1]) if lead else (1, 1)
         query, key, value = (tensor.reshape(*four, *tensor.shape[-2:]) for tensor in (query, key, value))
         attn_mask = None if attn_mask is None else attn_mask.reshape(*four, *attn_mask.shape[-2:])
@@ -95,25 +83,27 @@ def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: b
 
 
 def _refuse_second_gradient(values: Tensor) -> None:
-    """Its kernels have none, and PyTorch's error names an operator that no caller knows."""
+    """PyTorch's kernels have none, and its error names an internal operator."""
     if values.requires_grad and not torch.compiler.is_compiling() and not tracing.in_transform():
         node = values.grad_fn
         assert node is not None
         if node.name().startswith("ScaledDotProduct"):
-            node.register_hook(_once)
+            node.register_hook(_mark_gradients)
 
 
-def _once(d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
+def _mark_gradients(
+    d_inputs: tuple[Tensor | None, ...], _: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...] | None:
     if not torch.is_grad_enabled():
         return None
-    return tuple(None if d_input is None else _Once.apply(d_input) for d_input in d_inputs)  # type: ignore[no-untyped-call]
+    return tuple(None if d_input is None else _NoSecondGradient.apply(d_input) for d_input in d_inputs)  # type: ignore[no-untyped-call]
 
 
-class _Once(torch.autograd.Function):
+class _NoSecondGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gradient: Tensor) -> Tensor:
         return gradient.view_as(gradient)
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> None:
-        raise BackendError('backend "sdpa" has no second gradient; ask for backend="direct"')
+        raise BackendError('backend "sdpa" has no second gradient; use backend="direct"')

@@ -1,8 +1,7 @@
-"""Whether torch.func (vmap, grad, jvp and what is made of them), forward-mode differentiation or a compiler is at work.
+"""Whether torch.func (vmap, grad, jvp, ...), forward-mode differentiation or a compiler is tracing the program.
 
-Their tensors hold no numbers to look at. Operators of our own have no rules for torch.func, and PyTorch's fused
-attention on a CPU none for vmap, so that it would run for one entry after another: the direct form is all plain
-operations.
+Traced tensors have no numbers to read. Our own operators have no rules for torch.func, and PyTorch's fused attention on
+a CPU has none for vmap and would run for one entry after another; the direct backend consists of plain operations.
 """
 
 import torch
@@ -13,26 +12,26 @@ REASON = "it has no rules for torch.func and forward-mode differentiation"
 
 
 def in_transform() -> bool:
-    """Whether a transformation is being traced; never while torch.compile is, which has its own ways."""
+    """Whether torch.func or forward-mode differentiation is active; always False under torch.compile."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether its numbers can be looked at without cost: on an accelerator the host would have to wait for them."""
+    """Whether the numbers can be read cheaply: reading from an accelerator would make the host wait."""
     return tensor.is_cpu and not torch.compiler.is_compiling() and not in_transform()
 
 
 def is_symbolic(*sizes: int) -> bool:
-    """Whether a size is left open in a program being exported: a choice made by it would hold for some sizes only."""
+    """Whether a size is symbolic, so that a decision based on it would hold for some sizes only."""
     return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def graph_inputs(*tensors: Tensor) -> list[Tensor]:
-    """The same tensors as inputs of a graph of its own, for the gradient of a gradient.
+    """Views of the tensors as inputs of a new graph, for a second gradient.
 
-    A gradient with respect to one of them stops there, even where another depends on it or is the same tensor; their
-    own history goes on behind.
+    A gradient with respect to one of them stops there, even if another tensor depends on it or is the same tensor; the
+    second gradient continues into their history.
     """
     return [tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_() for tensor in tensors]

@@ -1,4 +1,4 @@
-"""What attention gives back: the mixed values, and the weights that mixed them, rebuilt only when asked for."""
+"""The result of attention: the values, and the weights, which are computed only on demand."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.attention.arguments import whole_number
 from jumok.attention.blocks import in_blocks
 from jumok.attention.call import AttentionCall
-from jumok.attention.masks import Visible
+from jumok.attention.checks import as_integer
 from jumok.attention.scores import Custom, Location
 from jumok.errors import ArgumentError
 
@@ -21,57 +20,57 @@ Copied = TypeVar("Copied")
 
 
 def copied(fields: Copied, memo: dict[int, Any]) -> Copied:
-    """A deep copy of a dataclass or a tuple; PyTorch copies no tensor that autograd computed, so those go first."""
-    for tensor in _with_tensors_copied(fields):
+    """A deep copy of a dataclass or a tuple; tensors computed by autograd, which PyTorch cannot copy, are cloned."""
+    for tensor in _tensors_in(fields):
         if not tensor.is_leaf:
             memo[id(tensor)] = tensor.detach().clone()
     return deepcopy(fields, memo)
 
 
-def _with_tensors_copied(thing: Any) -> Iterator[Tensor]:
+def _tensors_in(thing: Any) -> Iterator[Tensor]:
     if isinstance(thing, Tensor):
         yield thing
     elif isinstance(thing, tuple):
         for part in thing:
-            yield from _with_tensors_copied(part)
+            yield from _tensors_in(part)
     elif is_dataclass(thing):
-        yield from _with_tensors_copied(tuple(vars(thing).values()))
+        yield from _tensors_in(tuple(vars(thing).values()))
 
 
 class Version(NamedTuple):
-    """A tensor, and how often it had been changed in place."""
+    """A tensor, and how often it had been modified in place."""
 
     name: str
     tensor: Tensor
     changes: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy counts its changes anew; one of a tensor that was changed already must go on saying so.
-        return _counted_anew, (self.name, self.tensor, self.tensor._version == self.changes)
+        # A copy starts a new count; the copy of a tensor that was already modified must stay marked as modified.
+        return _copied_version, (self.name, self.tensor, self.tensor._version == self.changes)
 
 
-def _counted_anew(name: str, tensor: Tensor, unchanged: bool) -> Version:
+def _copied_version(name: str, tensor: Tensor, unchanged: bool) -> Version:
     return Version(name, tensor, tensor._version if unchanged else -1)
 
 
 def versions(call: AttentionCall) -> tuple[Version, ...]:
-    """Those of all that weights are computed from; none where a compiler would have to trace them."""
+    """The versions of all tensors that the weights are computed from; none under a compiler."""
     if torch.compiler.is_compiling():
         return ()
-    return tuple(Version(name, tensor, tensor._version) for name, tensor in _read(call) if _tells(tensor))
+    return tuple(Version(name, tensor, tensor._version) for name, tensor in _inputs(call) if _has_version(tensor))
 
 
-def check_unchanged(known: tuple[Version, ...]) -> None:
-    """Raise ArgumentError for a tensor that was changed in place since."""
-    for name, tensor, changes in known:
+def check_unchanged(inputs: tuple[Version, ...]) -> None:
+    """Raise ArgumentError for a tensor that was modified in place since."""
+    for name, tensor, changes in inputs:
         if tensor._version != changes:
             raise ArgumentError(
-                f"{name} was changed in place after attend, so its weights cannot be computed any more; ask for them "
-                "before the change (an optimiser's step is one), or give attend a clone()"
+                f"{name} was modified in place after attend, so the weights can no longer be computed; ask for them "
+                "before the change (such as an optimiser step), or pass attend a clone()"
             )
 
 
-def _read(call: AttentionCall) -> Iterator[tuple[str, Tensor]]:
+def _inputs(call: AttentionCall) -> Iterator[tuple[str, Tensor]]:
     yield "query", call.query
     if isinstance(call.given, Location):
         yield f"weight of {call.given}", call.given.weight  # its rows are the keys
@@ -80,21 +79,13 @@ def _read(call: AttentionCall) -> Iterator[tuple[str, Tensor]]:
     for name in call.score.parameter_axes:
         parameter = getattr(call.score, name)
         if isinstance(parameter, Tensor):
-            yield f"{name} of {call.named}", parameter
+            yield f"{name} of {call.score_name}", parameter
     if call.visible is not None:
-        yield from (("visible", tensor) for tensor in _tensors(call.visible))
+        yield from (("visible", tensor) for _, tensor in call.visible.tensors())
 
 
-def _tensors(visible: Visible) -> Iterator[Tensor]:
-    for part in vars(visible).values():
-        if isinstance(part, Tensor):
-            yield part
-        elif isinstance(part, Visible):
-            yield from _tensors(part)
-
-
-def _tells(tensor: Tensor) -> bool:
-    """Whether its count speaks of it: inference tensors have none, and a part of a larger tensor shares that one's."""
+def _has_version(tensor: Tensor) -> bool:
+    """Whether the tensor has its own count: inference tensors have none, and a slice shares that of the whole."""
     if tensor.is_inference():
         return False
     return tensor._base is None or tensor._base.numel() <= tensor.numel()
@@ -105,77 +96,77 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The attention weights, before dropout. Call it for the matrix or parts of it.
+    """The attention weights before dropout. Call it to get the matrix or parts of it.
 
-    The reductions work a block of rows at a time and never hold the whole matrix. Everything but positions is
-    differentiable.
+    The reductions work on blocks of rows and never hold the whole matrix. All results but positions are differentiable.
     """
 
     call: AttentionCall
-    built: Float[Tensor, "*lead query key"] | None = None
-    """The whole matrix, where the backend had to build it anyway."""
-    known: tuple[Version, ...] = ()
-    """Tensors that must not have changed when the matrix is built."""
+    matrix: Float[Tensor, "*lead query key"] | None = None
+    """The whole matrix, if the backend built it."""
+    inputs: tuple[Version, ...] = ()
+    """Tensors that must be unmodified when the matrix is computed."""
 
     def __call__(
         self, *, heads: slice | Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
     ) -> Float[Tensor, "*lead rows key"]:
-        """The weights of the chosen heads (the last leading axis) and query rows; all of them unless told."""
+        """The weights of the given heads (entries of the last leading axis) and query rows; both default to all."""
         *lead, queries, _ = self.call.query.shape
         if heads is not None and not lead:
-            raise ArgumentError(f"heads = {heads!r} was asked for, but query has no head axis, only [query, dim]")
-        call, built, device = self.call, self.built, self.call.query.device
+            raise ArgumentError(f"heads = {heads!r}, but query has no head axis, only [query, dim]")
+        call, matrix, device = self.call, self.matrix, self.call.query.device
         if rows is not None:
             row_index = _positions(rows, queries, "rows", device)
             call = call.for_rows(row_index)
-            built = None if built is None else built.index_select(-2, row_index)
+            matrix = None if matrix is None else matrix.index_select(-2, row_index)
         if heads is not None:
             head_index = _positions(heads, lead[-1], "heads", device)
-            if built is None and isinstance(call.score, Custom):
-                built = self._rebuilt(call)  # a function may know the heads by their order: it gets all of them
+            if matrix is None and isinstance(call.score, Custom):
+                matrix = self._computed(call)  # a function may depend on the order of heads: it gets all of them
             call = call.for_heads(head_index)
-            built = None if built is None else built.index_select(-3, head_index)
-        return self._rebuilt(call) if built is None else built
+            matrix = None if matrix is None else matrix.index_select(-3, head_index)
+        return self._computed(call) if matrix is None else matrix
 
-    def _rebuilt(self, call: AttentionCall) -> Float[Tensor, "*lead rows key"]:
-        check_unchanged(self.known)
+    def _computed(self, call: AttentionCall) -> Float[Tensor, "*lead rows key"]:
+        check_unchanged(self.inputs)
         return _weights(call)
 
     def argmax(self) -> Int[Tensor, "*lead query"]:
-        """The key each query looks at most."""
+        """The key with the largest weight for each query."""
         return self.top_k(1)[1].squeeze(-1)
 
     def top_k(self, k: int) -> tuple[Float[Tensor, "*lead query k"], Int[Tensor, "*lead query k"]]:
         """The k largest weights of each row and their keys, largest first."""
-        k = whole_number("k", k)
-        if not 0 < k <= self.call.key.shape[-2]:
-            raise ArgumentError(f"the {k} largest weights of {self.call.key.shape[-2]} keys were asked for")
-        weights, keys = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
-        return torch.cat(weights, -2), torch.cat(keys, -2)
+        k, keys = as_integer("k", k), self.call.key.shape[-2]
+        if not 0 < k <= keys:
+            raise ArgumentError(f"k = {k}; wanted 1 to {keys}, the number of keys")
+        weights, positions = zip(*(self._in_blocks(lambda block: block.topk(k))), strict=True)
+        return torch.cat(weights, -2), torch.cat(positions, -2)
 
     def entropy(self) -> Float[Tensor, "*lead query"]:
-        """−Σ α log α of each row, in nats: 0 for a query that looks at one key, log n for one that looks at n alike."""
-        # The slope of α log α at α = 0 is infinite; a key without weight contributes nothing instead.
+        """−Σ α log α of each row, in nats: 0 for all weight on one key, log n for equal weights on n keys."""
+        # The slope of α log α at α = 0 is infinite, so keys without weight are left out.
         return torch.cat(list(self._in_blocks(lambda block: -(block * block.where(block > 0, 1).log()).sum(-1))), -1)
 
     def column_sums(self) -> Float[Tensor, "*lead key"]:
-        """How much each key was looked at by all queries together."""
+        """The total weight of each key over all queries."""
         return reduce(torch.add, self._in_blocks(lambda block: block.sum(-2)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Weights":
-        return Weights(*copied((self.call, self.built, self.known), memo))
+        return Weights(*copied((self.call, self.matrix, self.inputs), memo))
 
     def _in_blocks(self, reduction: Callable[[Tensor], Result]) -> Iterator[Result]:
-        if self.built is not None:
-            return iter([reduction(self.built)])
-        check_unchanged(self.known)
+        if self.matrix is not None:
+            return iter([reduction(self.matrix)])
+        check_unchanged(self.inputs)
         return in_blocks(lambda block: reduction(_weights(block)), self.call)
 
 
 class Attended(NamedTuple):
-    """The mixed values, and the weights that mixed them.
+    """The values Σ α v, and the weights α.
 
-    A fused kernel never builds the weights; whichever ran, `weights()` gives them, `weights(heads=…, rows=…)` parts.
+    With every backend `weights()` gives the matrix and `weights(heads=…, rows=…)` a part of it; fused kernels do not
+    build it before it is asked for.
     """
 
     values: Float[Tensor, "*lead query value_dim"]
@@ -199,9 +190,8 @@ def _positions(chosen: slice | Sequence[int], size: int, name: str, device: torc
     for position in chosen:
         if isinstance(position, Tensor):
             position = position.item()
-        # True and False are no positions: a mask of rows would otherwise give rows 1 and 0.
-        if isinstance(position, bool) or not isinstance(position, SupportsIndex):
-            raise ArgumentError(f"{name} must be a list of positions or a slice, but one of them is {position!r}")
-        if not -size <= position < size:
-            raise ArgumentError(f"{name} asks for number {position}, but there are {size}")
+        # True and False are no positions: a boolean mask of rows would otherwise give rows 1 and 0.
+        valid = isinstance(position, SupportsIndex) and not isinstance(position, bool)
+        if not (valid and -size <= position < size):
+            raise ArgumentError(f"{name} must be a list of positions below {size} or a slice, but it has {position!r}")
     return torch.tensor([position % size for position in chosen], dtype=torch.long, device=device)

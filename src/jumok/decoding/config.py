@@ -1,4 +1,4 @@
-"""How hypotheses are searched for and compared."""
+"""The settings of beam search."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
@@ -9,6 +9,9 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
 from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 
+WIDEST = 1000
+"""Largest beam; with thousands of hypotheses a single line takes minutes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig(Settings):
@@ -16,7 +19,7 @@ class DecodingConfig(Settings):
 
     section: ClassVar[str] = "decoding"
 
-    beam: Annotated[int, Ge(1), Le(1000)] = 5
+    beam: Annotated[int, Ge(1), Le(WIDEST)] = 5
     """Hypotheses kept at each step; 1 is greedy search."""
     length_penalty: Annotated[float, Ge(-5), Le(5)] = 1.0
     """Exponent of the length n in the score log-probability / n^length_penalty; 0 favours short outputs."""
@@ -43,7 +46,7 @@ class DecodingConfig(Settings):
 
 
 def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
-    """The saved settings but for those given, such as beam=5; a beam that is not given is at least `n_best` wide."""
+    """The saved settings, replaced by those given, such as beam=5; by default the beam is at least `n_best` wide."""
     known = DecodingConfig.__dataclass_fields__
     for name in settings:
         if name not in known:

@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention.additive.fused import why_no_kernels
-from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
+from jumok.attention.backends import why_no_triton
+from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
 from jumok.attention.tracing import in_transform
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import (
@@ -289,7 +289,7 @@ def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor |
 
 def _runs_on_kernels(values: Float[Tensor, "node head dim"]) -> bool:
     """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
-    return values.numel() > 0 and not in_transform() and why_no_kernels(values) is None
+    return values.numel() > 0 and not in_transform() and why_no_triton(values.device, values.dtype) is None
 
 
 def _weights(scores: "_Scores", edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> Tensor:

@@ -1,10 +1,11 @@
-"""Modules that own weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
+"""Modules with weights: attention with its projections, positions, feed-forward, embeddings, graph attention."""
 
 from jumok.graphs.layers import GraphAttention, GraphAttentionV2, SortedEdges
-from jumok.layers.additive import AdditiveAttention, CoverageAttention, coverage_loss
+from jumok.layers.additive import AdditiveAttention, CoverageAttention, Memory, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
+from jumok.layers.feed_forward import FeedForward
+from jumok.layers.key_value_cache import KeyValueCache, KeyValues
 from jumok.layers.luong import LuongAttention
-from jumok.layers.memory import KeyValueCache, KeyValues, Memory
 from jumok.layers.multi_head import MultiHeadAttention
 from jumok.layers.positions import (
     AddedPositions,
@@ -14,7 +15,7 @@ from jumok.layers.positions import (
     sinusoids,
 )
 from jumok.layers.recurrent import Recurrence
-from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward
+from jumok.layers.transformer import DecoderLayer, EncoderLayer
 
 __all__ = [
     "AddedPositions",

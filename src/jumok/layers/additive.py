@@ -3,19 +3,24 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.attention import Attended, PrecomputedKeys, Visible, additive, attend, precompute_keys
-from jumok.attention.arguments import check_sizes
-from jumok.attention.checks import check_input
-from jumok.layers.memory import Memory, check_memory
+from jumok.attention.checks import check_sizes
 
 
-def random_vector(width: int) -> nn.Parameter:
-    """`width` numbers drawn like the weights of a linear layer with one output."""
-    bound = width**-0.5
-    return nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+class Memory(NamedTuple):
+    """The sequence attended to, with projected keys; computed once and used by every step of a decoder."""
+
+    keys: Float[Tensor, "batch key key_width"]
+    values: Float[Tensor, "batch key value_width"]
+    visible: Visible | Bool[Tensor, "batch #query key"] | None = None
+
+    def keep(self, rows: Int[Tensor, " kept"]) -> "Memory":
+        """Only these rows of the batch; `visible` must be a tensor or None."""
+        assert not isinstance(self.visible, Visible)
+        return Memory(self.keys[rows], self.values[rows], None if self.visible is None else self.visible[rows])
 
 
 class AdditiveAttention(nn.Module):
@@ -39,23 +44,20 @@ class AdditiveAttention(nn.Module):
         states: Float[Tensor, "batch key key_width"],
         visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
     ) -> Memory:
-        """The states, ready to be looked at: their projections are the keys, they themselves the values."""
-        check_input("states", states, "batch, key", self.to_key)
+        """The keys U h, with the states h themselves as values."""
         return Memory(self.to_key(states), states, visible)
 
     def precompute(
         self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
     ) -> PrecomputedKeys:
-        """The same for queries that come one after another: all that belongs to the states alone is made now."""
-        keys = self.memory(states).keys
+        """The memory for queries that come one after another, with all that depends on the states alone computed."""
+        keys = self.to_key(states)
         return precompute_keys(keys, states, score=additive(self.v), visible=visible, backend=self.backend)
 
     def forward(self, query: Float[Tensor, "batch query query_width"], memory: Memory | PrecomputedKeys) -> Attended:
-        """Look from every query state at the memory."""
-        check_input("query", query, "batch, query", self.to_query)
+        """Attend from every query state to the memory."""
         if isinstance(memory, PrecomputedKeys):
             return memory.attend(self.to_query(query))
-        check_memory(memory)
         return attend(
             self.to_query(query),
             memory.keys,
@@ -66,24 +68,30 @@ class AdditiveAttention(nn.Module):
         )
 
 
+def random_vector(width: int) -> nn.Parameter:
+    """A parameter vector, initialised like the weights of a linear layer with one output."""
+    bound = width**-0.5
+    return nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+
+
 class AttendedWithCoverage(NamedTuple):
-    """A look, and what has been looked at with it."""
+    """The result of attention with coverage."""
 
     values: Float[Tensor, "batch query value_width"]
     weights: Float[Tensor, "batch query key"]
     coverage: Float[Tensor, "batch query key"]
-    """The sum of the weights so far, these included."""
+    """The sum of the weights of all steps so far, including this one."""
 
 
 class CoverageAttention(AdditiveAttention):
-    """α = softmax(v · tanh(W s + U h + w · coverage)); coverage is the sum of the weights of the steps before.
+    """α = softmax(v · tanh(W s + U h + w · coverage)), where coverage is the sum of the weights of earlier steps.
 
-    Every query brings a coverage of its own, so here the keys, too, differ from query to query.
+    Every query has its own coverage, so the keys differ from query to query.
     """
 
     def __init__(self, *, query_width: int, key_width: int, hidden: int, bias: bool = False) -> None:
         super().__init__(query_width=query_width, key_width=key_width, hidden=hidden, bias=bias)
-        # It begins as plain additive attention, and learns from there what coverage should do.
+        # With w = 0 it starts as plain additive attention.
         self.w = nn.Parameter(torch.zeros(hidden))
 
     def attend(
@@ -92,7 +100,7 @@ class CoverageAttention(AdditiveAttention):
         memory: Memory,
         coverage: Float[Tensor, "batch query key"],
     ) -> AttendedWithCoverage:
-        """Look from every query at the memory, each with what it has covered before."""
+        """Attend from every query to the memory, given the coverage before this step."""
         keys = memory.keys[:, None] + coverage[..., None] * self.w  # batch query key hidden
         visible = memory.visible[:, :, None] if isinstance(memory.visible, Tensor) else memory.visible
         attended = attend(
@@ -110,5 +118,5 @@ class CoverageAttention(AdditiveAttention):
 def coverage_loss(
     weights: Float[Tensor, "*place key"], coverage: Float[Tensor, "*place key"]
 ) -> Float[Tensor, "*place"]:
-    """Σ min(αᵢ, coverageᵢ): how much a step looks where those before it have looked (equation 12)."""
+    """Σ min(αᵢ, coverageᵢ): how much a step attends to what earlier steps covered (See et al. 2017, equation 12)."""
     return torch.minimum(weights, coverage).sum(-1)

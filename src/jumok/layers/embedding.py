@@ -1,20 +1,20 @@
-"""From token ids to vectors: learned from nothing, or begun from pretrained word vectors."""
+"""Token embeddings, initialised at random or from pretrained word vectors."""
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention.arguments import check_optional_sizes, check_sizes
+from jumok.attention.checks import check_optional_sizes, check_sizes
 from jumok.errors import ArgumentError
 
 
 class TokenEmbedding(nn.Module):
-    """One row of a table for each id, times sqrt(width) when `scale` (Vaswani et al., 2017).
+    """table[id], multiplied by √width if `scale` (Vaswani et al. 2017).
 
-    `vectors` [vocabulary, vector_width] are pretrained; a row of NaN is a word they do not know, and is drawn at random
-    with the mean and spread of the others. When vector_width is not `width`, a linear map without bias leads from one
-    to the other. `freeze` keeps the whole table as it begins, the random rows too; the linear map still learns.
+    `vectors` [vocabulary, vector_width] are pretrained; a row of NaN is an unknown word, and is drawn at random with
+    the mean and standard deviation of the others. If vector_width differs from `width`, a linear map without bias is
+    added. `freeze` keeps the whole table fixed, including the random rows; the linear map is still trained.
     The row of `padding` is zero and stays zero.
     """
 
@@ -34,9 +34,9 @@ class TokenEmbedding(nn.Module):
         if padding is not None and padding >= vocabulary:
             raise ArgumentError(f"padding = {padding} is not an id of a vocabulary of {vocabulary}")
         if freeze and vectors is None:
-            raise ArgumentError("freeze = True without vectors would keep a random table; pass vectors or freeze=False")
+            raise ArgumentError("freeze = True without vectors would fix a random table; pass vectors or freeze=False")
         if vectors is None:
-            # Scaled rows then have the unit spread that positions added to them expect.
+            # Scaled rows then have the unit variance that the positions added to them assume.
             table = torch.randn(vocabulary, width) * (width**-0.5 if scale else 1.0)
         else:
             _check_vectors(vectors, vocabulary)
@@ -49,10 +49,10 @@ class TokenEmbedding(nn.Module):
 
     @torch.no_grad()
     def initialise_from(self, vectors: Float[Tensor, "vocabulary width"]) -> None:
-        """Put pretrained vectors, all of them times one number, into a table that is still random.
+        """Copy pretrained vectors, rescaled by one factor, into a table that is still random.
 
-        The number gives them the spread of the random rows, which stay where a row of `vectors` is NaN: cosines between
-        words are kept, and nothing that was made for a random table meets numbers ten times as large.
+        The factor gives them the standard deviation of the random rows, so that the rest of the model sees numbers of
+        the size it was initialised for; cosines between words are kept. Rows of NaN in `vectors` stay random.
         """
         _check_vectors(vectors, len(self.table))
         if vectors.shape != self.table.shape:
@@ -63,8 +63,7 @@ class TokenEmbedding(nn.Module):
         self.table[known] = (vectors[known] * factor).to(self.table)
 
     def forward(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape width"]:
-        """Look up every id."""
-        _check_ids(ids, len(self.table))
+        """The vector of every id."""
         vectors = F.embedding(ids, self.table, self.padding)
         if self.project is not None:
             vectors = self.project(vectors)
@@ -89,20 +88,6 @@ def _check_vectors(vectors: Tensor, vocabulary: int) -> None:
     broken = ~vectors.isfinite().all(-1) & ~vectors.isnan().all(-1)
     if broken.any():
         raise ArgumentError(
-            f"vectors[{int(broken.nonzero()[0])}] is NaN or infinite in places; wanted numbers, or NaN throughout for "
-            "a word without a vector"
-        )
-
-
-def _check_ids(ids: Tensor, vocabulary: int) -> None:
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise ArgumentError(f"ids holds {ids.dtype}; wanted torch.int64 or torch.int32")
-    # Looking would make a GPU wait, and a compiled graph break.
-    if ids.device.type != "cpu" or ids.numel() == 0 or torch.compiler.is_compiling():
-        return
-    lowest, highest = ids.aminmax()
-    if lowest < 0 or highest >= vocabulary:
-        where = ((ids < 0) | (ids >= vocabulary)).nonzero()[0].tolist()
-        raise ArgumentError(
-            f"ids{where} = {ids[tuple(where)]}, but the vocabulary has {vocabulary} tokens, 0 to {vocabulary - 1}"
+            f"vectors[{int(broken.nonzero()[0])}] holds NaN or infinity; wanted finite numbers, or a row of NaN "
+            "for a word without a vector"
         )

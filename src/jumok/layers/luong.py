@@ -1,4 +1,4 @@
-"""Luong's attention: the current decoder state looks at the source, globally or through a window."""
+"""Luong attention: the current decoder state attends to the source, globally or within a window."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,12 +17,10 @@ from jumok.attention import (
     precompute_keys,
     window,
 )
-from jumok.attention.arguments import check_sizes
-from jumok.attention.checks import check_device_and_dtype
+from jumok.attention.checks import check_sizes
 from jumok.attention.masks import Tile, as_visible
-from jumok.errors import ArgumentError, ConfigError
-from jumok.layers.additive import random_vector
-from jumok.layers.memory import Memory, check_memory
+from jumok.errors import ConfigError
+from jumok.layers.additive import Memory, random_vector
 
 SCORES = ("dot", "general", "concat", "location")
 REACHES = ("global", "local-m", "local-p")
@@ -31,9 +29,9 @@ REACHES = ("global", "local-m", "local-p")
 class LuongAttention(nn.Module):
     """c = Σ αᵢ hᵢ, then s̃ = tanh(W [c; s]) (Luong et al. 2015).
 
-    Scores of the state s with a source state h: dot s · h, general s · W h, concat v · tanh(W [s; h]), location (W s)ᵢ.
-    Reach: global; local-m, a window that moves on with the target position; local-p, a window around a predicted
-    position with a Gaussian over it. `memory(states)` projects a whole source once, for every step to use.
+    Scores of a state s with a source state h: dot s · h, general s · W h, concat v · tanh(W [s; h]), location (W s)ᵢ.
+    Reach: global; local-m, a window at the target position; local-p, a Gaussian window around a predicted position.
+    `memory(states)` projects a whole source once, for all steps.
     """
 
     def __init__(
@@ -74,18 +72,14 @@ class LuongAttention(nn.Module):
         states: Float[Tensor, "batch key key_width"],
         visible: Visible | Bool[Tensor, "batch #query key"] | None = None,
     ) -> Memory:
-        """The states, ready to be looked at: projected where the score projects them, and themselves as values."""
-        if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[-1] != self.key_width:
-            seen = list(states.shape) if isinstance(states, Tensor) else type(states).__name__
-            raise ArgumentError(f"states must be [batch, key, {self.key_width}], but it is {seen}")
-        check_device_and_dtype("states", states, self.to_state.weight)
+        """The keys, projected if the score needs it, with the states themselves as values."""
         keys = self.to_key(states) if self.score in ("general", "concat") else states
         return Memory(keys, states, visible)
 
     def precompute(
         self, states: Float[Tensor, "batch key key_width"], visible: Bool[Tensor, "batch 1 key"] | None = None
     ) -> Memory | PrecomputedKeys:
-        """A memory for states that come one after another; made ready for many looks where the reach is global."""
+        """The memory for queries that come one after another; precomputed if the reach is global."""
         memory = self.memory(states, visible)
         if self.reach != "global":
             return memory
@@ -99,19 +93,14 @@ class LuongAttention(nn.Module):
         start: int = 0,
         together: bool = False,
     ) -> Attended:
-        """Look from every state at the memory.
+        """Attend from every state to the memory.
 
-        For local-m, `start` is the target position of the first state; the others follow, or with `together` stand at
+        For local-m, `start` is the target position of the first state; the others follow it, or with `together` have
         the same position, as the hypotheses of a beam do.
         """
-        if not isinstance(query, Tensor) or query.dim() != 3 or query.shape[-1] != self.to_state.out_features:
-            seen = list(query.shape) if isinstance(query, Tensor) else type(query).__name__
-            raise ArgumentError(f"query must be [batch, query, {self.to_state.out_features}], but it is {seen}")
-        check_device_and_dtype("query", query, self.to_state.weight)
         queries = self.to_query(query) if self.score == "concat" else query
         if isinstance(memory, PrecomputedKeys):
             return memory.attend(queries)
-        check_memory(memory)
         visible = self._window(query, memory, start, together)
         if visible is not None and memory.visible is not None:
             visible = as_visible(memory.visible) & visible
@@ -127,7 +116,7 @@ class LuongAttention(nn.Module):
     def attentional_state(
         self, context: Float[Tensor, "batch query key_width"], query: Float[Tensor, "batch query query_width"]
     ) -> Float[Tensor, "batch query query_width"]:
-        """s̃ = tanh(W [c; s]), from which the next word is predicted (equation 5)."""
+        """s̃ = tanh(W [c; s]), which predicts the next word (equation 5)."""
         state: Tensor = self.to_state(torch.cat([context, query], -1)).tanh()
         return state
 
@@ -149,7 +138,7 @@ class LuongAttention(nn.Module):
 
 
 def _lengths(memory: Memory) -> Float[Tensor, " batch"]:
-    """How long each source is; in 32 bits at least, for bfloat16 counts to 256 only."""
+    """The length of each source; in at least 32 bits, because bfloat16 is exact up to 256 only."""
     batch, keys = memory.keys.shape[:2]
     precision = torch.promote_types(memory.keys.dtype, torch.float32)
     if memory.visible is None:
@@ -165,6 +154,6 @@ def _check_choices(score: str, reach: str, query_width: int, key_width: int) -> 
         raise ConfigError(f"reach must be one of {', '.join(REACHES)}, but it is {reach!r}")
     if score == "dot" and query_width != key_width:
         raise ConfigError(
-            f'score "dot" needs states of one width, but query_width = {query_width} and key_width = {key_width}; '
+            f'score "dot" needs equal widths, but query_width = {query_width} and key_width = {key_width}; '
             'use score "general"'
         )

@@ -4,25 +4,26 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, attend
-from jumok.attention.arguments import check_optional_sizes, check_probabilities, check_sizes
-from jumok.attention.checks import check_input
-from jumok.errors import ConfigError
-from jumok.layers.memory import KeyValues
+from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
+from jumok.errors import ArgumentError, ConfigError
+from jumok.layers.key_value_cache import KeyValues
 from jumok.layers.positions import RotaryPositions
 
 
 def split_heads(x: Float[Tensor, "batch time width"], heads: int) -> Float[Tensor, "batch head time dim"]:
-    """Cut each vector into `heads` pieces."""
+    """Split each vector into `heads` parts."""
+    if x.dim() != 3:  # PyTorch would split the wrong axes without an error
+        raise ArgumentError(f"multi-head attention takes [batch, time, width], but the shape is {list(x.shape)}")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def join_heads(x: Float[Tensor, "batch head time dim"]) -> Float[Tensor, "batch time width"]:
-    """Put the pieces back side by side."""
+    """Concatenate the heads of each vector."""
     return x.transpose(1, 2).flatten(2)
 
 
 def share_heads(x: Float[Tensor, "batch group time dim"], heads: int) -> Float[Tensor, "batch head time dim"]:
-    """Let neighbouring heads use the same keys or values (grouped-query attention, Ainslie et al. 2023)."""
+    """Repeat keys or values for neighbouring heads (grouped-query attention, Ainslie et al. 2023)."""
     groups = x.shape[1]
     if groups == heads:
         return x
@@ -30,12 +31,14 @@ def share_heads(x: Float[Tensor, "batch group time dim"], heads: int) -> Float[T
 
 
 class MultiHeadAttention(nn.Module):
-    """Self-attention when given one sequence, cross-attention when given two.
+    """Concat(head₁, …, headₙ) W_O with headᵢ = Attention(x W_Q, memory W_K, memory W_V) (Vaswani et al. 2017).
 
-    `key_width` and `value_width` are the widths of the attended sequence and default to `width`. With `key_heads` fewer
-    than `heads`, groups of heads share keys and values. With `rotary`, positions turn queries and keys.
+    Self-attention for one sequence, cross-attention for two. `key_width` and `value_width` are the widths of the
+    attended sequence and default to `width`. With `key_heads` smaller than `heads`, groups of heads share keys and
+    values. `rotary` rotates queries and keys by their positions.
 
-    Keys and values can be made once and used many times: `look(x, layer.keys_values(memory))` is `layer(x, memory)`.
+    Keys and values can be computed once and used many times: `layer.attend(x, layer.keys_values(memory))` equals
+    `layer(x, memory)`.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "batch key value_width"] | None = None,
         visible: Visible | Bool[Tensor, "..."] | None = None,
     ) -> Attended:
-        """Attend from `query` to `key` and its `value`; to itself if there is no key, with key as value if no value."""
+        """Attend from `query` to `key`, which defaults to `query`, with `value`, which defaults to `key`."""
         key = query if key is None else key
         return self.attend(query, self.keys_values(key, value), visible)
 
@@ -89,10 +92,8 @@ class MultiHeadAttention(nn.Module):
         *,
         start: int = 0,
     ) -> KeyValues:
-        """Project a sequence to be attended to; `start` is the position of its first item."""
+        """The projected keys and values of a sequence; `start` is the position of its first item."""
         value = key if value is None else value
-        check_input("key", key, "batch, time", self.to_key)
-        check_input("value", value, "batch, time", self.to_value)
         keys = split_heads(self.to_key(key), self.key_heads)
         values = split_heads(self.to_value(value), self.key_heads)
         return KeyValues(keys if self.rotary is None else self.rotary(keys, start=start), values)
@@ -100,20 +101,19 @@ class MultiHeadAttention(nn.Module):
     def attend(
         self,
         query: Float[Tensor, "batch query width"],
-        memory: KeyValues,
+        key_values: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None = None,
         *,
         start: int = 0,
     ) -> Attended:
-        """Attend to keys and values made before; `start` is the position of the first query."""
-        check_input("query", query, "batch, time", self.to_query)
+        """Attend to projected keys and values; `start` is the position of the first query."""
         queries = split_heads(self.to_query(query), self.heads)
         if self.rotary is not None:
             queries = self.rotary(queries, start=start)
         values, weights = attend(
             queries,
-            share_heads(memory.keys, self.heads),
-            share_heads(memory.values, self.heads),
+            share_heads(key_values.keys, self.heads),
+            share_heads(key_values.values, self.heads),
             visible=visible,
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,

@@ -1,7 +1,7 @@
-"""Recurrent layers, h(t) = f(h(t-1), x(t)): plain, GRU and LSTM, run over a whole sequence or one step at a time.
+"""Recurrent layers h(t) = f(h(t-1), x(t)): plain RNN, GRU and LSTM, over a whole sequence or one step at a time.
 
-The weights are those of torch.nn.RNN, GRU or LSTM, so that a whole sequence goes through PyTorch's own loop, and what
-was learned there can be stepped through here.
+The weights are those of torch.nn.RNN, GRU or LSTM, so whole sequences run in PyTorch's own loop, and the same weights
+can be used step by step.
 """
 
 from collections.abc import Callable
@@ -11,21 +11,22 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention.arguments import check_probabilities, check_sizes
+from jumok.attention.checks import check_probabilities, check_sizes
 from jumok.errors import ConfigError
 
 LayerState = tuple[Tensor, ...]
-"""(h,), or (h, c) for an LSTM: each [*row, width]."""
+"""(h,), or (h, c) for an LSTM; each is [*row, width]."""
 States = tuple[LayerState, ...]
-"""One for every layer, the lowest first."""
+"""The state of every layer, the lowest first."""
 
 TORCH: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Recurrence(nn.Module):
-    """Layers of one kind of cell on top of each other, with dropout between them.
+    """A stack of recurrent layers of one cell type, with dropout between them.
 
-    The first layer is given `inputs` numbers at every step, and `fed` more that may depend on the step before.
+    The input of the first layer has `inputs` features, and `fed` more that may depend on the step before, as the
+    context vector or input feeding.
     """
 
     def __init__(
@@ -36,49 +37,49 @@ class Recurrence(nn.Module):
         inputs, width, layers = check_sizes(inputs=inputs, width=width, layers=layers)
         (fed,) = check_sizes(fed=fed, least=0)
         check_probabilities(dropout=dropout)
-        between = dropout if layers > 1 else 0.0  # torch warns of a dropout that has nowhere to go
+        between = dropout if layers > 1 else 0.0  # PyTorch warns about dropout with a single layer
         self.rnn = TORCH[cell](inputs + fed, width, layers, batch_first=True, dropout=between)
         self.cell, self.inputs, self.width, self.layers, self.dropout = cell, inputs, width, layers, dropout
 
     @property
     def parts(self) -> int:
-        """How many tensors one layer carries from step to step."""
+        """The number of state tensors of a layer."""
         return 2 if self.cell == "lstm" else 1
 
     def forward(
         self, x: Float[Tensor, "batch time inputs_and_fed"], states: States | None = None
     ) -> Float[Tensor, "batch time width"]:
-        """The top layer's state after every step; `states`, each [batch, width], are where it begins."""
-        # Autocast would run PyTorch's loop in float16 whatever type it was told, and long sums overflow there.
+        """The state of the top layer after every step; `states`, each [batch, width], are the initial ones."""
+        # Autocast would run PyTorch's loop in float16 whatever its dtype setting, and long sums overflow there.
         with torch.autocast(x.device.type, enabled=False):
             precision = next(self.rnn.parameters()).dtype
-            outputs: Tensor = self.rnn(x.to(precision), self._first(states, precision))[0]
+            outputs: Tensor = self.rnn(x.to(precision), self._initial(states, precision))[0]
         return outputs
 
-    def _first(self, states: States | None, precision: torch.dtype) -> Tensor | LayerState | None:
-        """The states as PyTorch wants them: layers stacked, a pair for an LSTM and a single tensor else."""
+    def _initial(self, states: States | None, precision: torch.dtype) -> Tensor | LayerState | None:
+        """The states as PyTorch takes them: layers stacked, a pair for an LSTM, otherwise one tensor."""
         if states is None:
             return None
         parts = tuple(torch.stack(part).to(precision) for part in zip(*states, strict=True))
         return parts if self.cell == "lstm" else parts[0]
 
     def stepper(self) -> "Stepper":
-        """The same layers, to be taken through a sequence step by step."""
+        """The same layers, for running one step at a time."""
         dropout = self.dropout if self.training else 0.0
         return Stepper(self.cell, self.inputs, dropout, self.rnn.all_weights)
 
 
 class Stepper:
-    """A recurrence in the middle of a sequence; the states are the caller's.
+    """Runs a recurrence one step at a time; the caller keeps the states.
 
-    What the first layer is given is turned into its part of the gates before: `input_gates` for all steps at once,
-    `fed_gates` when it is known.
+    The inputs of the first layer are projected to gates beforehand: `input_gates` for all steps at once, `fed_gates`
+    at each step.
     """
 
     def __init__(self, cell: str, inputs: int, dropout: float, weights: list[list[nn.Parameter]]) -> None:
         self.cell, self.dropout, self.weights = STEPS[cell], dropout, weights
         first, _, self.bias, _ = weights[0]
-        # Taken apart once: the gradient of a part is padded to the size of the whole wherever the part was taken.
+        # Split once, because the gradient of every slice is padded to the size of the whole matrix.
         self.for_inputs, self.for_fed = first.split([inputs, first.shape[1] - inputs], 1)  # type: ignore[no-untyped-call]
 
     def input_gates(self, x: Float[Tensor, "*row inputs"]) -> Float[Tensor, "*row gates"]:
@@ -86,11 +87,11 @@ class Stepper:
         return F.linear(x, self.for_inputs, self.bias)
 
     def fed_gates(self, fed: Float[Tensor, "*row fed"]) -> Float[Tensor, "*row gates"]:
-        """C c, to be added to the other gates."""
+        """C c, to be added to the input gates."""
         return F.linear(fed, self.for_fed)
 
     def step(self, gates: Float[Tensor, "*row gates"], states: States) -> States:
-        """One step of every layer; `gates` is what the first one gets from all that it is given."""
+        """One step of every layer; `gates` are those of the first layer."""
         after: list[LayerState] = []
         for layer, (state, (weight, recurrent, bias, recurrent_bias)) in enumerate(
             zip(states, self.weights, strict=True)
@@ -130,6 +131,6 @@ STEPS: dict[str, Callable[[Tensor, Tensor, LayerState], LayerState]] = {
 
 
 def check_cell(cell: str) -> None:
-    """Raise ConfigError for a cell that is not one of ours."""
+    """Raise ConfigError for an unknown cell."""
     if cell not in TORCH:
         raise ConfigError(f"cell must be one of {', '.join(TORCH)}, but it is {cell!r}")

@@ -1,63 +1,26 @@
-"""One layer of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a way round it."""
+"""Layers of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a residual connection."""
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
-from jumok.attention.arguments import check_probabilities, check_sizes
-from jumok.attention.checks import check_device_and_dtype
+from jumok.attention.checks import check_probabilities
 from jumok.errors import ArgumentError
-from jumok.layers.memory import KeyValueCache, KeyValues
+from jumok.layers.feed_forward import Activation, FeedForward
+from jumok.layers.key_value_cache import KeyValueCache, KeyValues
 from jumok.layers.multi_head import MultiHeadAttention
 from jumok.layers.positions import RotaryPositions
-
-Activation = Literal["relu", "gelu", "silu", "swiglu"]
-
-_CURVES: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "swiglu": F.silu}
-
-
-class FeedForward(nn.Module):
-    """W₂ activation(W₁ x + b₁) + b₂, as in Vaswani et al. (2017); dropout falls on the hidden layer.
-
-    "swiglu" is gated (Shazeer, 2020): W₂ (silu(W_g x + b_g) ⊙ (W₁ x + b₁)) + b₂, with half as many weights again.
-    """
-
-    def __init__(self, *, width: int, hidden: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
-        super().__init__()
-        if activation not in _CURVES:
-            raise ArgumentError(f'activation = "{activation}"; wanted one of {", ".join(get_args(Activation))}')
-        width, hidden = check_sizes(width=width, hidden=hidden)
-        check_probabilities(dropout=dropout)
-        self.width, self.activation = width, activation
-        self.to_hidden = nn.Linear(width, hidden)
-        self.to_gate = nn.Linear(width, hidden) if activation == "swiglu" else None
-        self.to_output = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Float[Tensor, "*lead width"]) -> Float[Tensor, "*lead width"]:
-        """Transform every position on its own."""
-        if x.shape[-1:] != (self.width,):
-            raise ArgumentError(f"x is {list(x.shape)}; wanted [..., width] with width = {self.width}")
-        check_device_and_dtype("x", x, self.to_hidden.weight)
-        curve = _CURVES[self.activation]
-        hidden = self.to_hidden(x)
-        hidden = curve(hidden) if self.to_gate is None else curve(self.to_gate(x)) * hidden
-        output: Tensor = self.to_output(self.dropout(hidden))
-        return output
-
 
 Norm = Literal["pre", "post"]
 CAUSAL = causal()
 
 
 class Residual(nn.Module):
-    """The way round a sublayer f: x + f(norm(x)) with the norm "pre", norm(x + f(x)) with the norm "post".
+    """A residual connection around a sublayer f: x + f(norm(x)) with norm "pre", norm(x + f(x)) with norm "post".
 
-    "post" is the original; with "pre" (Xiong et al. 2020) the gradient finds a straight path, and warm-up matters less.
+    "post" is the original; "pre" (Xiong et al. 2020) passes the gradient on unchanged and depends less on warm-up.
     """
 
     def __init__(self, *, width: int, norm: Norm, dropout: float = 0.0) -> None:
@@ -69,17 +32,17 @@ class Residual(nn.Module):
         self.pre = norm == "pre"
 
     def before(self, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
-        """What the sublayer is given."""
-        given: Tensor = self.norm(x) if self.pre else x
-        return given
+        """The input of the sublayer."""
+        normed: Tensor = self.norm(x) if self.pre else x
+        return normed
 
     def after(
         self, x: Float[Tensor, "batch time width"], change: Float[Tensor, "batch time width"]
     ) -> Float[Tensor, "batch time width"]:
-        """What goes on, once the sublayer has answered with a change."""
+        """The output, from the input x and the output `change` of the sublayer."""
         x = x + self.dropout(change)
-        onward: Tensor = x if self.pre else self.norm(x)
-        return onward
+        normed: Tensor = x if self.pre else self.norm(x)
+        return normed
 
 
 class EncoderLayer(nn.Module):
@@ -109,27 +72,27 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time width"], visible: Visible | Bool[Tensor, "..."] | None = None
     ) -> Attended:
-        """The layer's output, and where each position looked."""
+        """The output, and the weights of the self-attention."""
         change, weights = self.own(self.around_own.before(x), visible=visible)
         x = self.around_own.after(x, change)
         return Attended(self.around_feed.after(x, self.feed(self.around_feed.before(x))), weights)
 
 
 class DecoderLayerOutput(NamedTuple):
-    """What a decoder layer answers."""
+    """The output of a decoder layer, and its attention weights."""
 
     values: Float[Tensor, "batch query width"]
     own: Weights
-    """Where each position looked among those before it, and at itself."""
+    """Self-attention: from each target position to itself and earlier ones."""
     cross: Weights
-    """Where it looked in the source."""
+    """Cross-attention: from each target position to the source."""
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention over what came before, cross-attention to a source of `key_width`, the feed-forward network.
+    """Causal self-attention, cross-attention to a source of width `key_width`, then the feed-forward network.
 
-    The source's keys and values are made once, by `memory`. A whole target goes through `forward`, the next token of
-    many hypotheses through `step`: a sentence's hypotheses are then so many queries to the one source.
+    `memory` projects the keys and values of the source once. `forward` processes a whole target; `step` the next token
+    of many hypotheses, where the hypotheses of a sentence are queries to the same source.
     """
 
     def __init__(
@@ -160,7 +123,7 @@ class DecoderLayer(nn.Module):
         )
 
     def memory(self, states: Float[Tensor, "batch source key_width"]) -> KeyValues:
-        """The source's states, ready to be looked at."""
+        """The projected keys and values of the source states."""
         return self.cross.keys_values(states)
 
     def forward(
@@ -171,9 +134,9 @@ class DecoderLayer(nn.Module):
         *,
         own_visible: Visible | Bool[Tensor, "..."] | None = CAUSAL,
     ) -> DecoderLayerOutput:
-        """Every position of a whole target at once.
+        """Process every position of a whole target at once.
 
-        `visible` is what of the source may be seen, `own_visible` what of the target; it defaults to what came before.
+        `visible` is the mask of the source; `own_visible` is that of the target and defaults to causal.
         """
         change, own = self.own(self.around_own.before(x), visible=own_visible)
         return self._attend_to_source(self.around_own.after(x, change), own, memory, visible)
@@ -185,9 +148,9 @@ class DecoderLayer(nn.Module):
         memory: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None = None,
     ) -> DecoderLayerOutput:
-        """The newest token of every hypothesis; `cache` holds those before it and takes it in."""
+        """Process the newest token of every hypothesis and add it to `cache`, which holds the earlier ones."""
         start = cache.length
-        newest = self.around_own.before(x).reshape(-1, 1, x.shape[-1])  # each hypothesis has a past of its own
+        newest = self.around_own.before(x).reshape(-1, 1, x.shape[-1])  # each hypothesis has its own past
         past = cache.append(self.own.keys_values(newest, start=start))
         change, own = self.own.attend(newest, past, start=start)
         return self._attend_to_source(self.around_own.after(x, change.view_as(x)), own, memory, visible)

@@ -1,4 +1,4 @@
-"""How a model is trained: for how long, how fast, how it is judged, and what is kept of it."""
+"""The settings of training that all tasks share: how long, how fast, how it is validated, and what is kept."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -9,14 +9,13 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveF
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
 Context = Literal["causal", "full"]
-Metric = Literal["bleu", "chrf", "loss", "exact_match", "wer", "accuracy"]
 
-LOWER_IS_BETTER: frozenset[Metric] = frozenset({"loss", "wer"})
+LOWER_IS_BETTER = frozenset({"loss", "wer"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(Settings):
-    """Everything about training that is neither the model nor the data."""
+    """Everything about training that is neither the model nor the data; tasks add their own in subclasses."""
 
     section: ClassVar[str] = "training"
 
@@ -46,11 +45,8 @@ class TrainingConfig(Settings):
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: PositiveInt = 500
     """Steps between validations."""
-    metric: Metric = "chrf"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
-
-    For graphs "accuracy" or "loss". The lower loss decides between equal scores.
-    """
+    metric: str = "loss"
+    """Score that selects the best checkpoint; the lower loss decides between equal scores."""
     patience: NonNegativeInt = 10
     """Stop after this many validations without a better score; 0 never stops early."""
     save_every: NonNegativeInt = 0
@@ -59,23 +55,6 @@ class TrainingConfig(Settings):
     """Number of newest checkpoints to keep, in addition to the best."""
     average: NonNegativeInt = 0
     """Average this many newest checkpoints into the final model, if that is no worse than the best one; 0 for none."""
-    guided_alignment: NonNegativeFloat = 0.0
-    """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
-    guided_layer: int | None = None
-    """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
-    guided_head: int | None = None
-    """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
-    guided_shift: bool = True
-    """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: Context = "causal"
-    """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
-
-    "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
-    """
-    guided_null: bool = False
-    """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
-    doubly_stochastic: NonNegativeFloat = 0.0
-    """For captions: weight of the doubly stochastic attention loss (Xu et al. 2015)."""
     log_every: PositiveInt = 20
     """Steps between log lines."""
     seed: NonNegativeInt = 1

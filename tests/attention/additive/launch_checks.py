@@ -1,6 +1,6 @@
 """Fused additive attention within PyTorch: second gradients, operators, the compiler, launches, and no byte too far.
 
-test_fused.py runs this file in a process of its own: see fused.py.
+test_gpu.py runs this file in a process of its own.
 """
 
 import re

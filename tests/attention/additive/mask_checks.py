@@ -1,14 +1,14 @@
 """Fused additive attention sees what a mask shows, and nothing else: not even NaN, nor what dropout takes away.
 
-test_fused.py runs this file in a process of its own: see fused.py.
+test_gpu.py runs this file in a process of its own.
 """
 
 import pytest
 import torch
 
 from jumok.attention import additive, attend, causal, from_lengths, window
-from jumok.attention.additive.fused import View
 from jumok.attention.additive.gpu import forward
+from jumok.attention.additive.gpu.mask_intervals import MaskIntervals
 from support.additive import DEVICE, draw, with_backend
 from support.attention import assert_all_close, values_and_gradients
 
@@ -67,9 +67,10 @@ def test_heads_may_share_a_mask_or_have_their_own(lead, queries):
 
 def test_a_mask_that_heads_share_is_not_copied():
     mask = torch.ones(2, 1, 5, 7, dtype=torch.bool)
-    first, beyond, flat = View(mask=mask).flat((2, 3))
-    assert (first, beyond, flat.shape) == (None, None, (2, 5, 7))
-    assert flat.data_ptr() == mask.data_ptr()
+    flat = MaskIntervals(mask=mask).flat((2, 3))
+    assert flat.first is flat.beyond is None
+    assert flat.mask.shape == (2, 5, 7)
+    assert flat.mask.data_ptr() == mask.data_ptr()
 
 
 @pytest.mark.parametrize("queries", [2, 6])

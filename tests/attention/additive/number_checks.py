@@ -1,6 +1,6 @@
 """Fused additive attention gives the numbers of its reference, at any size, precision and magnitude.
 
-test_fused.py runs this file in a process of its own: see fused.py.
+test_gpu.py runs this file in a process of its own.
 """
 
 import pytest

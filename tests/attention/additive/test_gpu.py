@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jumok.attention import additive, attend, explain, gaussian_window
-from jumok.attention.additive import fused
+from jumok.attention import additive, attend, backends, explain, gaussian_window
 from jumok.errors import BackendError
 from support.attention import random_inputs
 
@@ -69,6 +68,6 @@ def test_it_wants_triton_and_single_or_half_precision(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     inputs, score = random_inputs(), additive(torch.ones(3).double())
     assert "query is torch.float64" in explain(*inputs, score=score).against["fused"]
-    monkeypatch.setattr(fused, "HAS_TRITON", False)
+    monkeypatch.setattr(backends, "HAS_TRITON", False)
     inputs, score = [tensor.float() for tensor in inputs], additive(torch.ones(3))
     assert "Triton is not installed" in explain(*inputs, score=score).against["fused"]

@@ -1,8 +1,8 @@
 """The additive score on a CPU: tanh from shared exponentials, one cache-sized tile at a time.
 
-tanh(a + b) = 1 − 2 / (1 + e²ᵃ e²ᵇ). The exponentials belong to single queries and keys, so a (query, key, feature)
+tanh(a + b) = 1 − 2 / (1 + e²ᵃ e²ᵇ). The exponentials depend on single queries and keys, so each (query, key, feature)
 costs a multiplication, an addition and a reciprocal, about a tenth of a tanh. Nothing larger than a tile and the scores
-themselves is ever kept; the backward pass computes the tiles again.
+is kept; the backward pass computes the tiles again.
 """
 
 from collections.abc import Iterator
@@ -13,44 +13,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import tracing
 from jumok.attention.additive.reference import Additive
-from jumok.attention.scores import Score
 
 Three = tuple[Tensor, Tensor, Tensor]
 
 TILE = 2**20
-"""Numbers in a tile: 4 MiB of float32 stay in the cache from the first operation on them to the last."""
+"""Numbers in a tile: 4 MiB of float32 stay in the cache from the first operation to the last."""
 
 LARGEST = 40.0
-"""Up to here e²ᵃ is finite and not 0; the product may overflow to inf or vanish, which gives tanh = ±1 as it should.
+"""Below this, e²ᵃ is finite and not 0; the product may overflow to inf or underflow to 0, which gives tanh = ±1.
 
-Beyond it every pair has its own exponential, 1 / (1 + e²⁽ᵃ⁺ᵇ⁾), at about the cost of a tanh.
+Beyond it every pair computes its own exponential, 1 / (1 + e²⁽ᵃ⁺ᵇ⁾), at about the cost of a tanh.
 """
 
 
-def why_not(score: Score, query: Tensor) -> str | None:
-    """Why this score cannot be computed here; None if it can."""
-    if not isinstance(score, Additive):
-        return f"{score} is not additive"
-    if tracing.in_transform():
-        return tracing.REASON
-    if torch.compiler.is_exporting():
-        return "an exported program should need no operators of jumok"
-    if not query.is_cpu:
-        return f"query is on {query.device}"
-    if query.dtype not in (torch.float32, torch.float64):
-        return f"query is {query.dtype}"
-    return "v has leading axes" if score.v.dim() > 1 else None
-
-
-def twin(score: Score, query: Tensor) -> Score:
-    """The faster form of a score, or the score itself."""
-    return TiledAdditive(score.v) if isinstance(score, Additive) and why_not(score, query) is None else score
-
-
 class TiledAdditive(Additive):
-    """v · tanh(q + k), the same numbers as `Additive`."""
+    """v · tanh(q + k): `Additive`, computed in tiles."""
 
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
@@ -65,7 +43,7 @@ class TiledAdditive(Additive):
         return scores.reshape(*lead, *scores.shape[-2:])
 
     def planes(self, query: Tensor) -> int:
-        """Tiles are small whatever the width."""
+        """Tiles are small for every width."""
         return 1
 
 
@@ -77,14 +55,14 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor, ...]:
-        # The gradient of the gradient, where somebody wants it, is left to autograd.
+        # For a second gradient autograd has to follow.
         gradients = _gradients_by_definition if torch.is_grad_enabled() else _gradients
         return gradients(d_scores, *ctx.saved_tensors)
 
 
 @torch.library.custom_op("jumok::additive_scores_cpu", mutates_args=())
 def additive_scores_cpu(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
-    """`_Scores` for torch.compile, which cannot trace a choice made by looking at numbers."""
+    """`_Scores` for torch.compile, which cannot trace a choice that depends on numbers."""
     return _scores(query, key, v)
 
 
@@ -118,26 +96,26 @@ additive_scores_cpu.register_autograd(_backward, setup_context=_keep)
 
 def _scores(query: Tensor, key: Tensor, v: Tensor) -> Float[Tensor, "batch query key"]:
     scores = query.new_empty(*query.shape[:-1], key.shape[1])
-    for at, tile in _tiles(query, key):
-        scores[at] = tile @ (-2 * v)
+    for place, tile in _tiles(query, key):
+        scores[place] = tile @ (-2 * v)
     return scores
 
 
 def _gradients(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
     d_query, d_key, d_v = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(v)
     quarter = torch.full_like(v, 0.25)
-    for (some, rows, keys), tile in _tiles(query, key):
-        upstream = d_scores[some, rows, keys].contiguous()
+    for (batches, rows, keys), tile in _tiles(query, key):
+        upstream = d_scores[batches, rows, keys].contiguous()
         d_v += upstream.flatten() @ tile.flatten(0, 2)
         # tanh' = 1 − tanh² = 4 (¼ − tile²)
         slope = torch.addcmul(quarter, tile, tile, value=-1, out=tile).mul_(upstream[..., None])
-        d_query[some, rows] += slope.sum(2)
-        d_key[some, keys] += slope.sum(1)
+        d_query[batches, rows] += slope.sum(2)
+        d_key[batches, keys] += slope.sum(1)
     return d_query * (4 * v), d_key * (4 * v), -2 * d_v
 
 
 def _gradients_by_definition(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Three:
-    """The same from the equation, tanh(q + k) for all pairs at once, so that autograd can follow."""
+    """The gradients from the equation, with tanh(q + k) for all pairs at once, so that autograd can follow."""
     tanh = (query[:, :, None] + key[:, None]).tanh()
     slope = (1 - tanh**2) * v * d_scores[..., None]
     return slope.sum(2), slope.sum(1), (tanh * d_scores[..., None]).sum((0, 1, 2))
@@ -145,30 +123,30 @@ def _gradients_by_definition(d_scores: Tensor, query: Tensor, key: Tensor, v: Te
 
 def _tiles(
     query: Tensor, key: Tensor
-) -> Iterator[tuple[tuple[slice, slice, slice], Float[Tensor, "some rows keys dim"]]]:
+) -> Iterator[tuple[tuple[slice, slice, slice], Float[Tensor, "batches rows keys dim"]]]:
     """1 / (1 + e²𐞥 e²ᵏ) − ½ = −½ tanh(q + k) for one tile after another, each in the same memory.
 
-    Tiles are as many rows as keys, so that sums over either take few steps and lose little.
+    Tiles have about as many rows as keys, so that sums over either take few steps and round little.
     """
     (batch, queries, dim), keys = query.shape, key.shape[1]
     small = all(_largest(tensor) < LARGEST for tensor in (query, key))  # and not NaN
-    up, down = ((2 * query).exp(), (2 * key).exp()) if small else (-2 * query, -2 * key)
+    of_query, of_key = ((2 * query).exp(), (2 * key).exp()) if small else (-2 * query, -2 * key)
     per_key = max(1, min(keys, isqrt(TILE // max(1, dim))))
     per_row = max(1, min(queries, TILE // max(1, dim * per_key)))
     per_batch = max(1, min(batch, TILE // max(1, dim * per_key * per_row)))
-    one, minus_half = query.new_ones(dim), query.new_full((dim,), -0.5)  # rows, not scalars: those are slower
+    one, minus_half = query.new_ones(dim), query.new_full((dim,), -0.5)  # vectors: scalars are slower
     memory = query.new_empty(per_batch * per_row * per_key * dim)
-    for some in _slices(batch, per_batch):
+    for batches in _slices(batch, per_batch):
         for rows in _slices(queries, per_row):
-            for at in _slices(keys, per_key):
-                a, b = up[some, rows, None, :], down[some, None, at, :]
+            for cols in _slices(keys, per_key):
+                a, b = of_query[batches, rows, None, :], of_key[batches, None, cols, :]
                 shape = (a.shape[0], a.shape[1], b.shape[2], dim)
                 tile = memory[: prod(shape)].view(shape)
                 if small:
                     torch.addcdiv(minus_half, one, torch.addcmul(one, a, b, out=tile), out=tile)
                 else:
                     torch.add(a, b, out=tile).sigmoid_().sub_(0.5)
-                yield (some, rows, at), tile
+                yield (batches, rows, cols), tile
 
 
 def _largest(tensor: Tensor) -> float:

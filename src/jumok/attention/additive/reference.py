@@ -1,4 +1,4 @@
-"""Additive scores: v · tanh(q + k) with query and key already projected (Bahdanau), and Luong's concat."""
+"""Additive scores: v · tanh(q + k) with projected queries and keys (Bahdanau), and Luong's concat."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,28 +6,32 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention.scores import Prepared, Reducible, Score
+from jumok.attention.scores import Prepared, Score
 from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True, eq=False)
 class Additive(Score):
-    """v · tanh(q + k), where q = W s and k = U h were projected before (Bahdanau et al. 2015)."""
+    """v · tanh(q + k), where q = W s and k = U h are already projected (Bahdanau et al. 2015)."""
 
     v: Float[Tensor, "*#lead dim"]
     parameter_axes: ClassVar[dict[str, int]] = {"v": 1}
 
+    @property
+    def kind(self) -> type[Score]:
+        return Additive
+
     def __call__(
         self, query: Float[Tensor, "*#lead query dim"], key: Float[Tensor, "*#lead key dim"]
     ) -> Float[Tensor, "*lead query key"]:
-        """The score of every query with every key, by building tanh(q + k) for all of them."""
+        """The score of every query with every key, from tanh(q + k) of all pairs."""
         features = (query[..., :, None, :] + key[..., None, :, :]).tanh()
         if self.v.dim() == 1:
             return features @ self.v
         return (features @ self.v[..., None, :, None]).squeeze(-1)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Query, key and v have one width."""
+        """Check that query, key and v have the same width."""
         super().check(query, key)
         if self.v.shape[-1] != query.shape[-1]:
             raise ArgumentError(
@@ -36,16 +40,27 @@ class Additive(Score):
 
     def planes(self, query: Tensor) -> int:
         """One for every feature."""
-        return query.shape[-1]
+        return self.v.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
-class Concat(Reducible):
-    """v · tanh(W [q; k]) (Luong et al. 2015): the additive score, once W = [W₁ W₂] has projected both sides."""
+class Concat(Score):
+    """v · tanh(W [q; k]) (Luong et al. 2015): the additive score of W₁ q and W₂ k, with W = [W₁ W₂]."""
 
     v: Float[Tensor, "*#lead dim"]
     weight: Float[Tensor, "*#lead dim query_and_key_dim"]
     parameter_axes: ClassVar[dict[str, int]] = {"v": 1, "weight": 2}
+
+    @property
+    def kind(self) -> type[Score]:
+        return Additive
+
+    def __call__(
+        self, query: Float[Tensor, "*#lead query query_dim"], key: Float[Tensor, "*#lead key key_dim"]
+    ) -> Float[Tensor, "*lead query key"]:
+        """The score of every query with every key."""
+        prepared = self.prepare(query, key)
+        return prepared.score(prepared.query, prepared.key)
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """W [q; k] = W₁ q + W₂ k."""
@@ -53,7 +68,7 @@ class Concat(Reducible):
         return Prepared(Additive(self.v), query @ for_query.mT, key @ for_key.mT)
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """The matrix must take both sides and give v's width."""
+        """Check that W fits [q; k] and v."""
         wanted = [self.v.shape[-1], query.shape[-1] + key.shape[-1]]
         if list(self.weight.shape[-2:]) != wanted:
             raise ArgumentError(
@@ -61,12 +76,16 @@ class Concat(Reducible):
                 f"are {wanted[1]} wide together, so it must be [..., {wanted[0]}, {wanted[1]}]"
             )
 
+    def planes(self, query: Tensor) -> int:
+        """One for every feature."""
+        return self.v.shape[-1]
+
 
 def additive(v: Float[Tensor, "*#lead dim"]) -> Score:
-    """v · tanh(q + k), query and key already projected."""
+    """v · tanh(q + k), with queries and keys that are already projected."""
     return Additive(v)
 
 
 def concat(v: Float[Tensor, "*#lead dim"], weight: Float[Tensor, "*#lead dim both"] | None = None) -> Score:
-    """v · tanh(W [q; k]); without `weight`, query and key are W₁ q and W₂ k already, and it is the additive score."""
+    """v · tanh(W [q; k]); without `weight`, query and key must be W₁ q and W₂ k, as for `additive`."""
     return Additive(v) if weight is None else Concat(v, weight)

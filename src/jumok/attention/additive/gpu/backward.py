@@ -7,11 +7,9 @@ from torch import Tensor
 
 from jumok.attention.additive.gpu import backward_kernels, few_query_kernels
 from jumok.attention.additive.gpu.forward import (
-    EVERYWHERE,
     FEW,
     WIDEST,
     Inputs,
-    Reach,
     Scorer,
     blocks,
     cuts,
@@ -22,6 +20,7 @@ from jumok.attention.additive.gpu.forward import (
     padded,
     power_of_two,
 )
+from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskIntervals
 from jumok.attention.triton_launch import INTERPRETED
 
 KEYS_AT_ONCE = (16, 4)
@@ -39,36 +38,36 @@ class Gradients(NamedTuple):
 
 def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-    reach: Reach, seed: Tensor | None, dropout: float,
+    mask: MaskIntervals, seed: Tensor | None, dropout: float,
 ) -> Gradients:  # fmt: skip
     """The gradients of everything, the same to the bit in every run."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, width = inputs.sizes
     if queries <= FEW and width <= WIDEST:
-        return backward_of_few(d_out, inputs, out, lse, reach, seed, dropout)
-    sides = Sides(query, key, v)
+        return backward_of_few(d_out, inputs, out, lse, mask, seed, dropout)
+    sums = GradientSums(query, key, v)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = in_type(d_out, torch.float32), in_type(value, torch.float32)
     sound = None
-    if any(reach.switches.values()):
-        # Where the answer is NaN its dO is too, most likely, and 0 · NaN would reach keys that its query does not see.
+    if any(mask.switches.values()):
+        # Where the answer is NaN its dO is too, most likely, and 0 · NaN would mask keys that its query does not see.
         sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
         d_out = torch.where(sound[..., None], d_out, 0)
     pieces = cuts(batches, queries, keys, planes=3)
     for some, rows in pieces:
-        weights = sides.scorer.scores(some, rows, reach)
+        weights = sums.scorer.scores(some, rows, mask)
         d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
         given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
         torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
-        turned = upstream(weights, d_scores, lse, sound, reach, seed, dropout, some, rows, keys)
+        turned = upstream(weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)
         whole = d_value if len(pieces) == 1 else d_value[some]
         whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
-        sides.add(d_scores, turned, some, rows, reach)
-    return sides.gradients()._replace(value=d_value)
+        sums.add(d_scores, turned, some, rows, mask)
+    return sums.gradients()._replace(value=d_value)
 
 
 def backward_of_few(
-    d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+    d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float
 ) -> Gradients:
     """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
@@ -81,8 +80,8 @@ def backward_of_few(
     d_query, d_v = torch.empty(2, parts, batches, queries, dim, dtype=torch.float32, device=query.device)
     few_query_kernels.few_gradients_kernel(
         (batches * parts,), d_out, query, inputs.key, inputs.value, inputs.v, inputs.v_step, out, lse,
-        *reach.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
-        batches, queries, keys, dim, values, **reach.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
+        *mask.arguments(lse, batches), lse if seed is None else seed, d_query, d_key, d_value, d_v,
+        batches, queries, keys, dim, values, **mask.switches, DROPOUT=dropout, BLOCK_DIM=min(128, power_of_two(dim)),
         VALUES=min(128, power_of_two(values)), COLS=cols, ASSEMBLY=not INTERPRETED, warps=warps,
     )  # fmt: skip
     of_v = d_v.sum((0, 2)) if inputs.v.shape[0] > 1 else d_v.sum((0, 1, 2))[None]
@@ -92,12 +91,12 @@ def backward_of_few(
 def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
     """The gradients of scores that were written out."""
     (batches, queries, _), keys = query.shape, key.shape[1]
-    sides = Sides(query, key, v)
+    sums = GradientSums(query, key, v)
     for some, rows in cuts(batches, queries, keys, planes=2):
         given = d_scores[some, rows].float()
         plane, turned = (filled(part) for part in (given, given.mT))
-        sides.add(plane, turned, some, rows)
-    return sides.gradients()
+        sums.add(plane, turned, some, rows)
+    return sums.gradients()
 
 
 def filled(part: Tensor) -> Tensor:
@@ -109,7 +108,7 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, reach: Reach, seed: Tensor | None,
+    weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, mask: MaskIntervals, seed: Tensor | None,
     dropout: float, some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
@@ -119,15 +118,15 @@ def upstream(
     backward_kernels.upstream_kernel(
         (batches * blocks(padded(count), height),),
         weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
-        lse, lse if sound is None else sound.view(torch.uint8), *reach.arguments(lse, lse.shape[1]),
+        lse, lse if sound is None else sound.view(torch.uint8), *mask.arguments(lse, lse.shape[1]),
         lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
-        **reach.switches, DROPOUT=dropout, ROWS=height, COLS=64,
+        **mask.switches, DROPOUT=dropout, ROWS=height, COLS=64,
     )  # fmt: skip
     return turned
 
 
-class Sides:
+class GradientSums:
     """Adds up the gradients of queries and keys over the pieces."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
@@ -137,7 +136,7 @@ class Sides:
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
         self.sums: list[tuple[slice, Tensor]] = []
 
-    def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> None:
+    def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> None:
         """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
         (batches, queries, dim), keys, scorer = self.query.shape, self.key.shape[1], self.scorer
         number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
@@ -151,9 +150,9 @@ class Sides:
         backward_kernels.sides_kernel(
             (grid[0] * parts, grid[1]), self.query, self.key, self.v, dim if self.v.shape[0] > 1 else 0, scorer.room,
             plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
-            *reach.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
+            *mask.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
             count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
-            **reach.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
+            **mask.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
             ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1, registers=128,
         )  # fmt: skip
         if parts > 1:

@@ -9,12 +9,12 @@ so there are few of them.
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from jumok.attention.additive.gpu import forward_kernels, prepare_kernels, score_kernels
+from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskIntervals
 from jumok.attention.triton_launch import INTERPRETED
 
 FEW = 4
@@ -40,45 +40,6 @@ PLANES = 256 * 2**20
 
 
 @dataclass(frozen=True)
-class Reach:
-    """What each query sees: keys from `first` to before `beyond`, and those that `mask` shows; None: no limit.
-
-    `first` and `beyond` are [batch, query], `mask` is [batch, query, key]; axes of size 1 are shared by all, and with a
-    smaller batch each mask is shared by so many neighbours, the heads of a layer.
-    """
-
-    first: Tensor | None = None
-    beyond: Tensor | None = None
-    mask: Tensor | None = None
-
-    def limits(self, stand_in: Tensor) -> tuple[Any, ...]:
-        """`first` and `beyond` as the kernels read them."""
-        first = (stand_in, 0, 0) if self.first is None else (self.first, *broadcast_strides(self.first))
-        beyond = (stand_in, 0, 0) if self.beyond is None else (self.beyond, *broadcast_strides(self.beyond))
-        return (*first, *beyond)
-
-    def arguments(self, stand_in: Tensor, batches: int) -> tuple[Any, ...]:
-        """All of it as the kernels read it."""
-        if self.mask is None:
-            return (*self.limits(stand_in), stand_in, 1, 0, 0, 0)
-        shared = batches // self.mask.shape[0]
-        return (*self.limits(stand_in), self.mask.view(torch.uint8), shared, *broadcast_strides(self.mask))
-
-    @property
-    def bounds(self) -> dict[str, bool]:
-        """Which limits there are."""
-        return {"FIRST": self.first is not None, "BEYOND": self.beyond is not None}
-
-    @property
-    def switches(self) -> dict[str, bool]:
-        """Which of it there is."""
-        return {**self.bounds, "MASK": self.mask is not None}
-
-
-EVERYWHERE = Reach()
-
-
-@dataclass(frozen=True)
 class Inputs:
     """Queries, keys, values and v [batch or 1, dim] of one call."""
 
@@ -99,23 +60,23 @@ class Inputs:
 
 
 def forward(
-    query: Tensor, key: Tensor, value: Tensor, v: Tensor, reach: Reach, seed: Tensor | None, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The mixed values [batch, query, value_dim] and the log-sum-exp as two numbers [2, batch, query]."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, values = inputs.sizes
     if queries <= FEW and values <= WIDEST:
-        return forward_of_few(inputs, reach, seed, dropout)
+        return forward_of_few(inputs, mask, seed, dropout)
     out = torch.empty(batches, queries, values, dtype=query.dtype, device=query.device)
     lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
     scorer = Scorer(query, key, v)
     for some, rows in cuts(batches, queries, keys, planes=1):
-        mix(scorer.scores(some, rows, reach), value, out, lse, reach, seed, dropout, some, rows)
+        mix(scorer.scores(some, rows, mask), value, out, lse, mask, seed, dropout, some, rows)
     return out, lse
 
 
 def mix(
-    plane: Tensor, value: Tensor, out: Tensor, lse: Tensor, reach: Reach, seed: Tensor | None, dropout: float,
+    plane: Tensor, value: Tensor, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float,
     some: slice, rows: slice,
 ) -> None:  # fmt: skip
     """Scores of some queries to their mixed values and log-sum-exp."""
@@ -126,13 +87,13 @@ def mix(
     height = 16 if count <= 16 or alone else 32
     forward_kernels.mix_kernel(
         (batches * blocks(count, height), blocks(values, width)), plane, plane.stride(0), plane.stride(1), value,
-        out, lse, *reach.arguments(lse, lse.shape[1]), lse if seed is None else seed,
-        lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **reach.switches, DROPOUT=dropout,
+        out, lse, *mask.arguments(lse, lse.shape[1]), lse if seed is None else seed,
+        lse.shape[1], some.start, rows.start, count, lse.shape[2], keys, values, **mask.switches, DROPOUT=dropout,
         ROWS=height, COLS=min(32, max(16, power_of_two(keys))), VALUES=width, PRECISION=precision(value), stages=3,
     )  # fmt: skip
 
 
-def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
+def forward_of_few(inputs: Inputs, mask: MaskIntervals, seed: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
     """The same in one pass over keys and values, a program for each query and part of the keys."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
     cols, warps = (32, 4) if values <= 256 else WIDE_VALUES if values <= 1024 else (4, 8)
@@ -142,8 +103,8 @@ def forward_of_few(inputs: Inputs, reach: Reach, seed: Tensor | None, dropout: f
     lse = torch.empty(2, *shape, device=query.device, dtype=torch.float32)
     forward_kernels.few_queries_kernel(
         (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
-        *reach.arguments(lse, batches), lse if seed is None else seed, out, lse,
-        batches, queries, keys, dim, values, parts, **reach.switches, DROPOUT=dropout,
+        *mask.arguments(lse, batches), lse if seed is None else seed, out, lse,
+        batches, queries, keys, dim, values, parts, **mask.switches, DROPOUT=dropout,
         BLOCK_DIM=min(128, power_of_two(dim)), VALUES=power_of_two(values), COLS=cols, ASSEMBLY=not INTERPRETED,
         warps=warps,
     )  # fmt: skip
@@ -186,18 +147,18 @@ class Scorer:
             FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
-    def scores(self, some: slice, rows: slice, reach: Reach = EVERYWHERE) -> Tensor:
+    def scores(self, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
         """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
         (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
         height, width = number * blocks(count, self.tile), blocks(keys, self.tile)
         arguments = (
-            self.room, *reach.limits(plane), plane, plane.stride(0), plane.stride(1),
+            self.room, *mask.limits(plane), plane, plane.stride(0), plane.stride(1),
             batches, self.vectors, some.start, rows.start, count, queries, keys, *self.times,
         )  # fmt: skip
         constants = dict(
-            **reach.bounds,
+            **mask.bounds,
             DIM=self.dims,
             PART=part_of(self.dims),
             TILE=self.tile,
@@ -289,11 +250,6 @@ def multiprocessors(device: torch.device) -> int:
 def precision(value: Tensor) -> str:
     """How the tensor cores multiply: in three passes for single precision, in one for half, whose values fit."""
     return forward_kernels.SPLIT.value if value.dtype == torch.float32 else "tf32"
-
-
-def broadcast_strides(tensor: Tensor) -> tuple[int, ...]:
-    """Strides, 0 along axes of size 1."""
-    return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def padded(size: int, multiple: int = 16) -> int:

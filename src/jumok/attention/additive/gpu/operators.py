@@ -1,9 +1,10 @@
-"""Fused additive attention as operators of PyTorch: autograd, torch.compile and CUDA graphs take them as they are.
+"""Fused additive attention as PyTorch operators, which work with autograd, torch.compile and CUDA graphs.
 
-The compiler is given operators; without it the same functions run through torch.autograd.Function, which spares a call
-the operators' own work, as much as that of a small problem's kernels. Importing this module imports Triton.
+Compiled code calls the operators; other code calls the same functions through torch.autograd.Function, because calling
+an operator takes the host as long as the kernels of a small problem. Importing this module imports Triton.
 """
 
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -13,12 +14,34 @@ from torch import Tensor
 
 from jumok.attention import tracing
 from jumok.attention.additive.gpu import backward, forward
-from jumok.attention.additive.gpu.forward import Reach, in_type
+from jumok.attention.additive.gpu.forward import in_type
+from jumok.attention.additive.gpu.mask_intervals import MaskIntervals
 from jumok.attention.additive.reference import Additive
+from jumok.attention.attend import attend
+from jumok.attention.call import AttentionCall
 from jumok.errors import BackendError
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
+
+
+def run(call: AttentionCall) -> tuple[Tensor, AttentionCall]:
+    """Σ softmax(v · tanh(q + k)) value, and the call with what weights on demand are computed from.
+
+    tanh(q + k) is never stored, and scores only for some rows at a time.
+    """
+    assert isinstance(call.score, Additive)
+    lead = call.tile.lead
+    query, key, value = (flat(tensor, lead) for tensor in (call.query, call.key, call.value))
+    intervals = MaskIntervals.of(call.visible, call.tile).flat(lead)
+    seed = torch.randint(2**62, (1,), device=query.device) if call.dropout else None
+    mixed, sums = attention(
+        query, key, value, flat_vector(call.score.v, lead), intervals.first, intervals.beyond, intervals.mask, seed,
+        float(call.dropout),
+    )  # fmt: skip
+    if len(lead) != 1:
+        mixed, sums = mixed.reshape(*lead, *mixed.shape[-2:]), sums.reshape(2, *lead, sums.shape[-1])
+    return mixed, replace(call, score=FusedAdditive(call.score.v), sums=sums)
 
 
 @torch.library.custom_op("jumok::additive_attention", mutates_args=())
@@ -93,7 +116,7 @@ def _score_gradient_shapes(d_scores: Tensor, query: Tensor, key: Tensor, v: Tens
 
 
 def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
-    """The same as `additive_attention`, the quicker way."""
+    """`additive_attention`, by the faster way where nothing is compiled."""
     run: Any = additive_attention if torch.compiler.is_compiling() else _Attention.apply
     found: tuple[Tensor, Tensor] = run(*arguments)
     return found
@@ -108,23 +131,23 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if d_out is None:  # what came after has no gradient
+        if d_out is None:  # the output has no gradient
             return (None,) * 9
-        differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+        differentiable = torch.is_grad_enabled()  # for a second gradient
         found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, ctx.dropout)
         return (*found, None, None, None, None, None)
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     first, beyond, mask, seed, dropout = others
-    return forward.forward(query, key, value, v, Reach(first, beyond, mask), seed, dropout)
+    return forward.forward(query, key, value, v, MaskIntervals(first, beyond, mask), seed, dropout)
 
 
 def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
     first, beyond, mask, seed, out, lse, dropout = others
     with torch.autocast(query.device.type, enabled=False):
         found = backward.backward(
-            d_out.contiguous(), query, key, value, v, out, lse, Reach(first, beyond, mask), seed, dropout
+            d_out.contiguous(), query, key, value, v, out, lse, MaskIntervals(first, beyond, mask), seed, dropout
         )
     assert found.value is not None
     d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
@@ -132,12 +155,10 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
 
 
 def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-    """The same as `_backward` from the direct form, tanh(q + k) and all, so that it has a gradient itself."""
-    from jumok.attention.attend import attend
-
+    """The gradients from the equation, with tanh(q + k) of all pairs, so that autograd can differentiate them again."""
     query, key, value, v, first, beyond, mask, _, out, _, dropout = arguments
     if dropout:
-        raise BackendError('fused attention with dropout has no second gradient; ask for backend="direct"')
+        raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
     inputs = tracing.graph_inputs(query, key, value, v)
     visible = _seen(query, key, first, beyond, mask)
     with torch.autocast(query.device.type, enabled=False):
@@ -150,7 +171,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
 def _seen(
     query: Tensor, key: Tensor, first: Tensor | None, beyond: Tensor | None, mask: Tensor | None
 ) -> Bool[Tensor, "batch #query key"] | None:
-    """Which keys each query sees; None if all see everything."""
+    """The visible keys of each query; None if all keys are visible."""
     at = torch.arange(key.shape[1], device=key.device)
     parts = [
         None if first is None else at >= first[..., None],
@@ -186,17 +207,17 @@ def _keep_scores(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _score_gradients(ctx: Any, d_scores: Tensor) -> Three:
-    differentiable = torch.is_grad_enabled()  # somebody wants the gradient of the gradient
+    differentiable = torch.is_grad_enabled()  # for a second gradient
     found = _score_gradients_by_definition if differentiable else additive_scores_backward
     query, key, v = found(d_scores, *ctx.saved_tensors)
     return query, key, v
 
 
 def _score_gradients_by_definition(d_scores: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """The same as `additive_scores_backward` from the direct form, so that it has a gradient itself."""
+    """The gradients from the equation, so that autograd can differentiate them again."""
     leaves = tracing.graph_inputs(*inputs)
     with torch.autocast(d_scores.device.type, enabled=False):
-        # What is NaN and seen has a gradient of NaN anyway; behind a mask it must not meet one of 0.
+        # A visible NaN has a gradient of NaN anyway; a hidden NaN must not be multiplied by a gradient of 0.
         query, key, v = (tensor.float().masked_fill(tensor.isnan(), 0) for tensor in leaves)
         scores = Additive(v[0] if len(v) == 1 else v)(query, key)
         return torch.autograd.grad(scores, leaves, d_scores, create_graph=True)
@@ -206,11 +227,10 @@ additive_attention.register_autograd(_attention_gradients, setup_context=_keep_a
 additive_scores.register_autograd(_score_gradients, setup_context=_keep_scores)
 
 
-class AdditiveFused(Additive):
-    """v · tanh(q + k), the same numbers as `Additive`, for weights on demand.
+class FusedAdditive(Additive):
+    """v · tanh(q + k): `Additive`, computed by the kernels, for weights on demand.
 
-    In single precision whatever the queries are in, as in the kernels: rounded scores would give other weights than
-    those that mixed the values.
+    Always in single precision, as in the kernels: rounded scores would give other weights than those of the values.
     """
 
     def __call__(
@@ -234,5 +254,5 @@ def flat(tensor: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch time dim
 
 
 def flat_vector(v: Tensor, lead: tuple[int, ...]) -> Float[Tensor, "batch dim"]:
-    """v of the whole batch, [1, dim], or of each entry."""
+    """v shared by the batch, [1, dim], or one for each entry."""
     return (v[None] if v.dim() == 1 else v.expand(*lead, v.shape[-1]).reshape(-1, v.shape[-1])).contiguous()
