@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
 FOLDERS |= {"regression", "graphs", "images"}
-EVERYTHING = FOLDERS | {"tasks", "screen", "recipe", "model_folder", "settings", "setting_hints"}
+EVERYTHING = FOLDERS | {"tasks", "screen", "progress", "recipe", "model_folder", "settings", "setting_hints"}
 EVERYTHING |= {"files", "soft_database", "devices"}
 
 MAY_IMPORT = {

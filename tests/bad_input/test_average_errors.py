@@ -1,6 +1,7 @@
 """What `jumok average` says when something is wrong, and that nothing is half written."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ def test_an_average_with_a_tampered_model(model, reverser, name):
 def test_one_model_is_not_called_models(reverser):
     assert well("average", reverser, "--out", "mean").err == "the mean of 1 model is in mean\n"
     assert "- averaged over: 1 model\n" in Path("mean/README.md").read_text()
+
+
+def test_backup_copies_are_not_averaged(reverser):
+    shutil.copytree(reverser, "copy.bak")
+    assert well("average", reverser, "copy.bak", "--out", "mean").err == "the mean of 1 model is in mean\n"
 
 
 def test_an_average_of_models_with_other_words(reverser):

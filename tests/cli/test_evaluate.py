@@ -8,8 +8,8 @@ from io import BytesIO, StringIO
 import pytest
 import sacrebleu
 
-from jumok.cli.output import ProgressBars
 from jumok.data import corpus_pairs
+from jumok.progress import ProgressBars
 from support.commands import jumok, well, write
 
 OUTPUTS = ["the cat sat on the mat", "a dog", "one two three four five six", "yes"]
@@ -40,7 +40,7 @@ class Terminal(StringIO):
 def test_progress_bars_appear_at_a_terminal_when_the_work_takes_long(monkeypatch, delay, shown):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("jumok.cli.output.DELAY", delay)
+    monkeypatch.setattr("jumok.progress.DELAY", delay)
     with ProgressBars() as bars:
         assert [*bars("abcd", "first", 4), *bars("ef", "second", 2)] == list("abcdef")
     assert [name in terminal.getvalue() for name in ("first", "second")] == [shown, shown]
@@ -49,7 +49,7 @@ def test_progress_bars_appear_at_a_terminal_when_the_work_takes_long(monkeypatch
 def test_nothing_is_shown_in_a_file_however_long_the_work_takes(monkeypatch):
     file = StringIO()
     monkeypatch.setattr(sys, "stderr", file)
-    monkeypatch.setattr("jumok.cli.output.DELAY", 0.0)
+    monkeypatch.setattr("jumok.progress.DELAY", 0.0)
     with ProgressBars() as bars:
         assert list(bars("abcd", "first", 4)) == list("abcd")
         bars.show_share("line 1", 0.5)
@@ -63,7 +63,7 @@ class Watched(BytesIO):
 
 def test_scoring_shows_its_progress_at_a_terminal_and_nothing_in_a_file(files, monkeypatch):
     command = ["evaluate", "--output", files / "out", "--reference", files / "ref"]
-    monkeypatch.setattr("jumok.cli.output.DELAY", 0.0)
+    monkeypatch.setattr("jumok.progress.DELAY", 0.0)
     assert not well(*command).err
     monkeypatch.setattr("support.commands.BytesIO", Watched)
     shown = well(*command).err

@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 
 from jumok import Translator
-from jumok.cli.output import ProgressBars
+from jumok.progress import ProgressBars
 from support.commands import jumok, well, write
 
 LINES = ["123", "", "98", "   ", "5", "404"]
@@ -210,7 +210,7 @@ def test_at_a_terminal_lines_are_answered_as_they_are_typed_and_no_bar_is_drawn(
 def test_the_progress_within_one_long_line_is_shown(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("jumok.cli.output.DELAY", 0.0)
+    monkeypatch.setattr("jumok.progress.DELAY", 0.0)
     with ProgressBars() as bars:
         bars.show_share("line 1", 0.5)
         bars.display.refresh()

@@ -17,11 +17,12 @@ PROGRAM = """
 import resource, sys
 from pathlib import Path
 import torch
-from jumok.graphs.store import open_graph
-from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
+from jumok.graphs.sampling import SamplingConfig
+from jumok.graphs.store import open_graph
+from jumok.tasks.node_classification import NodeClassificationTask, held_out_scores
+from jumok.tasks.node_classifier import GraphBatches, whole_graph
 from jumok.training import TrainingConfig, train
-from jumok.tasks.node_classification import GraphBatches, GraphTask, held_out_scores, whole_graph
 
 def held():
     status = Path("/proc/self/status").read_text()

@@ -61,7 +61,7 @@ def test_a_caption_too_long_is_no_reference_and_an_image_with_no_other_is_left_o
     found = prepare_images(files / "data", config(files, max_length=20), WORDS, say=said.append)
     assert found.references == [("a thing of kind 0 seen once", "a thing of kind 0 seen again")]
     assert found.valid.images.shape[0] == 1
-    assert "3 captions of valid are longer than images.max_length = 20 tokens and left out" in said
+    assert "skipped 3 captions of valid, which are longer than images.max_length = 20 tokens" in said
 
 
 def test_an_image_has_all_its_captions_and_the_right_pixels(files):
@@ -132,7 +132,7 @@ def test_empty_captions_and_unused_images_are_left_out_and_said(files):
     found = prepare_images(files / "data", config(files), WORDS, say=said.append)
     assert len(found.train.captions) == 12
     assert any("1 files" in line and "no caption" in line for line in said)
-    assert any("1 captions are empty" in line for line in said)
+    assert any("skipped 1 empty captions" in line for line in said)
 
 
 def test_a_batch_is_a_function_of_seed_epoch_and_step(files):

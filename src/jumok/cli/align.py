@@ -10,10 +10,11 @@ from jumok.analysis.alignment.aligner import aligned
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
 from jumok.cli.arguments import PAIRS, ColumnNames, Device, is_same_file, parse_columns
-from jumok.cli.output import ProgressBars, print_json, print_table, say
+from jumok.cli.output import print_json, print_table, say
 from jumok.data import Pair, read_pairs
 from jumok.data.word_links import Link, format_word_links
 from jumok.errors import ArgumentError
+from jumok.progress import ProgressBars
 from jumok.tasks.alignment import AlignmentOptions, Development, make_aligner, read_gold_links
 
 Model = Annotated[

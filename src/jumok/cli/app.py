@@ -16,16 +16,16 @@ from jumok.errors import JumokError
 from jumok.screen import to_screen
 
 COMMANDS = {
-    "train": "Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there.",
+    "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
     "translate": "Translate one text per line; line n of the output belongs to line n of the input.",
-    "caption": "Caption images: a line for each, its file and what it shows.",
+    "caption": "Caption images: one line per image, with its file name and its caption.",
     "look": "Translate a text, or caption an image, and show the attention of each word.",
     "evaluate": "Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.",
     "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
     "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
-    "inspect": "Show what a model is made of, checking every file on the way.",
-    "average": "Average the weights of several models into a new one; all else is taken from the first.",
+    "inspect": "Show what a model consists of, and check all of its files.",
+    "average": "Average the weights of several models into a new one; everything else is taken from the first.",
     "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",
 }
 """The first line of each command's help, which is also its docstring: listing the commands imports none of them."""

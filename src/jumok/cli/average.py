@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.tasks.average import average_models, how_many
+from jumok.tasks.average import average_models, how_many, without_backups
 
 
 def average(
@@ -17,7 +17,8 @@ def average(
 ) -> None:
     """Average the weights of several models into a new one; everything else is taken from the first."""
     average_models(models, out)
+    averaged = without_backups(models)
     if json:
-        print_json({"folder": str(out), "averaged": [str(model) for model in models]})
+        print_json({"folder": str(out), "averaged": [str(model) for model in averaged]})
     else:
-        say(f"the mean of {how_many(models)} is in {out}")
+        say(f"the mean of {how_many(averaged)} is in {out}")

@@ -1,8 +1,8 @@
-"""`jumok caption`: say what images show."""
+"""`jumok caption`: captions of images."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
@@ -10,62 +10,61 @@ from jumok.cli.arguments import Beam, Device
 from jumok.cli.output import print_json, say
 from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
-from jumok.screen import progress
-
-if TYPE_CHECKING:
-    from jumok.tasks.captioner import Caption, Captioner
+from jumok.images.files import SUFFIXES
+from jumok.progress import progress
+from jumok.tasks.captioner import Caption, Captioner
 
 
 def caption(
-    model: Annotated[Path, Argument(help="Folder of a captioner, written by `jumok train`.")],
+    model: Annotated[Path, Argument(help="Folder of a trained captioner.")],
     images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
     beam: Beam = None,
     n_best: Annotated[
-        int, Option(min=1, max=WIDEST, help="Captions for each image, best first, with their scores.")
+        int, Option(min=1, max=WIDEST, help="Number of captions per image, best first, with their scores.")
     ] = 1,
-    max_length: Annotated[int | None, Option(min=1, help="Most tokens of a caption.")] = None,
-    no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
+    max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in a caption.")] = None,
+    no_repeat: Annotated[
+        int | None, Option(min=0, help="Size of n-grams that may not repeat in a caption; 0 allows all.")
+    ] = None,
     device: Device = "auto",
-    json: Annotated[bool, Option("--json", help="One JSON object an image, with scores.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON object per image, with scores.")] = False,
 ) -> None:
-    """Caption images: a line for each, its file and what it shows."""
-    from jumok.tasks.captioner import Captioner
-
+    """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
     captioner = Captioner.load(model, device=device)
-    named, files = len(files), _readable(files, captioner) if len(files) > 1 else files
-    found = captioner.stream(files, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
-    for one in progress(found, "captioning", "images", len(files)):
-        _print(one, json)
-    if len(files) < named:
-        raise DataError(f"{named - len(files)} of {named} images could not be read, as said above")
+    readable = _readable(files, captioner) if len(files) > 1 else files
+    captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
+    for result in progress(captions, "captioning", len(readable)):
+        _print(result, json)
+    if len(readable) < len(files):
+        unread = len(files) - len(readable)
+        raise DataError(f"{unread} of {len(files)} images could not be read; the messages above say why")
 
 
-def _readable(files: list[Path], captioner: "Captioner") -> list[Path]:
-    """Those that are images; of the others it says what is wrong, and the rest goes on."""
-    found = []
+def _readable(files: list[Path], captioner: Captioner) -> list[Path]:
+    """The files that can be read as images; a message says what is wrong with each of the others."""
+    readable = []
     for file in files:
         try:
             captioner.seen(file)
-            found.append(file)
+            readable.append(file)
         except DataError as error:
             say(str(error))
-    return found
+    return readable
 
 
-def _print(found: "Caption", json: bool) -> None:
-    best = found.n_best or (found,)
+def _print(result: Caption, json: bool) -> None:
+    best = result.n_best or (result,)
     if json:
-        rows = [{"text": one.text, "score": round(one.score, 4)} for one in best]
-        print_json({"image": found.image, **rows[0], **({"n_best": rows} if found.n_best else {})})
+        rows = [{"text": output.text, "score": round(output.score, 4)} for output in best]
+        print_json({"image": result.image, **rows[0], **({"n_best": rows} if result.n_best else {})})
         return
-    for one in best:
-        print("\t".join([found.image, one.text, *([f"{one.score:.4f}"] if found.n_best else [])]), flush=True)
+    for output in best:
+        score = [f"{output.score:.4f}"] if result.n_best else []
+        print("\t".join([result.image, output.text, *score]), flush=True)
 
 
 def _files(images: list[Path]) -> Iterator[Path]:
-    from jumok.images.files import SUFFIXES
-
     for path in images:
         if not path.is_dir():
             yield path

@@ -25,10 +25,11 @@ from jumok.cli.arguments import (
     named_paths,
     parse_numbers,
 )
-from jumok.cli.output import ProgressBars, print_json, print_table, say
+from jumok.cli.output import print_json, print_table, say
 from jumok.cli.usage import CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
+from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, check_model, comparison
 from jumok.tasks.evaluation import check_system, read_system
 

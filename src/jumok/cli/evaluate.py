@@ -20,9 +20,10 @@ from jumok.cli.arguments import (
     named_path,
     parse_columns,
 )
-from jumok.cli.output import ProgressBars, print_json, print_table, say
+from jumok.cli.output import print_json, print_table, say
 from jumok.errors import ArgumentError, ModelError
 from jumok.model_folder import RECIPE
+from jumok.progress import ProgressBars
 from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, evaluation, read_recipe, task_in
 from jumok.tasks.evaluation import Evaluation
 from jumok.tasks.node_classifier import NodeClassifier

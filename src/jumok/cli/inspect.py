@@ -14,7 +14,7 @@ def inspect(
     weights: Annotated[bool, Option("--weights", help="Also list every weight with its shape.")] = False,
     json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
 ) -> None:
-    """Show what a model is made of, checking every file on the way."""
+    """Show what a model consists of, and check all of its files."""
     facts, shapes = inspection = inspect_model(model)
     if json:
         print_json({**facts, **({"weights": shapes} if weights else {})})

@@ -12,17 +12,19 @@ from jumok.tasks.run import train as train_model
 
 
 def train(
-    recipe: Annotated[Path, Argument(help="The recipe: a .toml file, or the name of one of jumok's own: small-cpu.")],
+    recipe: Annotated[
+        Path, Argument(help="Recipe: a .toml file, or the name of one that comes with jumok, such as small-cpu.")
+    ],
     out: Annotated[
         Path | None,
         Option(parser=named_folder, metavar="<path>", help="Model folder to write; defaults to runs/NAME-OF-RECIPE."),
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on from the newest checkpoint.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there."""
+    """Train a model from a recipe; Ctrl-C saves it, and --resume continues from there."""
     run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device)
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})

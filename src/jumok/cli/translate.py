@@ -20,12 +20,13 @@ from jumok.cli.arguments import (
     model_or_bundled,
     named_folder,
 )
-from jumok.cli.output import ProgressBars, print_json, say
+from jumok.cli.output import print_json, say
 from jumok.cli.streams import is_live, live_groups
 from jumok.data import read_lines
 from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
+from jumok.progress import ProgressBars
 from jumok.tasks.translator import Translation, Translator
 
 

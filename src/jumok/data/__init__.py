@@ -1,4 +1,4 @@
-"""Text <-> tokens <-> batches; knows files, knows no model."""
+"""Parallel text, tokenizers, datasets and batches; independent of any model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "corpus_pairs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from jumok.data.corpora.built_in import corpus_pairs  # Babel is only imported by who wants it
+    from jumok.data.corpora.built_in import corpus_pairs  # Babel is slow to import
 
     return corpus_pairs

@@ -1,4 +1,4 @@
-"""Arrays out of .npy and .npz files: what their headers promise is checked before anything is read or unpacked."""
+"""Arrays of .npy and .npz files, whose headers are checked before anything is read or unpacked."""
 
 import math
 import os
@@ -16,11 +16,11 @@ from jumok.errors import DataError
 
 MEMORY = Path("/proc/meminfo")
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux tells a container how much of the machine's memory it may use."""
+"""Where Linux limits the memory of a container."""
 
 
 def free_memory() -> float:
-    """Bytes that can be had without swapping, and no more than a container may use; infinite if nothing says."""
+    """Bytes available without swapping, within the limit of a container; infinite if unknown."""
     free = math.inf
     with suppress(OSError):  # only Linux has the file
         available = re.search(r"MemAvailable:\s*(\d+) kB", MEMORY.read_text(encoding="ascii"))
@@ -32,61 +32,61 @@ def free_memory() -> float:
 
 
 def megabytes(size: float) -> str:
-    """A number of bytes as messages give it."""
+    """A number of bytes as messages show it."""
     return f"{size / 1e6:,.0f} MB"
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
-    """An archive, its table of contents read."""
+    """Open a zip archive."""
     try:
         return zipfile.ZipFile(path)
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except Exception as error:  # of a damaged table of contents: BadZipFile, struct.error, ValueError and others
-        raise DataError(f"{path} is not a whole zip ({reason(error)}); make or copy it again") from None
+        raise DataError(f"{path} is not a complete zip file ({reason(error)}); copy it again") from None
 
 
 def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, most: int) -> bytes:
-    """The bytes of a file in an archive, if they are at most so many."""
+    """The bytes of a file in an archive, which must be at most `most`."""
     name = f"{archive.filename}:{info.filename}"
     if info.file_size > most:
-        raise DataError(f"{name} has {info.file_size:,} bytes; the most is {most:,}; make it smaller first")
+        raise DataError(f"{name} has {info.file_size:,} bytes; at most {most:,} are allowed")
     try:
         with archive.open(info) as file:
             return file.read(most)
     except Exception as error:  # of zipfile, and of zlib, bz2 or lzma, each of which has its own
-        raise DataError(f"{name} cannot be unpacked ({reason(error)}); make or copy the zip again") from None
+        raise DataError(f"{name} cannot be unpacked ({reason(error)}); copy the zip again") from None
 
 
 def reason(error: BaseException) -> str:
-    """What a library says is wrong, in one line."""
+    """The message of an error in one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 LONGEST = 10_000
-"""Bytes in which a header must end."""
+"""Most bytes of a header."""
 SMALL = 2**30
 EXPANSION = 100
 """Arrays of more than SMALL bytes are unpacked only if they are at most so many times as large as their file."""
 
 
 class Header(NamedTuple):
-    """What an array is, by the first bytes of its file."""
+    """The header of an array file."""
 
     shape: tuple[int, ...]
     order: str
     dtype: np.dtype[Any]
     offset: int
-    """Where its numbers begin."""
+    """Where the numbers begin in the file."""
 
     @property
     def bytes(self) -> int:
-        """How much memory the array takes."""
+        """The memory that the array takes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def open_npy(path: Path) -> np.ndarray:
-    """The array of a .npy file, of which only what is asked for is read."""
+    """Memory-map the array of a .npy file."""
     try:
         with open(path, "rb") as file:
             header = _header(file.read(LONGEST), os.fstat(file.fileno()).st_size)
@@ -95,13 +95,13 @@ def open_npy(path: Path) -> np.ndarray:
         return np.memmap(path, header.dtype, "r", header.offset, header.shape, header.order)  # type: ignore[call-overload, no-any-return]
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception:  # NumPy parses the header as Python; what it says would tell people to load it unsafely
-        raise DataError(f"{path} is not a whole .npy file of a plain array; write it again by numpy.save") from None
+    except Exception:  # NumPy's own message would suggest to load it unsafely
+        raise DataError(f"{path} is not a complete .npy file of a plain array; write it with numpy.save") from None
 
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
-    """The arrays of a .npz file by their names; one is unpacked when it is asked for, if there is memory for it."""
+    """The arrays of a .npz file by name; each is unpacked when it is read, if there is memory for it."""
     with open_zip(path) as archive:
         yield _Members(path, archive)
 
@@ -134,18 +134,18 @@ class _Members(Mapping[str, np.ndarray]):
             raise
         except Exception:  # of zipfile, of whatever unpacks, and of NumPy
             raise DataError(
-                f"{self._path} is not a whole .npz file of plain arrays: {name} cannot be read; "
-                "write it again by numpy.savez"
+                f"{self._path} is not a complete .npz file of plain arrays: {name} cannot be read; "
+                "write it with numpy.savez"
             ) from None
 
     def _take(self, name: str, size: int) -> None:
-        """Refuse an array for which there is no memory, or which is far too large for its file."""
+        """Refuse an array that needs too much memory, or is far too large for its file."""
         self._taken += size
         limit = min(max(SMALL, EXPANSION * self._path.stat().st_size), free_memory() / 2)
         if self._taken > limit:
             raise DataError(
                 f"{self._path}: its arrays up to {name} take {megabytes(self._taken)} of memory, more than the "
-                f"{megabytes(limit)} allowed here; save each by numpy.save into a folder, which is read in parts"
+                f"{megabytes(limit)} allowed here; save each with numpy.save into a folder, which is read in parts"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which pairs are worth learning from, and a count of those left out by each rule."""
+"""Filters for training pairs, and counts of the pairs that each rule dropped."""
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -38,7 +38,7 @@ class FilterConfig(Settings):
 
 @dataclass
 class FilterReport:
-    """How many pairs came, and how many each rule dropped; a pair is counted by the first rule it breaks."""
+    """How many pairs were read, and how many each rule dropped; a pair counts for the first rule it breaks."""
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
@@ -54,7 +54,7 @@ class FilterReport:
 
 
 class PairFilter:
-    """Asks each pair the rules in order; `report` holds the counts so far."""
+    """Applies the rules to each pair in order; `report` holds the counts so far."""
 
     def __init__(self, config: FilterConfig) -> None:
         self.config = config
@@ -62,7 +62,7 @@ class PairFilter:
         self._seen: set[int] = set()
 
     def keeps(self, pair: Pair, source_tokens: int, target_tokens: int) -> bool:
-        """Whether the pair stays; counts it either way."""
+        """Whether the pair is kept; it is counted either way."""
         self.report.read += 1
         broken = self._broken_rule(pair, *sorted((source_tokens, target_tokens)))
         if broken is not None:

@@ -38,7 +38,7 @@ class Normalised(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Normaliser(Settings):
-    """What is done to a text before it is cut into tokens."""
+    """How a text is normalised before it is split into tokens."""
 
     form: Form = "nfc"
     """Unicode form: nfc, nfkc (also folds wide and circled letters), nfd, jamo (nfc with Hangul in letters) or none."""
@@ -53,15 +53,15 @@ class Normaliser(Settings):
         return " ".join(filter(None, text.split(" "))) if self.spaces == "collapse" else text
 
     def restore(self, text: str) -> str:
-        """Join what was taken apart: letters back to syllables, accents back to their letters."""
+        """Compose syllables from their letters and letters from their accents again."""
         return unicodedata.normalize("NFC", text) if self.form in ("jamo", "nfd") else text
 
     def rewritten(self, text: str) -> str:
-        """The text as a model writes it that learnt it: what its outputs are compared with."""
+        """The text as a model that was trained on it would write it; outputs are compared with this."""
         return self.restore(self(text))
 
     def trace(self, text: str) -> Normalised:
-        """Normalise, remembering where every character came from."""
+        """Normalise, and give the span of the original text behind every character."""
         text = NOT_TEXT.sub(" ", text)
         letters = [letter for run in _independent_runs(text, self._spell) for letter in run]
         if self.spaces == "collapse":

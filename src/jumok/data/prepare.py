@@ -109,7 +109,9 @@ def prepare(
 
 
 def check_inputs(data: DataConfig) -> None:
-    """Raise a DataError for validation text or word links that would fail only after the vocabulary is trained."""
+    """Raise a DataError for text or word links that would fail, less clearly, after the vocabulary is trained."""
+    if data.files() and not any(pair.source.strip() and pair.target.strip() for pair in data.training()):
+        raise DataError(f"no pair is left to learn from: every pair of {data.origin} has an empty side")
     if not (data.holds_out or data.corpus):
         deque(islice(data.validation(), None if data.files() else CHECKED_LINES), maxlen=0)
     if data.alignments:

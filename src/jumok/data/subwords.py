@@ -1,7 +1,7 @@
-"""Training a sentencepiece model, quietly and reproducibly, and reading the model file back.
+"""Training, reading and sampling from sentencepiece models.
 
-The file is an ordinary sentencepiece model. How texts were normalised travels inside it, as one extra protobuf field
-that sentencepiece itself passes over, so the one file is all that is needed to cut and join texts again.
+A model file is an ordinary sentencepiece model. It also holds our own settings, such as the normalisation, in an extra
+protobuf field that sentencepiece skips, so that one file is enough to encode and decode texts.
 """
 
 import io
@@ -24,11 +24,11 @@ from jumok.files import parse_json
 
 FAILED = 3
 SHORT = 200_000
-"""Characters that are learnt from within a second, for which no process is started."""
+"""Characters below which training takes a second at most, and runs in this process."""
 
 
 def train_sentencepiece(sentences: list[str], options: dict[str, Any]) -> bytes:
-    """The model file; a RuntimeError with sentencepiece's message where it cannot be trained."""
+    """The bytes of the model file; a RuntimeError with sentencepiece's message if training fails."""
     if not sys.executable or sum(map(len, sentences)) < SHORT:
         return _train(sentences, options)
     done = subprocess.run(
@@ -114,7 +114,7 @@ def with_settings(model: bytes, settings: dict[str, Any]) -> bytes:
 
 
 def settings_of(model: bytes) -> dict[str, Any]:
-    """What `with_settings` wrote; ValueError if the bytes hold none or are not a model file."""
+    """The settings that `with_settings` appended; a ValueError if there are none."""
     found = [body for field, body in _fields(model) if field == SETTINGS_FIELD]
     settings = parse_json(found[-1]) if found else None
     if not isinstance(settings, dict):
@@ -173,7 +173,7 @@ Arcs = tuple[list[int], list[float]]  # where the pieces ending here begin, and 
 
 
 class UnigramSampler:
-    """Draws cuts of words under a unigram model with these piece scores (log probabilities)."""
+    """Samples segmentations under a unigram model with these piece scores (log probabilities)."""
 
     def __init__(self, scores: Mapping[str, float], *, temperature: float) -> None:
         self.scores, self.temperature = scores, temperature
@@ -181,7 +181,7 @@ class UnigramSampler:
         self._lattice = lru_cache(maxsize=50_000)(self._forward)
 
     def sample(self, text: str, draws: Random) -> list[str]:
-        """The pieces of one random cut of `text`, whose spaces are written ▁."""
+        """The pieces of a random segmentation of `text`, whose spaces are written ▁."""
         return [piece for word in WORDS.findall(text) for piece in self._backward(word, draws)]
 
     def _forward(self, word: str) -> list[Arcs]:
@@ -211,13 +211,13 @@ class UnigramSampler:
 
 
 class BpeSampler:
-    """Merges pieces in the order of a BPE model, leaving out each merge with probability `dropout`."""
+    """Merges pieces in the order of a BPE model, skipping each merge with probability `dropout` (BPE-dropout)."""
 
     def __init__(self, scores: Mapping[str, float], *, dropout: float) -> None:
         self.scores, self.dropout = scores, dropout
 
     def sample(self, text: str, draws: Random) -> list[str]:
-        """The pieces of one random cut of `text`, whose spaces are written ▁."""
+        """The pieces of a random segmentation of `text`, whose spaces are written ▁."""
         return [piece for word in WORDS.findall(text) for piece in self._merge(list(word), draws)]
 
     def _merge(self, pieces: list[str], draws: Random) -> list[str]:

@@ -48,7 +48,7 @@ HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece wri
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Settings):
-    """How text is cut into tokens."""
+    """How text is split into tokens."""
 
     section: ClassVar[str] = "tokenizer"
 
@@ -105,7 +105,7 @@ class TokenizerConfig(Settings):
 
 
 class Piece(NamedTuple):
-    """A piece of a text, and the part [start, end) of the original text it stands for, without the space before it."""
+    """A piece of a text, and the span [start, end) of the original text it stands for, without the space before it."""
 
     piece: str
     start: int
@@ -113,7 +113,7 @@ class Piece(NamedTuple):
 
 
 class Tokenizer:
-    """Cuts texts and joins them again, knowing nothing but the bytes of its model file."""
+    """Encodes texts as token ids and decodes them, from nothing but the bytes of a model file."""
 
     def __init__(self, model: bytes, *, origin: str = "the tokenizer") -> None:
         try:
@@ -136,7 +136,7 @@ class Tokenizer:
     def train(
         cls, sentences: Iterable[str], config: TokenizerConfig, *, side: Side = "source", fingerprint: str = ""
     ) -> "Tokenizer":
-        """Learn a vocabulary; the same sentences and config give the same bytes."""
+        """Train a vocabulary; the same sentences and config give the same bytes."""
         normaliser = config.normaliser(side)
         model = train_model(
             sample_sentences((_hidden(normaliser(sentence)) for sentence in sentences), config.sentences),
@@ -152,7 +152,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Read a model file; no code in it can run."""
+        """Read a model file, which cannot run code."""
         return cls(read_plain(path, most=MOST_BYTES), origin=str(path))
 
     def save(self, path: str | Path) -> None:
@@ -165,25 +165,25 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """Ids run from 0 to size - 1."""
+        """The number of ids, which run from 0 to size - 1."""
         return len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """[BOS, ids of the pieces, EOS]."""
+        """The token ids of a text: [BOS, ids of the pieces, EOS]."""
         text = _hidden(self.normaliser(text))
         if self.kind in ("unigram", "bpe"):
             return [BOS, *self._processor.encode(text), EOS]
         return [BOS, *(id for surface in self._surfaces(text) for id in self._ids_of(surface)), EOS]
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
-        """Like `encode`, with the text cut at random (see `sampling`); the same draws give the same ids."""
+        """Like `encode`, with a random segmentation (see `sampling`); the same draws give the same ids."""
         hidden = _hidden(self.normaliser(text))
         if not hidden or not amount:
             return self.encode(text)
         return [BOS, *self.cut(_marked(hidden), amount, draws), EOS]
 
     def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
-        """The ids of one random cut of what some tokens spell, spaces written ▁."""
+        """The ids of a random segmentation of a text whose spaces are written ▁."""
         if amount not in self._samplers:
             self._samplers[amount] = self._sampler(amount)
         ids: list[int] = []
@@ -193,12 +193,12 @@ class Tokenizer:
         return ids
 
     def surface(self, ids: Sequence[int]) -> str:
-        """What tokens that are not special spell, spaces written ▁; an unknown one is "⁇"."""
+        """The text of tokens that are not special, with spaces written ▁ and unknown tokens as "⁇"."""
         spelt = [UNKNOWN if id == UNK else self.pieces[id] for id in ids]
         return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text the ids stand for, up to the first EOS; other special tokens say nothing, an unknown one "⁇"."""
+        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS and PAD nothing."""
         kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in (PAD, BOS)]
         if kept and not 0 <= min(kept) <= max(kept) < self.size:
             raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
@@ -209,7 +209,7 @@ class Tokenizer:
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
-        """The pieces of `encode` (without BOS and EOS), each with the part of `text` it stands for.
+        """The pieces of `encode` (without BOS and EOS), each with its span of `text`.
 
         The bytes of a character written in bytes all stand for that character; so do the letters of a syllable.
         """
@@ -224,7 +224,7 @@ class Tokenizer:
         return found
 
     def knows(self, piece: str) -> bool:
-        """Whether a piece of a text is one of the vocabulary."""
+        """Whether a piece is in the vocabulary."""
         return piece in self._ids
 
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
@@ -275,22 +275,22 @@ class Tokenizer:
 
 
 class TokenizerPair(NamedTuple):
-    """A tokenizer for each side; the same object twice where the vocabulary is shared."""
+    """The tokenizers of source and target; the same object twice if they share a vocabulary."""
 
     source: Tokenizer
     target: Tokenizer
 
     @property
     def shared(self) -> bool:
-        """Whether both sides have one vocabulary."""
+        """Whether both sides share a vocabulary."""
         return self.source is self.target
 
     @classmethod
     def train(cls, pairs: Iterable[Pair], config: TokenizerConfig, *, fingerprint: str = "") -> "TokenizerPair":
-        """Learn the vocabularies; `pairs` is gone through once for each."""
+        """Train the vocabularies; `pairs` is iterated once for each."""
         if config.shared:
-            one = Tokenizer.train(chain.from_iterable(pairs), config, fingerprint=fingerprint)
-            return cls(one, one)
+            both = Tokenizer.train(chain.from_iterable(pairs), config, fingerprint=fingerprint)
+            return cls(both, both)
         source = Tokenizer.train((pair.source for pair in pairs), config, side="source", fingerprint=fingerprint)
         target = Tokenizer.train((pair.target for pair in pairs), config, side="target", fingerprint=fingerprint)
         return cls(source, target)
@@ -300,12 +300,12 @@ class TokenizerPair(NamedTuple):
         """Read tokenizer.model, or tokenizer.source.model and tokenizer.target.model, from a folder."""
         if Path(folder, SEPARATE[0]).exists():
             return cls(*(Tokenizer.load(Path(folder, name)) for name in SEPARATE))
-        one = Tokenizer.load(Path(folder, SHARED))
-        return cls(one, one)
+        both = Tokenizer.load(Path(folder, SHARED))
+        return cls(both, both)
 
     @classmethod
     def of_files(cls, contents: Mapping[str, bytes], folder: Path) -> "TokenizerPair":
-        """The same from the contents of those files, which were read from `folder`."""
+        """The tokenizers from the contents of those files, which were read from `folder`."""
         names = SEPARATE if SEPARATE[0] in contents else (SHARED,)
         for name in names:
             if name not in contents:

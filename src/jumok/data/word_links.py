@@ -77,7 +77,7 @@ def with_word_links(
             example = example or f"line {count + 1}: {i}-{j} in a pair of {source} and {target} words"
         yield pair, inside
     if dropped:
-        point = "link points" if dropped == 1 else "links point"
+        point = "link that points" if dropped == 1 else "links that point"
         say(f"{display_name(path)}: dropped {dropped:,} {point} past the end of a sentence, first in {example}")
 
 

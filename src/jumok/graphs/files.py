@@ -1,4 +1,4 @@
-"""Graphs as people keep them: .npz, folders of .npy, tables of nodes and edges, PyTorch Geometric's `Data`."""
+"""Graphs from files: .npz, folders of .npy, tables of nodes and edges, or PyTorch Geometric's `Data`."""
 
 import csv
 import math
@@ -14,7 +14,7 @@ from jaxtyping import Int
 from jumok.data.arrays import open_npy, open_npz
 from jumok.errors import DataError
 from jumok.files import bare_suffix, quoted, read_lines
-from jumok.graphs.graph import LARGEST, SPLITS, TOO_LARGE, GraphConfig, RawGraph, SparseTable
+from jumok.graphs.graph import LARGEST, NOT_FINITE, SPLITS, GraphConfig, RawGraph, SparseTable
 
 SYMBOLS, COLOURS = 6, 4
 NAMES = ("red", "green", "blue", "white")
@@ -23,7 +23,7 @@ FEWEST, MOST = 4, 8
 
 
 class Planted(NamedTuple):
-    """The graph, and for every node the neighbour it has to look at."""
+    """The graph, and for every node the neighbour that determines its label."""
 
     graph: RawGraph
     answer: Int[np.ndarray, " node"]
@@ -66,7 +66,7 @@ ALIASES = {
     "valid": ("val_mask", "valid_mask"),
     "test": ("test_mask",),
 }
-"""What arrays may be called, the first being our own name."""
+"""Names of arrays, our own first."""
 SPARSE = ("feat_data", "feat_indices", "feat_indptr", "feat_shape")
 
 
@@ -86,7 +86,7 @@ def read_graph(config: GraphConfig) -> RawGraph:
 
 
 def files_of(config: GraphConfig) -> dict[str, str]:
-    """Every file of a graph, by the setting that names it."""
+    """Every file of a graph by the setting that names it."""
     paths = {name: Path(path) for name in ("path", "nodes", "edges") if (path := getattr(config, name))}
     found: dict[str, str] = {}
     for name, path in paths.items():
@@ -118,7 +118,7 @@ def from_arrays(arrays: Mapping[str, Any], origin: str) -> RawGraph:
             raise DataError(f"{origin} has no {wanted}; it has {', '.join(sorted(arrays))[:200] or 'nothing'}")
     labels = found["labels"]
     return RawGraph(
-        edges=_two_rows(found["edges"], origin),
+        edges=_two_rows(found["edges"]),
         features=found["features"],
         labels=labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels,
         masks={name: found[name] for name in SPLITS if found[name] is not None},
@@ -164,7 +164,7 @@ def _rows(path: str) -> Iterator[list[str]]:
     try:
         yield from rows
     except csv.Error as error:  # a lone carriage return, a cell of more than 131,072 letters
-        raise DataError(f"{path}, line {rows.line_num} is no row of a table: {error}") from None
+        raise DataError(f"{path}, line {rows.line_num} is not a row of a table: {error}") from None
 
 
 def _classes(column: list[str]) -> tuple[np.ndarray, list[str]]:
@@ -178,7 +178,7 @@ def _masks(path: str, column: list[str]) -> dict[str, np.ndarray]:
     column = [{"val": "valid", "validation": "valid"}.get(name, name) for name in column]
     for number, name in enumerate(column, start=2):
         if name not in (*SPLITS, ""):
-            raise DataError(f"{path}, line {number}: split is {quoted(name)}; wanted train, valid, test or nothing")
+            raise DataError(f"{path}, line {number}: split is {quoted(name)}; expected train, valid, test or nothing")
     return {split: np.array([name == split for name in column]) for split in SPLITS}
 
 
@@ -191,41 +191,32 @@ def _numbers(path: str, names: list[str], column: dict[str, list[str]]) -> np.nd
             try:
                 value = float(text)
             except ValueError:
-                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}; wanted a number") from None
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {quoted(text)}, not a number") from None
             if LARGEST < abs(value) < math.inf:
-                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {TOO_LARGE}")
+                raise DataError(f"{path}, line {row + 2}: {name[:60]} is {text[:60]}, {NOT_FINITE}")
             table[row, at] = value
     return table
 
 
 def _edges(path: str, names: dict[str, int], nodes: int) -> np.ndarray:
-    found: list[tuple[int, int]] = []
+    edges: list[tuple[int, int]] = []
     for number, row in enumerate(_rows(path), start=1):
         if len(row) < 2:
-            raise DataError(f"{path}, line {number}: wanted two columns, source and target")
-        ends = [names.get(cell) if names else _whole(cell) for cell in row[:2]]
-        if number == 1 and ends == [None, None]:  # a header
-            continue
+            raise DataError(f"{path}, line {number}: expected two columns, source and target")
+        if number == 1 and not any(cell in names if names else cell.lstrip("-").isdigit() for cell in row[:2]):
+            continue  # a header
+        ends = [names.get(cell) if names else _node_number(cell, nodes) for cell in row[:2]]
         source, target = ends
         if source is None or target is None:
-            unknown = row[ends.index(None)]
-            wanted = "wanted a number"
-            if names:
-                wanted = f"which is no id of a node; ids are such as {quoted(next(iter(names)))}"
-            raise DataError(f"{path}, line {number}: an edge with {quoted(unknown)}, {wanted}")
-        if not (0 <= source < nodes and 0 <= target < nodes):
-            raise DataError(
-                f"{path}, line {number}: edge from {source} to {target}, but nodes are 0 to {nodes - 1}, counted from 0"
-            )
-        found.append((source, target))
-    return np.array(found, np.int64).reshape(-1, 2).T
+            known = f"ids such as {quoted(next(iter(names)))}" if names else f"numbers from 0 to {nodes - 1}"
+            unknown = quoted(row[ends.index(None)])
+            raise DataError(f"{path}, line {number}: an edge with {unknown}, which is no node; nodes have {known}")
+        edges.append((source, target))
+    return np.array(edges, np.int64).reshape(-1, 2).T
 
 
-def _whole(cell: str) -> int | None:
-    try:
-        return int(cell)
-    except ValueError:
-        return None
+def _node_number(cell: str, nodes: int) -> int | None:
+    return int(cell) if cell.isascii() and cell.isdigit() and int(cell) < nodes else None
 
 
 def _torch_file(path: Path) -> dict[str, Any]:
@@ -259,7 +250,7 @@ def _numpy(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     if not hasattr(value, "detach"):
-        raise DataError(f"{name} is {type(value).__name__}; wanted a tensor or an array")
+        raise DataError(f"{name} is {type(value).__name__}; expected a tensor or an array")
     dense = value.to_dense() if value.layout is not _strided() else value
     array: np.ndarray = dense.detach().cpu().numpy()
     return array
@@ -270,7 +261,7 @@ def _texts(arrays: Mapping[str, Any], name: str, origin: str) -> list[str]:
         texts = [str(text) for text in _listed(arrays, name, origin)] if name in arrays else []
         "".join(texts).encode()
     except (SystemError, UnicodeError):  # numbers that are no letters, half a surrogate pair
-        raise DataError(f"{origin}: {name} holds what is no text") from None
+        raise DataError(f"{origin}: {name} must hold text") from None
     return texts
 
 
@@ -287,16 +278,15 @@ def _sparse(arrays: Mapping[str, Any], origin: str) -> SparseTable:
             f"{origin} has {SPARSE[0]} but no {missing[0]}; sparse features need all of {', '.join(SPARSE)}"
         )
     values, columns, starts, shape = (_listed(arrays, name, origin) for name in SPARSE)
-    for name, array in (("feat_indices", columns), ("feat_indptr", starts), ("feat_shape", shape)):
-        if array.dtype.kind not in "iu":
-            raise DataError(f"{origin}: {name} holds {array.dtype}; wanted whole numbers")
-    if len(shape) != 2 or min(shape) < 0:
-        raise DataError(f"{origin}: feat_shape is {shape[:3].tolist()}; wanted two numbers, nodes and features")
-    if len(starts) != int(shape[0]) + 1 or int(starts[-1]) != len(values) or len(columns) != len(values):
+    integers = all(array.dtype.kind in "iu" for array in (columns, starts, shape))
+    if not integers or len(shape) != 2 or len(starts) != int(shape[0]) + 1 or len(columns) != len(values):
         raise DataError(
-            f"{origin}: feat_indptr has {len(starts)} entries ending at {int(starts[-1])}, "
-            f"for {int(shape[0])} nodes, {len(columns)} columns and {len(values)} values"
+            f"{origin}: feat_shape must be nodes and features, feat_indptr one integer more than there are nodes, and "
+            f"feat_indices an integer for each of feat_data, but they are {starts.dtype} {len(starts)}, "
+            f"{columns.dtype} {len(columns)} and {len(values)} for feat_shape {shape[:3].tolist()}"
         )
+    if int(starts[-1]) != len(values):
+        raise DataError(f"{origin}: feat_indptr ends at {int(starts[-1])}, but feat_data has {len(values)} entries")
     return SparseTable(starts=starts, columns=columns, values=values, width=int(shape[1]))
 
 
@@ -304,15 +294,12 @@ def _listed(arrays: Mapping[str, Any], name: str, origin: str) -> np.ndarray:
     """An array that must have one axis."""
     array: np.ndarray = arrays[name]
     if array.ndim != 1:
-        raise DataError(f"{origin}: {name} is {list(array.shape)}; wanted one axis")
+        raise DataError(f"{origin}: {name} is {list(array.shape)}; expected one axis")
     return array
 
 
-def _two_rows(edges: np.ndarray, origin: str) -> np.ndarray:
-    if edges.ndim == 2 and edges.shape[0] != 2 and edges.shape[1] == 2:
-        return edges.T
+def _two_rows(edges: np.ndarray) -> np.ndarray:
+    """Edges given as [edge, 2] as [2, edge]."""
     if edges.size == 0:
         return np.zeros((2, 0), np.int64)
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        raise DataError(f"{origin}: edges are {list(edges.shape)}; wanted [2, edge] or [edge, 2]")
-    return edges
+    return edges.T if edges.ndim == 2 and edges.shape[0] != 2 and edges.shape[1] == 2 else edges

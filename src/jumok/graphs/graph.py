@@ -1,6 +1,6 @@
-"""A graph as arrays: the edges into every node one after another, features, labels and which nodes to learn from.
+"""A graph as arrays: the edges into every node one after another, features, labels and splits.
 
-The arrays may be far larger than memory: they are then files, of which only what is asked for is read.
+The arrays may be memory-mapped files far larger than memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from jumok.settings import NonNegativeFloat, NonNegativeInt, Settings
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
 LARGEST = float(np.finfo(np.float32).max)
-TOO_LARGE = f"which is too large for single precision, at most {LARGEST:.1e}; divide the features by a number"
+NOT_FINITE = f"but must be a finite number of at most {LARGEST:.1e}, the largest of single precision"
 CHUNK = 2**22
-"""Edges or feature values looked at in one go."""
+"""Edges or feature values checked at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class GraphConfig(Settings):
 
     @property
     def origin(self) -> str:
-        """What is learnt from, in words."""
+        """The source of the graph, in words."""
         return self.path or self.nodes or f"the built-in graph {self.built_in}"
 
     def __post_init__(self) -> None:
@@ -79,13 +79,13 @@ class SparseTable:
         return len(self.starts) - 1
 
     def rows(self, numbers: Int[np.ndarray, " chosen"]) -> "SparseTable":
-        """Some rows, only their entries being read."""
+        """Some rows; no other entries are read."""
         starts = np.asarray(self.starts[numbers])
         counts = np.asarray(self.starts[numbers + 1]) - starts
         ends = counts.cumsum()
-        at = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
+        entries = np.arange(int(counts.sum())) - np.repeat(ends - counts, counts) + np.repeat(starts, counts)
         starts = np.concatenate([[0], ends])
-        return SparseTable(starts=starts, columns=self.columns[at], values=self.values[at], width=self.width)
+        return SparseTable(starts=starts, columns=self.columns[entries], values=self.values[entries], width=self.width)
 
 
 Table = Shaped[np.ndarray, "row column"] | SparseTable
@@ -93,28 +93,28 @@ Table = Shaped[np.ndarray, "row column"] | SparseTable
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RawGraph:
-    """A graph as it was found, before it is checked and put in order."""
+    """A graph as given, before it is checked and sorted."""
 
     edges: Integer[np.ndarray, "2 edge"]
     """Sources, then targets."""
     features: Table
     labels: Integer[np.ndarray, " item"]
-    """The class of every node, or of every graph where nodes belong to several; -1 where it is not known."""
+    """The class of every node, or of every graph if nodes belong to several; -1 if unknown."""
     masks: dict[str, Bool[np.ndarray, " item"]] = field(default_factory=dict)
-    """For "train", "valid" and "test", which items are in it; empty where the data does not say."""
+    """Which items are in "train", "valid" and "test"; empty if the data has no split."""
     edge_features: Shaped[np.ndarray, "edge width"] | None = None
     graph: Integer[np.ndarray, " node"] | None = None
-    """The number of the graph each node belongs to, where whole graphs are classified."""
+    """The number of each node's graph, if whole graphs are classified."""
     names: Sequence[str] = ()
-    """What nodes are called; by their numbers where this is empty."""
+    """Names of nodes; empty if nodes have only numbers."""
     class_names: Sequence[str] = ()
     origin: str = "the graph"
-    """What messages call it."""
+    """Its name in messages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
-    """A graph in order: the sources of the edges into node n are sources[starts[n] : starts[n + 1]]."""
+    """A graph sorted by target: the sources of the edges into node n are sources[starts[n] : starts[n + 1]]."""
 
     starts: Int[np.ndarray, " node_and_one"]
     sources: Int[np.ndarray, " edge"]
@@ -132,34 +132,34 @@ class Graph:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.starts) - 1
 
     @property
     def width(self) -> int:
-        """Features of a node."""
+        """The number of features of a node."""
         return self.features.width if isinstance(self.features, SparseTable) else int(self.features.shape[1])
 
     @property
     def edge_width(self) -> int | None:
-        """Features of an edge; None without any."""
+        """The number of features of an edge; None if edges have none."""
         return None if self.edge_features is None else int(self.edge_features.shape[1])
 
     def rows(self, nodes: Int[np.ndarray, " chosen"]) -> Table:
-        """The features of some nodes, only theirs being read."""
+        """The features of some nodes; no others are read."""
         return self.features.rows(nodes) if isinstance(self.features, SparseTable) else np.asarray(self.features[nodes])
 
     @property
     def classified(self) -> str:
-        """What the labels are of: "nodes", or whole "graphs"."""
+        """What has labels: "nodes", or whole "graphs"."""
         return "nodes" if self.graph is None else "graphs"
 
     def name(self, node: int) -> str:
-        """What a node is called."""
+        """The name of a node."""
         return self.names[node] if self.names else str(node)
 
     def class_name(self, label: int) -> str:
-        """What a class is called; "?" where it is not known."""
+        """The name of a class; "?" if it is unknown."""
         return "?" if label < 0 else self.class_names[label] if self.class_names else str(label)
 
     def __str__(self) -> str:
@@ -175,139 +175,134 @@ VERBS = ("train", "validate", "test")
 
 
 def chunks(count: int, size: int = CHUNK) -> Iterator[slice]:
-    """Stretches of at most `size` that cover `count`."""
+    """Slices of at most `size` that cover `count`."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
 
+def check_graph(raw: RawGraph, classes: int) -> tuple[int, int]:
+    """The number of nodes and of classes; a DataError if the arrays do not describe a graph to learn from.
+
+    `classes` is the number of classes that the recipe gives, 0 if it gives none.
+    """
+    _check_array(raw, "labels", raw.labels, "iu", 1)
+    values = raw.features.values if isinstance(raw.features, SparseTable) else raw.features
+    _check_array(raw, "features", values, "fiub", 1 if isinstance(raw.features, SparseTable) else 2)
+    _check_array(raw, "edges", raw.edges, "iu", 2)
+    nodes = len(raw.features)
+    if raw.graph is not None:
+        _check_array(raw, "graph", raw.graph, "iu", 1)
+    of_nodes = {"labels" if raw.graph is None else "graph": raw.labels if raw.graph is None else raw.graph}
+    for name, array in of_nodes.items():
+        if not nodes or len(array) != nodes:
+            raise DataError(f"{raw.origin}: there are features of {nodes} nodes but {name} of {len(array)}")
+    if raw.graph is not None and not 0 <= int(np.min(raw.graph)) <= int(np.max(raw.graph)) < len(raw.labels):
+        raise DataError(
+            f"{raw.origin}: nodes belong to graphs {np.min(raw.graph)} to {np.max(raw.graph)}, but there are labels of "
+            f"{len(raw.labels)}"
+        )
+    classes = _check_labels(raw, classes)
+    _check_features(raw, values)
+    _check_edges(raw, nodes)
+    return nodes, classes
+
+
 def check_split(raw: RawGraph) -> None:
-    """Every mask as long as the labels, of booleans, without unlabelled items, and none in two of them."""
+    """Raise a DataError unless the masks are disjoint booleans over labelled items, and some are for training."""
     items, unit = len(raw.labels), "node" if raw.graph is None else "graph"
-    seen = np.zeros(items, np.int8)
+    member_of = np.zeros(items, np.int8)
     for number, (name, mask) in enumerate(raw.masks.items(), start=1):
-        if mask.shape != (items,):
+        if mask.shape != (items,) or mask.dtype != bool:
             raise DataError(
-                f"{raw.origin}: the {name} mask is {list(mask.shape)}, but there are {items} {unit}s; wanted [{items}]"
+                f"{raw.origin}: the {name} mask is {mask.dtype} {list(mask.shape)}; expected a boolean for each of "
+                f"{items} {unit}s"
             )
-        if mask.dtype != bool:
-            raise DataError(f"{raw.origin}: the {name} mask holds {mask.dtype}; wanted booleans, one for each {unit}")
-        if (twice := np.flatnonzero(mask & (seen > 0))).size:
-            other = list(raw.masks)[seen[twice[0]] - 1]
+        if (twice := np.flatnonzero(mask & (member_of > 0))).size:
+            other = list(raw.masks)[member_of[twice[0]] - 1]
             raise DataError(f"{raw.origin}: {unit} {twice[0]} is both in the {other} mask and in the {name} mask")
         if (unknown := np.flatnonzero(mask & (np.asarray(raw.labels) < 0))).size:
-            raise DataError(
-                f"{raw.origin}: {unit} {unknown[0]} is in the {name} mask but has no label (-1); take it out of it"
-            )
-        seen[mask] = number
+            raise DataError(f"{raw.origin}: {unit} {unknown[0]} is in the {name} mask but has no label (-1)")
+        member_of[mask] = number
+    if not any(raw.masks.get("train", ())):
+        raise DataError(f"{raw.origin}: there is nothing to train on; the train mask is empty")
 
 
-def check_labels(raw: RawGraph, classes: int) -> int:
-    """How many classes there are."""
+def _check_array(raw: RawGraph, name: str, array: Shaped[np.ndarray, "..."], kinds: str, axes: int) -> None:
+    """Refuse an array of another type or number of axes."""
+    if array.dtype.kind not in kinds or array.ndim != axes or (name == "edges" and len(array) != 2):
+        wanted = {"edges": "[2, edge]: sources, then targets"}.get(name, "one axis" if axes == 1 else "two axes")
+        number = "integers" if kinds == "iu" else "numbers"
+        raise DataError(
+            f"{raw.origin}: the array {name} is {array.dtype} {list(array.shape)}; expected {number} with {wanted}"
+        )
+
+
+def _check_labels(raw: RawGraph, classes: int) -> int:
+    """The number of classes."""
     labels = np.asarray(raw.labels)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    limit = classes or len(raw.class_names) or max(len(labels), 2)
+    if (outside := np.flatnonzero((labels < UNLABELLED) | (labels >= limit))).size:
         raise DataError(
-            f"{raw.origin}: labels are {labels.dtype} {list(labels.shape)}; wanted one whole number an item"
+            f"{raw.origin}: label {labels[outside[0]]} of item {outside[0]} is out of range; expected 0 to "
+            f"{limit - 1}, or -1 for unknown"
         )
-    items = len(labels)
-    if not items:
-        raise DataError(f"{raw.origin} is empty: it has no nodes")
-    if (below := np.flatnonzero(labels < UNLABELLED)).size:
+    known = np.unique(labels[labels >= 0])
+    if len(known) < 2:
+        seen = [str(raw.class_names[label]) if raw.class_names else str(label) for label in known]
         raise DataError(
-            f"{raw.origin}: label {labels[below[0]]} of item {below[0]}; wanted 0 or more, or -1 for unknown"
+            f"{raw.origin}: labels must be of two classes or more to learn from; seen: {', '.join(seen) or 'none'}"
         )
-    highest = int(labels.max())
-    if highest < 0:
-        raise DataError(f"{raw.origin}: no node has a label, so there is nothing to learn")
-    if highest == int(labels[labels >= 0].min()):
-        which = raw.class_names[highest] if highest < len(raw.class_names) else highest
-        raise DataError(
-            f"{raw.origin}: every label is {which}, so there is nothing to learn; wanted two classes or more"
-        )
-    limit = classes or len(raw.class_names) or max(items, 2)
-    if highest >= limit:
-        known = f"there are {limit} classes" if limit != max(items, 2) else f"there are only {items} items"
-        at = int(labels.argmax())
-        raise DataError(f"{raw.origin}: label {highest} of item {at} is out of range: {known}, counted from 0")
-    return classes or len(raw.class_names) or highest + 1
+    return classes or len(raw.class_names) or int(known[-1]) + 1
 
 
-def check_features(raw: RawGraph) -> int:
-    """How many nodes there are; an error where a feature is not a finite number."""
+def _check_features(raw: RawGraph, values: Shaped[np.ndarray, "..."]) -> None:
     table = raw.features
-    values = table.values if isinstance(table, SparseTable) else table
-    if values.dtype.kind not in "fiub":
-        raise DataError(f"{raw.origin}: features are {values.dtype}; wanted numbers")
-    if not isinstance(table, SparseTable) and table.ndim != 2:
-        raise DataError(f"{raw.origin}: features are {list(table.shape)}; wanted [node, feature]")
     if isinstance(table, SparseTable):
-        _check_sparse(raw.origin, table)
-    for part in chunks(len(values), max(CHUNK // max(1, int(np.prod(values.shape[1:]))), 1)):
-        broken = np.argwhere(~(np.abs(values[part]) <= LARGEST))  # so is NaN
-        if len(broken):
-            first = int(broken[0][0]) + part.start
-            node = int(np.searchsorted(table.starts, first, "right")) - 1 if isinstance(table, SparseTable) else first
-            value = values[(first, *broken[0][1:])]
-            why = f", {TOO_LARGE}" if np.isfinite(value) else "; wanted finite numbers"
-            raise DataError(f"{raw.origin}: a feature of node {node} is {value}{why}")
-    return len(table)
+        starts = np.asarray(table.starts)
+        if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
+            raise DataError(f"{raw.origin}: the starts of sparse rows (feat_indptr) must begin with 0 and never fall")
+        for part in chunks(len(table.columns)):
+            columns = table.columns[part]
+            if len(outside := np.flatnonzero((columns < 0) | (columns >= table.width))):
+                raise DataError(
+                    f"{raw.origin}: a feature is in column {columns[outside[0]]}, but there are {table.width} columns, "
+                    "counted from 0"
+                )
+    if (entry := _first_not_finite(values)) is not None:
+        node = int(np.searchsorted(table.starts, entry[0], "right")) - 1 if isinstance(table, SparseTable) else entry[0]
+        raise DataError(f"{raw.origin}: a feature of node {node} is {values[entry]}, {NOT_FINITE}")
 
 
-def _check_sparse(origin: str, table: SparseTable) -> None:
-    """Rows that begin where the one before ends, and entries in columns that are there."""
-    starts = np.asarray(table.starts)
-    if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
-        raise DataError(f"{origin}: the starts of sparse rows (feat_indptr) must begin with 0 and never fall")
-    for part in chunks(len(table.columns)):
-        columns = table.columns[part]
-        if len(outside := np.flatnonzero((columns < 0) | (columns >= table.width))):
-            raise DataError(
-                f"{origin}: a feature is in column {columns[outside[0]]}, but there are {table.width} columns, "
-                "counted from 0"
-            )
-
-
-def check_edges(raw: RawGraph, nodes: int) -> None:
-    """Every edge between nodes that are there, and both of one graph where there are several."""
+def _check_edges(raw: RawGraph, nodes: int) -> None:
+    """Refuse edges between nodes that do not exist, or of different graphs: pooling would mix them."""
     edges = raw.edges
-    if edges.ndim != 2 or edges.shape[0] != 2:
-        raise DataError(f"{raw.origin}: edges are {list(edges.shape)}; wanted [2, edge]: sources, then targets")
-    if edges.dtype.kind not in "iu":
-        raise DataError(f"{raw.origin}: edges hold {edges.dtype}; wanted whole numbers")
     for part in chunks(edges.shape[1]):
         wrong = np.argwhere((edges[:, part] < 0) | (edges[:, part] >= nodes))
         if len(wrong):
-            at = int(wrong[:, 1].min()) + part.start
+            edge = int(wrong[:, 1].min()) + part.start
             raise DataError(
-                f"{raw.origin}: edge {at} goes from {edges[0, at]} to {edges[1, at]}, but nodes are 0 to {nodes - 1}"
+                f"{raw.origin}: edge {edge} goes from {edges[0, edge]} to {edges[1, edge]}, but nodes are 0 to "
+                f"{nodes - 1}"
             )
-        if raw.graph is not None:
-            _check_within(raw, raw.graph, part)
-    if raw.edge_features is not None:
-        _check_edge_features(raw, raw.edge_features)
+        if raw.graph is not None and len(across := np.flatnonzero(np.diff(raw.graph[edges[:, part]], axis=0)[0])):
+            edge = int(across[0]) + part.start
+            source, target = (int(node) for node in edges[:, edge])
+            raise DataError(
+                f"{raw.origin}: edge {edge} joins two graphs: node {source} of graph {raw.graph[source]} and node "
+                f"{target} of graph {raw.graph[target]}; remove it, or correct the array `graph`"
+            )
+    if (features := raw.edge_features) is not None:
+        _check_array(raw, "edge_features", features, "fiub", 2)
+        if len(features) != edges.shape[1]:
+            raise DataError(f"{raw.origin}: there are {edges.shape[1]} edges but edge features of {len(features)}")
+        if (entry := _first_not_finite(features)) is not None:
+            raise DataError(f"{raw.origin}: a feature of edge {entry[0]} is {features[entry]}, {NOT_FINITE}")
 
 
-def _check_edge_features(raw: RawGraph, features: Shaped[np.ndarray, "..."]) -> None:
-    if features.ndim != 2 or features.dtype.kind not in "fiub":
-        raise DataError(
-            f"{raw.origin}: edge features are {features.dtype} {list(features.shape)}; wanted numbers [edge, feature]"
-        )
-    if len(features) != raw.edges.shape[1]:
-        raise DataError(f"{raw.origin}: there are {raw.edges.shape[1]} edges but edge features of {len(features)}")
-    for part in chunks(len(features), max(CHUNK // max(1, features.shape[1]), 1)):
-        if len(broken := np.argwhere(~(np.abs(features[part]) <= LARGEST))):
-            at = int(broken[0][0]) + part.start
-            value = features[at, broken[0][1]]
-            why = f", {TOO_LARGE}" if np.isfinite(value) else "; wanted finite numbers"
-            raise DataError(f"{raw.origin}: a feature of edge {at} is {value}{why}")
-
-
-def _check_within(raw: RawGraph, graph: Integer[np.ndarray, " node"], part: slice) -> None:
-    """No edge joins two graphs: what is pooled of one would depend on the other."""
-    across = np.flatnonzero(graph[raw.edges[0, part]] != graph[raw.edges[1, part]])
-    if len(across):
-        at = int(across[0]) + part.start
-        source, target = (int(node) for node in raw.edges[:, at])
-        raise DataError(
-            f"{raw.origin}: edge {at} joins two graphs: node {source} is of graph {graph[source]}, node {target} of "
-            f"graph {graph[target]}; take it out, or correct `graph`, the number of every node's graph"
-        )
+def _first_not_finite(values: Shaped[np.ndarray, "..."]) -> tuple[int, ...] | None:
+    """Where the first number is that single precision cannot hold; None if there is none."""
+    for part in chunks(len(values), max(CHUNK // max(1, int(np.prod(values.shape[1:]))), 1)):
+        broken = np.argwhere(~(np.abs(values[part]) <= LARGEST))  # NaN is not, either
+        if len(broken):
+            return int(broken[0][0]) + part.start, *map(int, broken[0][1:])
+    return None

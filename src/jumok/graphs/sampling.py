@@ -1,4 +1,4 @@
-"""Sampled neighbourhoods: what a few nodes see, layer by layer, out of a graph that need not fit in memory."""
+"""Neighbour sampling: the part of a graph that a few nodes see in a number of layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from jumok.graphs.graph import Graph
 from jumok.settings import PositiveInt, Settings
 
 ALL = -1
-"""Instead of a number of neighbours: every one."""
+"""Stands for all neighbours in a fanout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Neighbourhood(NamedTuple):
 def sample(
     graph: Graph, asked: Int[np.ndarray, " asked"], fanout: Sequence[int], draws: np.random.Generator
 ) -> Neighbourhood:
-    """The nodes asked for and what they see in as many steps as `fanout` has numbers; each node's edges drawn once."""
+    """Sample the neighbourhood of the nodes `asked`, in one step for each number of `fanout`."""
     place = {int(node): at for at, node in enumerate(asked)}
     nodes, reach = [np.asarray(asked, np.int64)], [(len(asked), 0)]
     columns: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Graphs in a folder of arrays: put in order in bounded memory, and opened without being read."""
+"""Graphs in a folder of arrays: sorted in bounded memory, and opened without being read."""
 
 import json
 from collections.abc import Callable
@@ -21,6 +21,7 @@ from jumok.data.fingerprint import (
 )
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
+from jumok.graphs.files import files_of, read_graph
 from jumok.graphs.graph import (
     SPLITS,
     Graph,
@@ -28,9 +29,7 @@ from jumok.graphs.graph import (
     RawGraph,
     SparseTable,
     Table,
-    check_edges,
-    check_features,
-    check_labels,
+    check_graph,
     check_split,
     chunks,
 )
@@ -42,23 +41,21 @@ FORMAT = 1
 def prepare_graph(
     folder: str | Path, config: GraphConfig, *, say: Callable[[str], None] = lambda message: None
 ) -> Graph:
-    """The graph of a recipe, from `folder` if it is there already and nothing has changed since."""
-    from jumok.graphs.files import read_graph
-
+    """Read, check and sort the graph of a recipe into `folder`, unless it is there and up to date."""
     folder, inputs = Path(folder), graph_fingerprint(config)
     known, graph = compare_sources(folder, inputs), open_graph(folder)
     if graph is not None and graph.fingerprint == known.fingerprint:
         if known.missing:
             say(missing_files_message(known.missing, folder))
         return graph
-    say("putting the graph in order")
+    say("sorting the graph")
     raw = read_graph(config)
     record_sources(folder, inputs, known.fingerprint)
     return write_graph(folder, raw, config, fingerprint=known.fingerprint)
 
 
 def why_outdated(folder: str | Path, config: GraphConfig) -> str:
-    """Why `prepare_graph` would write over what it made of other files; "" if it would not."""
+    """Why `prepare_graph` would overwrite a graph prepared from other files; "" if it would not."""
     folder, inputs = Path(folder), graph_fingerprint(config)
     found, graph = compare_sources(folder, inputs), open_graph(folder)
     if graph is None or graph.fingerprint == found.fingerprint:
@@ -67,9 +64,7 @@ def why_outdated(folder: str | Path, config: GraphConfig) -> str:
 
 
 def graph_fingerprint(config: GraphConfig) -> SourceFingerprint:
-    """What a recipe for a graph names."""
-    from jumok.graphs.files import files_of
-
+    """The fingerprint of the sources of a graph."""
     files, places = files_of(config), ("path", "nodes", "edges")
     settings = {key: value for key, value in asdict(config).items() if key not in places}
     states = [file_state(path) for path in files.values()]
@@ -78,14 +73,9 @@ def graph_fingerprint(config: GraphConfig) -> SourceFingerprint:
 
 def write_graph(folder: Path, raw: RawGraph, config: GraphConfig, *, fingerprint: str = "") -> Graph:
     """Check a graph and write it into `folder`; graph.json comes last, so that a folder with it is complete."""
-    classes = check_labels(raw, config.classes)
-    nodes = check_features(raw)
-    _check_items(raw, nodes)
+    nodes, classes = check_graph(raw, config.classes)
     raw = raw if raw.masks else replace(raw, masks=random_split(raw, config))
     check_split(raw)
-    if not any(raw.masks.get("train", ())):
-        raise DataError(f"{raw.origin}: there is nothing to train on; the train mask is empty")
-    check_edges(raw, nodes)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FACTS).unlink(missing_ok=True)
     _write_edges(folder, raw, nodes, undirected=config.undirected)
@@ -136,7 +126,7 @@ def open_graph(folder: str | Path) -> Graph | None:
         _check_shapes(graph)
         return graph
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(f"{folder} is damaged ({error}); delete it, and it is made anew") from None
+        raise DataError(f"{folder} is damaged ({error}); delete it, and jumok writes it again") from None
 
 
 def _check_shapes(graph: Graph) -> None:
@@ -164,26 +154,6 @@ def random_split(raw: RawGraph, config: GraphConfig) -> dict[str, Any]:
         masks[name] = np.zeros(len(raw.labels), bool)
         masks[name][order[start:end]] = True
     return masks
-
-
-def _check_items(raw: RawGraph, nodes: int) -> None:
-    if not nodes:
-        raise DataError(f"{raw.origin} is empty: it has no nodes")
-    if raw.graph is None and len(raw.labels) != nodes:
-        raise DataError(f"{raw.origin}: there are features of {nodes} nodes but labels of {len(raw.labels)}")
-    if raw.graph is None:
-        return
-    if raw.graph.ndim != 1 or raw.graph.dtype.kind not in "iu":
-        raise DataError(
-            f"{raw.origin}: graph is {raw.graph.dtype} {list(raw.graph.shape)}; wanted the number of every node's graph"
-        )
-    if len(raw.graph) != nodes:
-        raise DataError(f"{raw.origin}: there are {nodes} nodes, but {len(raw.graph)} have the number of their graph")
-    lowest, highest = int(np.min(raw.graph)), int(np.max(raw.graph))
-    if lowest < 0 or highest >= len(raw.labels):
-        raise DataError(
-            f"{raw.origin}: nodes belong to graphs {lowest} to {highest}, but there are labels of {len(raw.labels)}"
-        )
 
 
 def _write_edges(folder: Path, raw: RawGraph, nodes: int, *, undirected: bool) -> None:

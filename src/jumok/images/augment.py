@@ -1,6 +1,6 @@
-"""Pictures changed a little every epoch, so that few teach like many: cut, mirrored, coloured anew.
+"""Data augmentation for images: random crops, flips and colour changes.
 
-What is done to a picture depends on (seed, epoch, its row) alone, so a resumed run sees what an unbroken one saw.
+The change of an image depends on (seed, epoch, row) alone, so a resumed run sees the same images as an unbroken one.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class AugmentConfig(Settings):
 
     @property
     def changes(self) -> bool:
-        """Whether anything is done at all."""
+        """Whether any augmentation is on."""
         return self.crop < 1 or self.flip or self.colour > 0
 
 
@@ -43,7 +43,7 @@ def augment(
     seed: int,
     epoch: int,
 ) -> UInt8[Tensor, "batch 3 side side"]:
-    """The images of some rows, each changed by its own draws."""
+    """The images of these rows, each changed by random numbers of its own."""
     if not config.changes:
         return images
     draws = np.stack([np.random.default_rng([seed, epoch, int(row)]).random(7) for row in rows]).astype(np.float32)
@@ -58,7 +58,7 @@ def augment(
 def _cut(
     images: Float[Tensor, "batch 3 side side"], draws: Float[Tensor, "batch 4"], config: AugmentConfig
 ) -> Float[Tensor, "batch 3 side side"]:
-    """Enlarge a square window of each, mirrored where its draw says so."""
+    """Enlarge a random square window of each image, flipped at random."""
     share = config.crop + (1 - config.crop) * draws[:, 0]
     across, down = ((1 - share) * (2 * draws[:, at] - 1) for at in (1, 2))
     mirror = 1 - 2 * (draws[:, 3] < 0.5).float() if config.flip else torch.ones(len(draws))
@@ -72,7 +72,7 @@ def _cut(
 def _coloured(
     images: Float[Tensor, "batch 3 side side"], factors: Float[Tensor, "batch 3"]
 ) -> Float[Tensor, "batch 3 side side"]:
-    """Brightness, then contrast about the mean of a picture, then saturation about its greys."""
+    """Scale brightness, then contrast about the mean of an image, then saturation about its grey levels."""
     brightness, contrast, saturation = (factor.view(-1, 1, 1, 1) for factor in factors.unbind(1))
     images = images * brightness
     middle = images.mean((1, 2, 3), keepdim=True)

@@ -1,4 +1,4 @@
-"""Whether words look at what they name: on scenes, where that is known, and nobody taught it.
+"""Pointing accuracy: whether words attend to the things they name, on scenes, where these are known.
 
 A word that names a thing (its size, colour or shape) points at it if the regions that the thing reaches into hold more
 of the word's attention than those of any other thing, and more than half of all.
@@ -17,14 +17,14 @@ KINDS = ("size", "colour", "shape")
 
 
 class Pointing(NamedTuple):
-    """What share of the words that name a thing point at it, in percent."""
+    """The share of words naming a thing that point at it, in percent."""
 
     all: float
     size: float
     colour: float
     shape: float
     words: int
-    """How many words name a thing."""
+    """The number of words that name a thing."""
     mass: float
     """The share of attention, in percent, that lies on the thing a word names, on average."""
 

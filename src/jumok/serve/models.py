@@ -23,7 +23,7 @@ from jumok.errors import ArgumentError, ModelError
 from jumok.images.files import Pixels
 from jumok.images.scenes import scene
 from jumok.serve.errors import UnknownModelError
-from jumok.tasks import load
+from jumok.tasks import NODE_CLASSIFICATION, load, task_in
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.translation import Trained
 from jumok.tasks.translator import Translator
@@ -224,12 +224,12 @@ def find_model(models: Mapping[str, ServedModel], name: str | None, kind: type[K
 
 
 def _load(folder: Path, device: str) -> Translator | Captioner:
-    model = load(folder, device=device)
-    if not isinstance(model, Translator | Captioner):
+    if task_in(folder) is NODE_CLASSIFICATION:
         raise ModelError(
-            f"jumok serve does not support the model in {folder}, which is neither a translator nor a captioner; "
-            f"jumok inspect {folder} describes it"
+            f"{folder} is a graph network, which jumok serve does not support; use jumok evaluate {folder} or "
+            f"jumok look {folder} --node 0"
         )
+    model: Translator | Captioner = load(folder, device=device)
     return model
 
 

@@ -22,6 +22,7 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
 
     Models are folders, checkpoints of a run or .safetensors files; at least one must be a folder or a checkpoint.
     """
+    models = without_backups(models)
     first, *others = _folders(models)
     _check_out(Path(out))
     task, trained = load_trained(first, task=task)
@@ -31,6 +32,11 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
             raise ModelError(f"{folder} {why} {first}, so their weights have no mean")
     _load_mean(trained.model, models)
     task.save(out, trained, scores={"averaged over": how_many(models)})
+
+
+def without_backups(models: Sequence[str | Path]) -> list[str | Path]:
+    """The models without copies called *.bak, which a pattern such as step-* also matches."""
+    return [model for model in models if Path(model).suffix != ".bak"] or list(models)
 
 
 def how_many(models: Sequence[str | Path]) -> str:

@@ -22,7 +22,7 @@ from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.build import DecoderConfig
 from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
-from jumok.screen import progress
+from jumok.progress import progress
 from jumok.settings import NonNegativeFloat
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
@@ -254,4 +254,4 @@ def _cut(batch: ImageBatch, start: int, end: int) -> ImageBatch:
 
 
 def _with_progress(rows: Sequence[Any]) -> Iterable[Any]:
-    return progress(rows, "reading", "images", len(rows))
+    return progress(rows, "reading images", len(rows))

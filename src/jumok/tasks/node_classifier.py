@@ -16,7 +16,7 @@ from jumok.graphs.graph import Graph
 from jumok.graphs.map import find_node, graph_map
 from jumok.graphs.network import GraphAttentionNetwork, GraphPrediction, Hop, SortedEdges, SparseRows, node_features
 from jumok.graphs.sampling import ALL, SamplingConfig, sample
-from jumok.screen import progress
+from jumok.progress import progress
 
 if TYPE_CHECKING:
     from jumok.tasks.node_classification import TrainedGraph
@@ -50,7 +50,7 @@ class NodeClassifier:
         batches = GraphBatches(
             graph, items, recipe.sampling, layers=recipe.network.layers, training=False, device=device
         )
-        logits = predictions(model, batches, watch=lambda steps: progress(steps, "classifying", "batches", len(steps)))
+        logits = predictions(model, batches, watch=lambda steps: progress(steps, "classifying", len(steps)))
         classes: np.ndarray = logits.argmax(-1).cpu().numpy()
         return classes
 
