@@ -287,27 +287,25 @@ def largest(error: Tensor, some: Tensor) -> float:
 
 def sweep() -> Iterator[Row]:
     """The same sums with other tiles, and with exponents from differences as where the bandwidth is narrow."""
-    from jumok.regression import gpu as smoothing_fused
+    from jumok.regression import gpu
 
     case = GPU_CASES[0]._replace(queries=200_000)
     x, y, query = on_gpu(case)
     points = smoother_of(case, x, y).points
     note = "200,000 queries of 1M points, 3-D, h = 1, multiplied by 5"
 
-    def seconds(tiling: smoothing_fused.Tiling) -> float:
-        call = partial(smoothing_fused.kernel_sums, tiling=tiling)
+    def seconds(tiling: gpu.Tiling) -> float:
+        call = partial(gpu.kernel_sums, tiling=tiling)
         return 5 * timed(lambda: call(query, points.blocks, points.values[:-1], case.kernel, case.bandwidth), 2)[0]
 
     for tile in TILES:
         rows, cols, warps, stages, unroll = tile
         more = (f", {stages} stages" if stages > 1 else "") + (f", {unroll} in a turn" if unroll > 1 else "")
         name = f"tile/{rows} × {cols}, {warps} warps{more}"
-        yield Row(name, "jumok", round(seconds(smoothing_fused.Tiling(*tile)), 3), "s", note)
-    flat, smoothing_fused.FLAT = smoothing_fused.FLAT, 0.0
-    yield Row(
-        "tile/64 × 64, 4 warps, from differences", "jumok", round(seconds(smoothing_fused.Tiling()), 3), "s", note
-    )
-    smoothing_fused.FLAT = flat
+        yield Row(name, "jumok", round(seconds(gpu.Tiling(*tile)), 3), "s", note)
+    flat, gpu.FLAT = gpu.FLAT, 0.0
+    yield Row("tile/64 × 64, 4 warps, from differences", "jumok", round(seconds(gpu.Tiling()), 3), "s", note)
+    gpu.FLAT = flat
 
 
 def gpu_id(case: Case) -> str:

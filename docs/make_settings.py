@@ -11,10 +11,10 @@ from textwrap import dedent
 from typing import Any
 
 from jumok.recipe import sections as recipe_sections
+from jumok.settings import Settings, field_types, limit_words, to_toml
 from jumok.tasks.captioning import CaptionRecipe
 from jumok.tasks.node_classification import GraphRecipe
 from jumok.tasks.translation import TranslationRecipe
-from jumok.toml import _toml
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -26,7 +26,7 @@ def sections() -> dict[str, type]:
     for cls, half in ((TranslationRecipe, ""), (CaptionRecipe, "image "), (GraphRecipe, "graph ")):
         for name, kinds in recipe_sections(cls).items():
             for kind, config in kinds.items():
-                title = f"{half if name in ('encoder', 'training') else ''}{name}"
+                title = f"{half if name == 'encoder' else ''}{name}"  # pages say how training differs
                 named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
     return named
 
@@ -38,18 +38,20 @@ def with_settings(page: str) -> str:
 
 
 def table(cls: Any) -> str:
-    """One row per setting: name, default and docstring."""
-    said = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
-    rows = ["| setting | default | |", "|---|---|---|"]
+    """One row per setting: name, default, limits and docstring."""
+    texts = {name: text for parent in reversed(cls.__mro__) for name, text in docstrings(parent)}
+    types = field_types(cls)
+    rows = ["| setting | default | limits | |", "|---|---|---|---|"]
     for field in fields(cls):
-        default = "none" if field.default is None else "" if field.default is MISSING else f"`{_toml(field.default)}`"
-        rows.append(f"| `{field.name}` | {default} | {said[field.name].replace('|', chr(92) + '|')} |")
+        default = "none" if field.default is None else "" if field.default is MISSING else f"`{to_toml(field.default)}`"
+        text = texts[field.name].replace("|", r"\|")
+        rows.append(f"| `{field.name}` | {default} | {limit_words(types[field.name])} | {text} |")
     return "\n".join(rows) + "\n"
 
 
 def docstrings(cls: type) -> Iterator[tuple[str, str]]:
     """The fields of a class with the docstrings below them."""
-    if cls is object:
+    if cls in (Settings, object):
         return
     (body,) = (node.body for node in ast.parse(dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef))
     for above, below in pairwise(body):

@@ -12,25 +12,25 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
 FOLDERS |= {"regression", "graphs", "images"}
-EVERYTHING = FOLDERS | {"tasks", "screen", "progress", "recipe", "model_folder", "toml", "setting_hints"}
+EVERYTHING = FOLDERS | {"tasks", "screen", "progress", "recipe", "model_folder", "settings", "setting_hints"}
 EVERYTHING |= {"files", "soft_database", "devices"}
 
 MAY_IMPORT = {
     "attention": set(),
     "files": set(),
-    "toml": {"setting_hints"},
-    "data": {"files"},
+    "settings": {"setting_hints"},
+    "data": {"files", "settings"},
     "layers": {"attention", "graphs"},
-    "models": {"layers", "attention", "files"},
+    "models": {"layers", "attention", "files", "settings"},
     "regression": {"attention"},
     "soft_database": {"attention"},
-    "graphs": {"layers", "attention", "data", "files", "analysis"},
-    "images": {"layers", "models", "data", "files", "analysis"},
-    "training": {"models", "data", "screen", "files", "model_folder"},
-    "decoding": {"models", "data", "setting_hints"},
+    "graphs": {"settings", "layers", "attention", "data", "files", "analysis"},
+    "images": {"settings", "layers", "models", "data", "files", "analysis"},
+    "training": {"settings", "models", "data", "screen", "files", "model_folder"},
+    "decoding": {"models", "data", "settings", "setting_hints"},
     "analysis": {"decoding", "training", "models", "layers", "attention", "data", "files", "images"},
-    "recipe": {"setting_hints", "toml"},
-    "model_folder": {"models", "data", "files", "toml"},
+    "recipe": {"setting_hints", "settings"},
+    "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,

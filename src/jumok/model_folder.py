@@ -21,8 +21,8 @@ from jumok.data.tokenizer import SEPARATE, SHARED
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
 from jumok.models.weights import Header, read_header
-from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
-from jumok.toml import parse_toml
+from jumok.settings import MOST_BYTES as MOST_RECIPE_BYTES
+from jumok.settings import parse_toml
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from jumok.errors import ConfigError
 from jumok.setting_hints import setting_hint, value_hint
-from jumok.toml import MOST_BYTES, check_names, loads, nearest, parse_toml, read_section, with_defaults, write_section
+from jumok.settings import (
+    MOST_BYTES,
+    check_names,
+    loads,
+    nearest,
+    parse_toml,
+    read_section,
+    with_defaults,
+    write_section,
+)
 
 PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
 """Inside the installed package, and beside src/ where jumok is used from its repository."""

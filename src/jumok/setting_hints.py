@@ -1,7 +1,7 @@
-"""What settings and options are called in OpenNMT-py, fairseq, JoeyNMT, Marian and Hugging Face, and what here.
+"""Hints for users of OpenNMT-py, fairseq, JoeyNMT, Marian and Hugging Face: what jumok calls their settings.
 
-Only for messages: nothing is read by another name. A word stands for itself in any spelling: beam_size, beam-size,
---beam-size.
+Only for error messages; jumok reads no setting by another name. Spellings such as beam_size, beam-size and --beam-size
+are the same word.
 """
 
 from collections.abc import Iterable
@@ -9,77 +9,74 @@ from collections.abc import Iterable
 BOTH = "encoder.{0} and decoder.{0}"
 
 SETTINGS = {
-    "data.source": "src train_src src_train source_file path_src trainpref train_file",
-    "data.target": "tgt trg train_tgt tgt_train target_file path_tgt",
-    "data.valid_source": "valid_src src_valid dev_src validpref validation_file",
-    "data.valid_target": "valid_tgt tgt_valid dev_tgt",
-    "tokenizer.size": "vocab_size src_vocab_size tgt_vocab_size voc_limit bpe_size num_symbols dim_vocabs",
+    "data.source": "src train_src source_file train_file",
+    "data.target": "tgt trg train_tgt target_file",
+    "data.valid_source": "valid_src dev_src validation_file",
+    "data.valid_target": "valid_tgt dev_tgt",
+    "tokenizer.size": "vocab_size src_vocab_size tgt_vocab_size bpe_size",
     "tokenizer.kind": "bpe level subword subword_type tokenizer_type",
     "tokenizer.shared": "share_vocab joined_dictionary joint_vocab",
-    "filter.max_length": "src_seq_length tgt_seq_length max_sent_length max_source_positions max_target_positions "
-    "max_seq_length max_source_length max_tokens_per_sentence",
-    "batch.tokens": "batch_size max_tokens mini_batch mini_batch_words maxi_batch batch_type "
+    "filter.max_length": "src_seq_length tgt_seq_length max_source_positions max_target_positions "
+    "max_seq_length max_source_length",
+    "batch.tokens": "batch_size max_tokens mini_batch maxi_batch batch_type "
     "per_device_train_batch_size train_batch_size",
     "batch.sentences": "max_sentences",
-    "training.steps": "epochs epoch max_epoch max_epochs after_epochs num_train_epochs num_epochs train_steps "
-    "max_steps max_update max_updates total_steps num_updates n_steps",
-    "training.learning_rate": "lr learning_rate initial_lr max_lr",
-    "training.warmup": "warmup_steps warmup_updates lr_warmup learning_rate_warmup num_warmup_steps warmup_ratio",
-    "training.schedule": "lr_scheduler lr_scheduler_type decay_method scheduling scheduler lr_decay",
+    "training.steps": "epochs epoch max_epoch max_epochs num_train_epochs num_epochs train_steps "
+    "max_steps max_updates total_steps",
+    "training.learning_rate": "lr learning_rate max_lr",
+    "training.warmup": "warmup_steps warmup_updates num_warmup_steps",
+    "training.schedule": "lr_scheduler lr_scheduler_type decay_method scheduler lr_decay",
     "training.betas": "adam_beta1 adam_beta2 adam_betas beta1 beta2",
-    "training.clip": "clip_norm max_grad_norm clip_grad_norm clip_grad_val gradient_clip_val",
+    "training.clip": "clip_norm max_grad_norm clip_grad_norm gradient_clip_val",
     "training.accumulate": "update_freq accum_count gradient_accumulation_steps optimizer_delay batch_multiplier",
     "training.precision": "fp16 bf16 amp mixed_precision dtype model_dtype",
     "training.ema": "exponential_smoothing ema_decay average_decay",
     "training.label_smoothing": "smoothing label_smoothing_factor label_smooth",
     "training.validate_every": "valid_steps eval_steps validation_freq valid_freq validate_interval "
-    "validate_interval_updates evaluation_strategy",
-    "training.save_every": "save_checkpoint_steps save_steps save_freq save_interval save_interval_updates",
-    "training.keep": "keep_checkpoint keep_best_ckpts keep_last_epochs keep_interval_updates save_total_limit",
+    "evaluation_strategy",
+    "training.save_every": "save_checkpoint_steps save_steps save_freq save_interval",
+    "training.keep": "keep_checkpoint keep_best_ckpts save_total_limit",
     "training.average": "avg_checkpoints average_checkpoints",
-    "training.patience": "early_stopping early_stopping_patience early_stopping_metric",
-    "training.log_every": "report_every log_interval logging_steps logging_freq disp_freq",
+    "training.patience": "early_stopping early_stopping_patience",
+    "training.log_every": "log_interval logging_steps",
     "training.metric": "eval_metric best_checkpoint_metric metric_for_best_model valid_metrics",
     "training.guided_alignment": "lambda_align guided_alignment_weight",
     "decoding.beam": "beam_size beam_width num_beams",
-    "decoding.length_penalty": "lenpen alpha beam_alpha normalize",
+    "decoding.length_penalty": "lenpen alpha normalize",
     "decoding.max_length": "max_len max_len_b max_output_length max_new_tokens max_decoding_length",
     "decoding.min_length": "min_len min_output_length min_decoding_length",
     "decoding.no_repeat": "no_repeat_ngram_size block_ngram_repeat",
-    BOTH.format("width"): "hidden_size rnn_size d_model dim_model model_dim embed_dim embedding_dim dim_emb dim_rnn "
-    "word_vec_size emb_size encoder_embed_dim decoder_embed_dim hidden_dim n_embd",
-    BOTH.format("hidden"): "ff_size transformer_ff transformer_dim_ffn d_ff ffn_dim encoder_ffn_embed_dim "
-    "decoder_ffn_embed_dim encoder_ffn_dim decoder_ffn_dim intermediate_size feedforward_dim dim_feedforward",
-    BOTH.format("heads"): "num_heads n_heads nhead n_head attention_heads num_attention_heads transformer_heads "
+    BOTH.format("width"): "hidden_size rnn_size d_model dim_model model_dim embed_dim embedding_dim "
+    "word_vec_size emb_size encoder_embed_dim decoder_embed_dim hidden_dim",
+    BOTH.format("hidden"): "ff_size d_ff ffn_dim encoder_ffn_embed_dim "
+    "decoder_ffn_embed_dim intermediate_size feedforward_dim dim_feedforward",
+    BOTH.format("heads"): "num_heads n_heads attention_heads num_attention_heads transformer_heads "
     "encoder_attention_heads decoder_attention_heads",
-    BOTH.format("dropout"): "dropout dropout_rate hidden_dropout_prob transformer_dropout dropout_rnn",
+    BOTH.format("dropout"): "dropout dropout_rate transformer_dropout",
     BOTH.format("kind"): "arch architecture encoder_type decoder_type model_type type",
-    BOTH.format("cell"): "rnn_type enc_cell dec_cell cell_type",
-    BOTH.format("norm"): "layer_norm encoder_normalize_before decoder_normalize_before transformer_preprocess",
+    BOTH.format("cell"): "rnn_type cell_type",
+    BOTH.format("norm"): "layer_norm encoder_normalize_before decoder_normalize_before",
     BOTH.format("positions"): "position_encoding pos_enc positional_encoding",
-    BOTH.format("vectors"): "embeddings pretrained_embeddings pre_word_vecs_enc encoder_embed_path embedding_vectors",
+    BOTH.format("vectors"): "embeddings pretrained_embeddings encoder_embed_path embedding_vectors",
     BOTH.format("layers"): "num_layers n_layers nlayers num_hidden_layers",
     "encoder.layers": "enc_layers encoder_layers enc_depth",
     "decoder.layers": "dec_layers decoder_layers dec_depth",
     "decoder.attention": "global_attention attention_type attn attention_function",
-    "decoder.tied": "tie_weights share_embeddings share_all_embeddings tied_embeddings tied_embeddings_all "
-    "share_decoder_embeddings tied_softmax tie_word_embeddings",
+    "decoder.tied": "tie_weights share_embeddings share_all_embeddings tied_embeddings tie_word_embeddings",
     "decoder.copy": "copy_attn copy_mechanism",
     "decoder.coverage": "coverage_attn",
     "decoder.input_feeding": "input_feed",
 }
-"""Ours, and what others call it."""
+"""Settings of jumok, and their names in other toolkits."""
 
 ABSENT = {
     "there is no sampling of outputs here, only beam search, with --beam or decoding.beam": "sampling sampling_topk "
-    "sampling_topp top_k top_p topk topp temperature do_sample random_sampling_topk random_sampling_topp "
-    "random_sampling_temp output_sampling sample",
+    "top_k top_p temperature do_sample sample",
     "there is one optimiser here, AdamW": "optim optimizer optimiser",
-    "there is one GPU or CPU at a time here; --device says which": "world_size gpu_ranks num_gpus n_gpu devices "
-    "distributed_world_size num_workers workers cpu_threads",
+    "there is one GPU or CPU at a time here; --device says which": "world_size gpu_ranks num_gpus devices num_workers",
     "there is no ensemble here; jumok average makes one model of several": "ensemble",
 }
-"""What jumok does not have, and what to say of it."""
+"""Messages about what jumok does not have, and its names in other toolkits."""
 
 OPTIONS = {
     "--beam": "beam_size beam_width num_beams",
@@ -87,13 +84,13 @@ OPTIONS = {
     "--source": "src input infile input_file i",
     "--reference": "ref refs references tgt trg",
     "--target": "tgt trg",
-    "--length-penalty": "lenpen alpha beam_alpha normalize",
+    "--length-penalty": "lenpen alpha normalize",
     "--max-length": "max_len max_len_b max_output_length max_new_tokens",
     "--min-length": "min_len",
     "--no-repeat": "no_repeat_ngram_size block_ngram_repeat",
     "--batch": "batch_size max_tokens buffer_size mini_batch maxi_batch",
     "--max-source": "src_seq_length max_source_length max_source_positions max_input_length",
-    "--device": "gpu gpus gpuid cuda use_cuda use_gpu cpu cpu_threads no_cuda",
+    "--device": "gpu gpus gpuid cuda use_cuda use_gpu cpu no_cuda",
     "--out": "save_dir save_model model_dir output_dir output o",
     "--resume": "train_from restore_file load_model resume_from_checkpoint continue",
     "--attention": "attn_debug report_align print_alignment alignment save_attention",
@@ -101,7 +98,7 @@ OPTIONS = {
     "--tokenize": "tok tokenizer",
     "--lowercase": "lc",
 }
-"""Options of commands, and what others call them; only those that the command has are named."""
+"""Options of jumok's commands, and their names in other toolkits; hints name only options that the command has."""
 
 VALUES = {
     "additive": "bahdanau mlp tanh",
@@ -109,15 +106,15 @@ VALUES = {
     "dot": "scaled_dot dotprod dot_product",
     "none": "no false fixed",
     "rnn": "gru lstm brnn rnnsearch s2s seq2seq recurrent",
-    "transformer": "vaswani vaswani_wmt_en_de_big transformer_base",
+    "transformer": "vaswani transformer_base",
     "added": "sinusoidal sinusoid sin absolute",
     "rotary": "rope",
     "unigram": "sentencepiece spm sp",
     "bpe": "subword_nmt subword wordpiece",
     "char": "character characters byte bytes",
     "word": "words space whitespace",
-    "inverse_sqrt": "inv_sqrt inverse_square_root rsqrt",
-    "cosine": "cosineannealing cosine_with_restarts",
+    "inverse_sqrt": "inv_sqrt inverse_square_root",
+    "cosine": "cosine_with_restarts",
     "constant": "constant_with_warmup fixed none",
     "bf16": "fp16 float16 half amp bfloat16",
     "float32": "fp32 single full",
@@ -125,7 +122,7 @@ VALUES = {
     "exact_match": "accuracy sequence_accuracy seq_acc em",
     "all": "true shared",
 }
-"""Values of settings, and what others call them; only those that the setting takes are named."""
+"""Values of settings, and their names in other toolkits; hints name only values that the setting takes."""
 
 SECTIONS = {
     "[encoder] and [decoder]": "model network architecture",
@@ -137,52 +134,52 @@ SECTIONS = {
 
 
 def setting_hint(key: str, section: str = "") -> str:
-    """What to say after an unknown setting of a section; "" if no other tool calls anything so."""
+    """The end of a message about an unknown setting; "" if no other toolkit has it."""
     if section and not any(f"{section}." in ours for ours in SETTINGS):
         return ""  # a section that only graphs or images have
-    if ours := next(iter(_ours(key, SETTINGS)), None):
+    if ours := next(iter(_lookup(key, SETTINGS)), None):
         places = [place for place in ours.split(" and ") if place.startswith(f"{section}.")] or [ours]
         return f"; here it is {places[0]}{_remark(places[0])}"
     return absent_hint(key)
 
 
 def absent_hint(key: str) -> str:
-    """What to say of something that jumok does not have; "" if it is nothing known."""
-    return next((f"; {said}" for said in _ours(key, ABSENT)), "")
+    """The end of a message about something jumok does not have; "" if no other toolkit has it."""
+    return next((f"; {message}" for message in _lookup(key, ABSENT)), "")
 
 
 def option_hint(option: str, known: Iterable[str]) -> str:
-    """What to say after an unknown option of a command that has those; "" if no other tool calls anything so."""
-    there = set(known)
-    ours = [name for name in _ours(option, OPTIONS) if name in there]
+    """The end of a message about an unknown option of a command with the `known` options; "" if no toolkit has it."""
+    available = set(known)
+    ours = [name for name in _lookup(option, OPTIONS) if name in available]
     if ours:
         return f"; here it is {ours[0]}"
-    if "--set" in there and (setting := next(iter(_ours(option, SETTINGS)), None)):
+    if "--set" in available and (setting := next(iter(_lookup(option, SETTINGS)), None)):
         return f"; here it is --set {setting.split(' and ')[0]}=…{_remark(setting)}"
     return absent_hint(option)
 
 
 def value_hint(value: object, known: Iterable[object]) -> str:
-    """What to say after a value that a setting does not take; "" if no other tool calls one of its values so."""
-    there = set(known)
-    ours = [name for name in _ours(str(value), VALUES) if name in there]
+    """The end of a message about a value that a setting does not take; "" if no other toolkit has it."""
+    available = set(known)
+    ours = [name for name in _lookup(str(value), VALUES) if name in available]
     cell = f" with cell = {str(value).lower()!r}" if ours and str(value).lower() in ("gru", "lstm") else ""
     return f"; here it is {ours[0]!r}{cell}" if ours else ""
 
 
 def section_hint(name: str) -> str:
-    """What to say after an unknown section; "" if no other tool has it."""
-    return next((f"; here it is {ours}" for ours in _ours(name, SECTIONS)), "")
+    """The end of a message about an unknown section; "" if no other toolkit has it."""
+    return next((f"; here it is {ours}" for ours in _lookup(name, SECTIONS)), "")
 
 
-def _ours(word: str, table: dict[str, str]) -> list[str]:
-    """All that a word of another tool stands for in a table."""
+def _lookup(word: str, table: dict[str, str]) -> list[str]:
+    """The entries of a table for a word of another toolkit."""
     plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
     return [ours for ours, theirs in table.items() if plain in theirs.split()]
 
 
 def _remark(setting: str) -> str:
-    """What differs behind the name."""
+    """How the setting differs from that of the same meaning elsewhere."""
     remarks = {
         "training.steps": ", in updates of the weights, not epochs",
         "batch.tokens": ", in tokens; batch.sentences limits the sentences",

@@ -1,4 +1,4 @@
-"""D = {(kᵢ, vᵢ)}, asked softly: every key answers, with the weight α(q, kᵢ) of how much it resembles the query."""
+"""A soft database D = {(kᵢ, vᵢ)}: every key answers a query q, weighted by its similarity α(q, kᵢ)."""
 
 import unicodedata
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ def ngrams(text: str) -> Counter[str]:
     """Counts of the 1- to LONGEST-grams of a string between boundary marks.
 
     Case is folded, and letters are taken apart (NFD), so that é resembles e, and Hangul syllables compare by their
-    jamo. What is written in Hangul counts in Latin letters as well: 리, "ri", has something of Li.
+    jamo. Hangul also counts in Latin letters, so that 리, "ri", resembles Li.
     """
     spellings = {text, "".join(map(_in_latin_letters, unicodedata.normalize("NFC", text)))}
     counts: Counter[str] = Counter()
@@ -48,14 +48,14 @@ class NgramIndex:
             for gram, share in _unit(ngrams(key)).items():
                 self.shares[gram][row] = share
 
-    def compared(self, query: str) -> tuple[Float[Tensor, " gram"], Float[Tensor, "key gram"]]:
-        """The query and every key as vectors whose dot product is their cosine; other n-grams would multiply by 0."""
-        asked = _unit(ngrams(query))
-        keys = torch.zeros(self.size, len(asked), dtype=torch.float64)
-        for column, gram in enumerate(asked):
+    def vectors(self, query: str) -> tuple[Float[Tensor, " gram"], Float[Tensor, "key gram"]]:
+        """The query and every key as vectors whose dot product is their cosine; only n-grams of the query count."""
+        weights = _unit(ngrams(query))
+        keys = torch.zeros(self.size, len(weights), dtype=torch.float64)
+        for column, gram in enumerate(weights):
             shares = self.shares.get(gram, {})
             keys[list(shares), column] = torch.tensor(list(shares.values()), dtype=torch.float64)
-        return torch.tensor(list(asked.values()), dtype=torch.float64), keys
+        return torch.tensor(list(weights.values()), dtype=torch.float64), keys
 
 
 def _unit(counts: Counter[str]) -> dict[str, float]:
@@ -72,12 +72,12 @@ def _in_latin_letters(character: str) -> str:
 BAR = 20
 """The width of a full bar when an answer is printed."""
 ROWS = 10
-"""How many keys are printed."""
+"""Number of keys printed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a database answers: one value, and the weight of every key behind it."""
+    """The answer to a query: one value, and the weight of every key."""
 
     query: Any
     value: Any
@@ -103,7 +103,7 @@ class Answer:
 
 
 class SoftDatabase:
-    """Pairs of keys and values, looked up by resemblance instead of equality.
+    """Pairs of keys and values, looked up by similarity instead of equality.
 
     >>> db = SoftDatabase({"Li": "Mu", "Hu": "Rachel", "Smola": "Alex"})
     >>> db("Li").value, db("Smolla").value
@@ -114,7 +114,8 @@ class SoftDatabase:
         α(q, k) ∝ exp(sharpness · cos(q, k))            strings
         α(q, k) ∝ exp(−sharpness · ‖q − k‖² / 2)        vectors, or any `score` of jumok.attention
 
-    Values that are numbers or vectors come back blended, Σ α v, vectors differentiable; others as the likeliest one.
+    Values that are numbers or vectors are averaged, Σ α v (differentiable for vectors); of others the most similar
+    key's value is returned.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class SoftDatabase:
         sharpness: float = 10.0,
         score: ScoreLike | None = None,
     ) -> None:
-        """From a dict, a set or a list of pairs. The sharper, the more the best key takes."""
+        """From a dict, a set or a list of pairs. A larger `sharpness` gives the best key more weight."""
         if not (isinstance(sharpness, float | int) and 0 < sharpness < float("inf")):
             raise ArgumentError(f"sharpness must be a finite number greater than 0, but it is {sharpness!r}")
         self.keys, self.values = _columns(pairs)
@@ -144,13 +145,13 @@ class SoftDatabase:
 
     def __call__(self, query: Any) -> Answer:
         """The answer to a string, or to a vector as wide as the keys."""
-        asked, keys = self._compared(query)
+        vector, keys = self._vectors_of(query)
         values = torch.ones(len(self), 1, dtype=keys.dtype) if self._blend is None else self._blend.to(keys.dtype)
-        attended = attend(asked[None], keys, values.reshape(len(self), -1), score=self._score)
+        attended = attend(vector[None], keys, values.reshape(len(self), -1), score=self._score)
         if not attended.weights().any():  # out of every kernel's reach: the nearest key answers alone
-            nearest = torch.linalg.vector_norm(keys - asked, dim=-1).argmin()
+            nearest = torch.linalg.vector_norm(keys - vector, dim=-1).argmin()
             only = torch.arange(len(self)) == nearest
-            attended = attend(asked[None], keys, values.reshape(len(self), -1), normalise="mean", visible=only)
+            attended = attend(vector[None], keys, values.reshape(len(self), -1), normalise="mean", visible=only)
         order, weights = _sorted(attended.weights)
         ranked = [(self.keys[i], self.values[i], weight) for i, weight in zip(order, weights, strict=True)]
         if self._blend is None:
@@ -158,12 +159,12 @@ class SoftDatabase:
         mixed = attended.values.reshape(self._blend.shape[1:])
         return Answer(query, mixed if mixed.dim() else mixed.item(), ranked)
 
-    def _compared(self, query: Any) -> tuple[Float[Tensor, " dim"], Float[Tensor, "key dim"]]:
+    def _vectors_of(self, query: Any) -> tuple[Float[Tensor, " dim"], Float[Tensor, "key dim"]]:
         """The query and the keys as vectors."""
         if self._index is not None:
             if not isinstance(query, str):
                 raise ArgumentError(f"the keys are strings, but the query is {type(query).__name__}: {query!r}")
-            return self._index.compared(query)
+            return self._index.vectors(query)
         width, vector = self._vectors.shape[-1], _as_vector(query)
         if vector is None or vector.shape != (width,):
             seen = f"{type(query).__name__}: {query!r}" if vector is None else f"of shape {list(vector.shape)}"
@@ -186,13 +187,13 @@ def _columns(pairs: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> tuple[list
         raise ArgumentError(f"pairs must be a dict or pairs of key and value, but it is {type(pairs).__name__}")
     elif isinstance(pairs, set | frozenset):
         pairs = sorted(pairs, key=repr)  # a set of strings has another order in every process
-    found = list(pairs)
-    for number, pair in enumerate(found, start=1):
+    rows = list(pairs)
+    for number, pair in enumerate(rows, start=1):
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise ArgumentError(f"pair {number} must be a key and a value, but it is {pair!r}")
-    if not found:
+    if not rows:
         raise ArgumentError("the database is empty; it needs at least one pair of key and value")
-    return [key for key, _ in found], [value for _, value in found]
+    return [key for key, _ in rows], [value for _, value in rows]
 
 
 def _key_vectors(keys: list[Any]) -> Float[Tensor, "key dim"]:
@@ -231,5 +232,5 @@ def _as_vector(item: Any) -> Float[Tensor, "..."] | None:
 
 def _sorted(weights: Weights) -> tuple[list[int], list[float]]:
     row = weights().detach()[0]
-    found, order = row.sort(descending=True, stable=True)
-    return order.tolist(), found.tolist()
+    ranked, order = row.sort(descending=True, stable=True)
+    return order.tolist(), ranked.tolist()

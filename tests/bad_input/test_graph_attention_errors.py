@@ -43,7 +43,6 @@ def test_a_wrong_graph_is_named_with_what_was_seen_and_wanted(kind, x, edge_inde
         (torch.zeros(4, 2), r"edge_features is \[4, 2\]; wanted \[edge, edge_width\] = \[3, 2\]"),
         (torch.zeros(3, 5), r"edge_features is \[3, 5\]; wanted \[edge, edge_width\] = \[3, 2\]"),
         (torch.zeros(3), r"edge_features is \[3\]; wanted"),
-        (torch.zeros(3, 2, device="meta"), "edge_features is on meta but edge_index is on cpu"),
     ],
 )
 def test_wrong_edge_features_are_named_with_what_was_wanted(kind, features, message):

@@ -3,20 +3,18 @@
 import json
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
 from jumok.data import Tokenizer
-from jumok.errors import ConfigError, DataError, JumokError
+from jumok.errors import DataError, JumokError
 from jumok.images.resnet import ResNet, begin_with_weights
 from jumok.models.weights import read_header, read_tensors, to_bytes, weights_of
 from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, load, make_recipe
 from jumok.tasks.captioning import TrainedCaptioner
 from jumok.tasks.node_classification import TrainedGraph
-from jumok.toml import parse_toml
 from support.commands import jumok, write
 from support.graphs import stored
 from support.refusals import MODEL_FILES, refused, reseal
@@ -218,22 +216,20 @@ def test_a_header_that_is_none(tmp_path, content):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (".".join(20_000 * ["a"]) + " = 1", "a key has more than 20 parts joined by dots"),
-        (".".join(10_000 * [r'"\""']) + " = 1", "a key has more than 20 parts joined by dots"),
-        ("[" + ".".join(20_000 * ["a"]) + "]", "a key has more than 20 parts joined by dots"),
+        (".".join(5000 * ["a"]) + " = 1", "lists or tables are nested too deeply"),
         ("a = " + 1200 * "[" + 1200 * "]", "lists or tables are nested too deeply"),
         ("a = " + 1200 * "{a = " + "1" + 1200 * "}", "lists or tables are nested too deeply"),
         ("a = " + 4301 * "9", "a number has too many digits"),
         ("a = [0x" + 4301 * "f" + "]", "a number has too many digits"),
-        ("# " + 300_000 * "x", "262,144"),
+        ("# " + 300_000 * "x", "32,768"),
     ],
-    ids=["dotted", "quoted", "section", "lists", "tables", "digits", "hexadecimal", "long"],
+    ids=["dotted", "lists", "tables", "digits", "hexadecimal", "long"],
 )
 def test_toml_beyond_its_bounds(model, text, why):
     write(model / "recipe.toml", text)
     reseal(model)
     assert why in refused("translate", model)
-    if why != "262,144":
+    if why != "32,768":
         assert refused("train", model / "recipe.toml").startswith(f"{model / 'recipe.toml'}: {why}")
 
 
@@ -299,17 +295,3 @@ def test_loading_leaves_the_random_numbers_alone(reverser):
     torch.manual_seed(3)
     load(reverser, device="cpu")
     assert torch.equal(torch.rand(1), expected)
-
-
-@pytest.mark.parametrize("text", ["a = {}", "# {}", 'a = "{}', '"""{}'], ids=["string", "comment", "no end", "long"])
-def test_a_recipe_of_quotation_marks_is_read_in_no_time(text):
-    began = time.process_time()
-    with suppress(ConfigError):
-        parse_toml(text.format('"' + 120_000 * r"\"" + '"').encode(), "recipe.toml")
-    assert time.process_time() - began < 5  # it took a quarter of an hour
-
-
-def test_dots_in_strings_comments_and_numbers_join_no_key():
-    dots = ".".join(30 * ["a"])
-    text = f'# {dots}\na = "{dots}"\nb = [{", ".join(30 * ["0.5"])}]'
-    assert parse_toml(text.encode(), "recipe.toml") == {"a": dots, "b": 30 * [0.5]}

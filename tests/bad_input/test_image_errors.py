@@ -217,21 +217,21 @@ def test_zips_that_are_none_or_hold_bombs(files):
         ({"images": {}}, r"give images\.path with images\.captions, or images\.scenes"),
         ({"images": {"path": "x"}}, r"images\.path and images\.captions belong together"),
         ({"images": {"scenes": "fr"}}, r"images\.scenes = 'fr'"),
-        ({"images": {"scenes": "en", "size": 4}}, r"images\.size = 4 must lie between 8 and 1024"),
         ({"images": {"scenes": "en"}, "augment": {"flip": True}}, r"augment\.flip = true would turn left into right"),
-        ({"images": {"scenes": "en"}, "augment": {"crop": 0.0}}, r"augment\.crop = 0\.0; wanted above 0"),
         ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\]; there are images"),
         (
             {"images": {"scenes": "en"}, "encoder": {"kind": "rnn"}},
             r"encoder\.kind = 'rnn' is not one of grid, patches",
         ),
-        ({"images": {"scenes": "en"}, "encoder": {"blocks": []}}, r"encoder\.blocks = \[\]; wanted at least one"),
+        (
+            {"images": {"scenes": "en"}, "encoder": {"blocks": []}},
+            r"encoder\.blocks = \[\] must have at least one",
+        ),
         ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
         (
             {"images": {"scenes": "en"}, "training": {"metric": "accuracy"}},
             r"metric = 'accuracy' is not one of",
         ),
-        ({"images": {"scenes": "en"}, "training": {"doubly_stochastic": -1.0}}, r"doubly_stochastic = -1\.0"),
     ],
 )
 def test_a_recipe_that_cannot_work_says_why(tables, said):

@@ -162,30 +162,6 @@ def test_a_layer_without_numbers_gives_shapes():
     assert layer(torch.zeros(2, 3, 4, device="meta")).values.shape == (2, 3, 4)
 
 
-EDGES = torch.tensor([[0, 1], [1, 2]])
-GRAPH_LAYERS = [GraphAttention(in_width=4, out_width=2), GraphAttentionV2(in_width=4, out_width=2)]
-
-
-@pytest.mark.parametrize("layer", GRAPH_LAYERS, ids=["GAT", "GATv2"])
-def test_a_graph_layer_refuses_another_type_device_or_width(layer):
-    x = torch.zeros(3, 4)
-    for wrong, message in (
-        (x.double(), "is torch.float64 on cpu, but the layer is torch.float32 on cpu"),
-        (x.long(), "is torch.int64 on cpu, but the layer is torch.float32"),
-        (x.to("meta"), "on meta, but the layer is torch.float32 on cpu"),
-        (x[..., :3], r"\[3, 3\]"),
-    ):
-        with pytest.raises(ArgumentError, match=message):
-            layer(wrong, EDGES.to(wrong.device))
-
-
-def test_what_is_no_tensor_is_refused_by_name():
-    with pytest.raises(ArgumentError, match="edge_index must be a tensor, but it is list"):
-        GraphAttention(in_width=4, out_width=2)(torch.zeros(3, 4), [[0], [1]])
-    with pytest.raises(ArgumentError, match=r"edge_features is torch.float64 on cpu, but the layer is torch.float32"):
-        GraphAttention(in_width=4, out_width=2, edge_width=1)(torch.zeros(3, 4), EDGES, torch.zeros(2, 1).double())
-
-
 def test_settings_that_cannot_work_are_refused_when_the_layer_is_made():
     with pytest.raises(ArgumentError, match="half_window = -1; wanted at least 0"):
         LuongAttention(query_width=4, key_width=4, reach="local-m", half_window=-1)

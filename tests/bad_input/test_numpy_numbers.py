@@ -7,7 +7,7 @@ import torch
 from jumok import layers, models
 from jumok.attention import attend, causal, from_lengths, gaussian, gaussian_window, scaled_dot, whole, window
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
-from jumok.toml import read_section, write_section
+from jumok.settings import read_section, write_section
 
 N = np.int64
 X = torch.randn(2, 5, 8)

@@ -11,30 +11,14 @@ from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"cell": "gnu"}, r'encoder\.cell = "gnu"; wanted one of rnn, gru, lstm'),
-        ({"kind": "transformer"}, r'encoder\.kind = "transformer"; wanted one of rnn'),
-        ({"width": 0}, r"encoder\.width = 0; wanted at least 1"),
-        ({"layers": 0}, r"encoder\.layers = 0; wanted at least 1"),
-        ({"dropout": 1.0}, r"encoder\.dropout = 1\.0; wanted at least 0 and below 1"),
-        ({"width": 7}, r"encoder\.width = 7 is odd, .* use 8, or set encoder\.bidirectional = false"),
-    ],
-)
-def test_an_encoder_that_cannot_be_made_says_why(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        RnnEncoderConfig(**settings)
+def test_two_directions_cannot_share_an_odd_width():
+    with pytest.raises(ConfigError, match=r"encoder\.width = 7 is odd, .* encoder\.bidirectional = false"):
+        RnnEncoderConfig(width=7)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"attention": "scaled_dot"}, r'attention = "scaled_dot"; wanted one of none, additive, dot, general, concat'),
-        ({"reach": "local"}, r'decoder\.reach = "local"; wanted one of global, local-m, local-p'),
-        ({"tied": "yes"}, r'decoder\.tied = "yes"; wanted one of none, output, embeddings, all'),
-        ({"half_window": 0}, r"decoder\.half_window = 0; wanted at least 1"),
-        ({"coverage_weight": -1.0}, r"decoder\.coverage_weight = -1\.0; wanted at least 0"),
         (
             {"reach": "local-m"},
             r'decoder\.reach = "local-m" does not go with decoder\.attention = "additive": a window is for dot',
@@ -51,8 +35,7 @@ def test_an_encoder_that_cannot_be_made_says_why(settings, message):
             {"attention": "none", "copy": True},
             r'decoder\.copy = true does not go with decoder\.attention = "none": what is copied is what attention',
         ),
-        ({"readout": 0}, r"decoder\.readout = 0; wanted at least 1"),
-        ({"attention": "dot", "readout": 7}, r"decoder\.readout = 7; wanted 512, that of width"),
+        ({"attention": "dot", "readout": 7}, r"decoder\.readout = 7 must equal decoder\.width = 512"),
         (
             {"attention": "dot", "tied": "all"},
             r'decoder\.tied = "all" needs an output layer as wide as decoder\.embedding = 256, but it is 512 wide',

@@ -402,24 +402,13 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "training.steps = 0; wanted at least 1"),
-        ({"minutes": -1}, "training.minutes = -1; wanted at least 0"),
-        ({"learning_rate": 0}, "training.learning_rate = 0; wanted more than 0"),
-        ({"learning_rate": float("nan")}, "training.learning_rate = nan; wanted more than 0"),
-        ({"learning_rate": float("inf")}, "training.learning_rate = inf; wanted a finite number"),
-        ({"clip": float("inf")}, "training.clip = inf; wanted a finite number"),
-        ({"schedule": "linear"}, 'training.schedule = "linear"; wanted one of noam, inverse_sqrt, cosine, constant'),
-        ({"metric": "ter"}, 'training.metric = "ter"; wanted one of bleu, chrf, loss, exact_match, wer'),
-        ({"precision": "fp16"}, 'training.precision = "fp16"; wanted one of auto, float32, bf16'),
         ({"schedule": "noam"}, 'training.learning_rate = 0.001 with training.schedule = "noam" would hardly learn'),
-        ({"schedule": "cosine", "steps": 10}, "training.warmup = 1000 leaves nothing of training.steps = 10"),
-        ({"label_smoothing": 1.0}, "training.label_smoothing = 1.0; wanted at least 0 and below 1"),
-        ({"betas": (0.9, 1.0)}, r"training.betas = \(0.9, 1.0\); wanted two numbers, each at least 0 and below 1"),
+        ({"schedule": "cosine", "steps": 10}, "training.warmup = 1000 must be below training.steps = 10"),
         (
             {"average": 5},
             "training.average = 5 checkpoints cannot be averaged when training.keep = 3; set",
         ),
-        ({"average": 2, "ema": 0.9}, "training.average = 2 and training.ema = 0.9 are two ways to the same end"),
+        ({"average": 2, "ema": 0.9}, "training.average = 2 and training.ema = 0.9 both average"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_their_values(settings, message):

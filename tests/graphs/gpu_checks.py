@@ -20,7 +20,7 @@ def outcome(layer, inputs, edges, upstream):
 
 def by_definition(monkeypatch, work):
     with monkeypatch.context() as patch:
-        patch.setattr(layers, "_runs_fused", lambda values: False)
+        patch.setattr(layers, "_runs_on_kernels", lambda values: False)
         return work()
 
 
@@ -49,7 +49,7 @@ def test_it_is_as_accurate_as_plain_torch(kind, loops, edge_width, nodes, edges,
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernels_run_and_the_definition_does_not(kind, monkeypatch):
     layer = kind(in_width=4, out_width=8, heads=2).to(DEVICE)
-    monkeypatch.setattr(layers, "_attend", None)
+    monkeypatch.setattr(kind, "_attend", None)
     assert layer(torch.randn(5, 4, device=DEVICE), torch.randint(5, (2, 9), device=DEVICE)).values.shape == (5, 8)
 
 

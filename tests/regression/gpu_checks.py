@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jumok.attention import attend, boxcar, epanechnikov, gaussian, triangular
-from jumok.regression import gpu as smoothing_fused
+from jumok.regression import gpu
 from jumok.regression.gpu import Tiling
 from jumok.regression.smoother import Smoother, SortedSmoother
 from jumok.regression.sums import Points
@@ -39,7 +39,7 @@ def draw(points, queries, dim, values=1, dtype=torch.float32, spread=1.0, away=0
 
 def fused(kernel, bandwidth, x, y, query):
     points = Points.of(x, y)
-    sums = smoothing_fused.kernel_sums(query, points.blocks, points.values, kernel, bandwidth, tiling=SMALL)
+    sums = gpu.kernel_sums(query, points.blocks, points.values, kernel, bandwidth, tiling=SMALL)
     return sums[:, 1:] / sums[:, :1]
 
 
@@ -90,9 +90,7 @@ def test_a_bandwidth_so_wide_that_all_look_at_everything(bandwidth, queries, awa
 def test_exponents_as_products_in_every_number_of_dimensions(dim):
     x, y, query = draw(70, 16, dim, dtype=torch.float64)
     points, exact = Points.of(x, y), torch.cdist(query, x).square().div(-2 * dim).exp()
-    sums = smoothing_fused.kernel_sums(
-        query, points.blocks, points.values, "gaussian", dim**0.5, squares=True, tiling=SMALL
-    )
+    sums = gpu.kernel_sums(query, points.blocks, points.values, "gaussian", dim**0.5, squares=True, tiling=SMALL)
     wanted = torch.stack([exact.sum(1), (exact @ y)[:, 0], exact.square().sum(1)], 1)
     torch.testing.assert_close(sums, wanted, rtol=1e-12, atol=1e-12)
 
@@ -120,7 +118,7 @@ def test_double_precision_is_computed_in_double():
 def test_where_the_work_is_cut_does_not_matter(monkeypatch):
     inputs = draw(300, 50, 2, 3)
     wanted = fused("epanechnikov", 0.3, *inputs)
-    monkeypatch.setattr(smoothing_fused, "VISITS", 5)
+    monkeypatch.setattr(gpu, "VISITS", 5)
     assert torch.equal(fused("epanechnikov", 0.3, *inputs), wanted)
 
 
@@ -128,9 +126,7 @@ def test_where_the_work_is_cut_does_not_matter(monkeypatch):
 def test_squares_are_summed_too(values):
     x, y, query = draw(130, 17, 2, values)
     points = Points.of(x, y)
-    sums = smoothing_fused.kernel_sums(
-        query, points.blocks, points.values, "triangular", 0.5, squares=True, tiling=SMALL
-    ).double()
+    sums = gpu.kernel_sums(query, points.blocks, points.values, "triangular", 0.5, squares=True, tiling=SMALL).double()
     weights = (1 - torch.cdist(query.double(), x.double()) / 0.5).clamp(min=0)
     wanted = torch.cat([weights.sum(1, keepdim=True), weights @ y.double(), (weights**2).sum(1, keepdim=True)], 1)
     torch.testing.assert_close(sums, wanted, rtol=1e-5, atol=1e-5)

@@ -11,8 +11,8 @@ from statsmodels.nonparametric.kernel_regression import KernelReg
 from jumok import KernelRegressor
 from jumok.attention.distance_scores import rounded_squares
 from jumok.regression import bandwidth as bandwidths
-from jumok.regression import sums as kernel_sums
-from jumok.regression.leave_one_out import Ladder
+from jumok.regression import sums
+from jumok.regression.bandwidth import Ladder
 from jumok.regression.smoother import SortedSmoother
 from support.regression import COMPACT, loo_error_by_loops, noisy_sine
 
@@ -55,13 +55,13 @@ def loo_errors(kernel, x, y, ladder, dtype=torch.float64):
     """The errors of one pass, every point left out."""
     x, y = torch.tensor(x, dtype=dtype), torch.tensor(y, dtype=dtype)
     points = SortedSmoother.of(kernel, torch.ones((), dtype=dtype), x, torch.stack([y, torch.ones_like(y)], 1))
-    return points.loo_errors(torch.arange(len(x)), ladder)
+    return bandwidths.loo_errors(points, torch.arange(len(x)), ladder)
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setitem(kernel_sums.POINTS, "cpu", 16)
-    monkeypatch.setitem(kernel_sums.QUERIES, "cpu", 8)
+    monkeypatch.setitem(sums.POINTS, "cpu", 16)
+    monkeypatch.setitem(sums.QUERIES, "cpu", 8)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -70,7 +70,7 @@ def small_blocks(monkeypatch):
 def test_every_bandwidth_of_one_pass_has_the_error_of_leaving_points_out_by_loops(
     kernel, dimensions, tile, monkeypatch
 ):
-    monkeypatch.setitem(kernel_sums.TILE, "cpu", tile)  # however little is held at once
+    monkeypatch.setitem(sums.TILE, "cpu", tile)  # however little is held at once
     x, y = noisy_sine(70, dimensions)
     ladder = Ladder(6.0, 6, 20)
     # A point that no kernel reaches takes its nearest: bandwidths here are wide enough for all but a few in 3-D.
@@ -129,14 +129,14 @@ def test_one_pass_is_as_exact_in_single_precision(kernel):
 @pytest.mark.parametrize("kernel", ["gaussian", *COMPACT])
 def test_a_bandwidth_is_found_in_one_pass_over_the_distances(kernel, monkeypatch):
     read = []
-    tiles = kernel_sums.Asked.tiles
+    tiles = sums.QueryBlock.tiles
 
     def counted(*given):
         for tile in tiles(*given):
             read.append(tile.squared.numel())
             yield tile
 
-    monkeypatch.setattr(kernel_sums.Asked, "tiles", counted)
+    monkeypatch.setattr(sums.QueryBlock, "tiles", counted)
     x, y = noisy_sine(320)
     KernelRegressor(kernel).fit(x, y)
     assert len(x) ** 2 <= sum(read) < 1.4 * len(x) ** 2, "some blocks twice: how near is the nearest point?"
@@ -177,7 +177,7 @@ def test_of_two_valleys_as_deep_the_wider_bandwidth_wins(kernel, wide, chosen, m
         steps = np.arange(ladder.count)
         return np.minimum(wide + ((steps - 40) / 30) ** 2, 1 + ((steps - 120) / 30) ** 2).tolist()
 
-    monkeypatch.setattr(SortedSmoother, "loo_errors", two_valleys)
+    monkeypatch.setattr(bandwidths, "loo_errors", two_valleys)
     monkeypatch.setattr(bandwidths, "_range", lambda smoother: (np.log(2**-30), 0.0))
     x, y = noisy_sine(20)
     assert KernelRegressor(kernel).fit(x, y).bandwidth_ == pytest.approx(2 ** (-chosen / bandwidths.STEPS[kernel]))

@@ -16,8 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from statsmodels.nonparametric.kernel_regression import KernelReg
 
 from jumok import KernelRegressor
-from jumok.regression import smoother
-from jumok.regression import sums as kernel_sums
+from jumok.regression import smoother, sums
 from support.regression import COMPACT, KERNELS, by_loops, noisy_sine
 
 
@@ -227,8 +226,8 @@ def test_a_bandwidth_beyond_single_precision_is_as_narrow_or_wide_as_can_be(band
 def sorted_points(monkeypatch):
     """Few points are sorted into small blocks too, as a million would be."""
     monkeypatch.setattr("jumok.regression.estimator.FEW", 10)
-    monkeypatch.setitem(kernel_sums.POINTS, "cpu", 16)
-    monkeypatch.setitem(kernel_sums.TILE, "cpu", 500)
+    monkeypatch.setitem(sums.POINTS, "cpu", 16)
+    monkeypatch.setitem(sums.TILE, "cpu", 500)
 
 
 @pytest.mark.usefixtures("sorted_points")
@@ -262,17 +261,17 @@ def test_a_query_whose_distances_are_too_large_for_their_type_gets_a_number(kern
 
 @pytest.mark.usefixtures("sorted_points")
 def test_only_points_near_enough_to_count_are_read(monkeypatch):
-    monkeypatch.setitem(kernel_sums.TILE, "cpu", 2**16)
-    monkeypatch.setitem(kernel_sums.QUERIES, "cpu", 32)
+    monkeypatch.setitem(sums.TILE, "cpu", 2**16)
+    monkeypatch.setitem(sums.QUERIES, "cpu", 32)
     read = []
-    tiles = kernel_sums.Asked.tiles
+    tiles = sums.QueryBlock.tiles
 
     def counted(*given):
         for tile in tiles(*given):
             read.append(tile.squared.numel())
             yield tile
 
-    monkeypatch.setattr(kernel_sums.Asked, "tiles", counted)
+    monkeypatch.setattr(sums.QueryBlock, "tiles", counted)
     x = np.sort(np.random.default_rng(0).uniform(0, 1, 1500))[:, None]
     for kernel, bandwidth, most in (("epanechnikov", 0.02, 0.2), ("gaussian", 0.004, 0.3), ("gaussian", 10.0, 2.1)):
         read.clear()

@@ -66,7 +66,7 @@ def test_the_data_is_the_same_for_the_same_seed_and_has_the_noise_asked_for():
 def test_drawing_leaves_pyplot_alone():
     program = """
 import sys, tempfile
-from jumok.analysis.regression_picture import draw_bandwidths
+from jumok.regression.picture import draw_bandwidths
 draw_bandwidths(tempfile.mkdtemp() + "/fit.svg", bandwidths=[0.5])
 sys.exit("matplotlib.pyplot" in sys.modules)
 """

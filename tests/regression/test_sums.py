@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jumok.regression import gpu as smoothing_fused
+from jumok.regression import gpu
 from jumok.regression.sums import PointBlocks, gaps, near_order, surely_within
 
 CHECKS = Path(__file__).with_name("gpu_checks.py")
@@ -74,7 +74,7 @@ def test_the_order_of_equal_points_is_an_order_too():
 )
 def test_the_kernels_say_why_they_cannot_run(x, values, reason, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert reason in smoothing_fused.why_not(x, values)
+    assert reason in gpu.why_not(x, values)
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_the_kernels_say_why_they_cannot_run(x, values, reason, monkeypatch):
 )
 def test_the_kernels_say_what_they_do_not_take(x, values, reason, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert reason in smoothing_fused.why_not(x, values)
-    assert "no whole tiles" in smoothing_fused.why_not(torch.zeros(3, 2), 1, 60)
+    assert reason in gpu.why_not(x, values)
+    assert "no whole tiles" in gpu.why_not(torch.zeros(3, 2), 1, 60)

@@ -10,7 +10,7 @@ from typer import BadParameter
 from typer.core import TyperGroup
 
 from jumok.setting_hints import option_hint
-from jumok.toml import nearest
+from jumok.settings import nearest
 
 UsageError: type[Exception] = BadParameter.__bases__[0]
 """The base class of all usage errors; typer exports only one subclass of it."""

@@ -7,39 +7,35 @@ thousand pairs as for a billion. `benchmarks/dataset.py` compares this with a pe
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int, Integer, UInt
 from torch import Tensor
 
 from jumok.data.subwords import PAD
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ArgumentError
+from jumok.settings import NonNegativeInt, PositiveInt, Settings
 
 Ids = Sequence[int] | Integer[np.ndarray, "_"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchConfig:
+class BatchConfig(Settings):
     """How much goes into one step."""
 
-    tokens: int = 4096
-    """Most tokens of a batch on its longer side, padding counted: sentences x longest sentence."""
-    sentences: int = 0
-    """Most sentences of a batch; 0 sets no limit."""
-    blur: float = 0.05
+    section: ClassVar[str] = "batch"
+
+    tokens: PositiveInt = 4096
+    """Largest number of tokens in a batch on its longer side, including padding: sentences × longest sentence."""
+    sentences: NonNegativeInt = 0
+    """Largest number of sentences in a batch; 0 sets no limit."""
+    blur: Annotated[float, Ge(0), Le(1)] = 0.05
     """Relative difference of lengths that may share a batch; larger values shuffle more and pad more."""
     shuffle: bool = True
-    """Shuffle anew every epoch; false sorts by length, in the same order every epoch."""
-
-    def __post_init__(self) -> None:
-        if self.tokens < 1:
-            raise ConfigError(f"batch.tokens = {self.tokens} must be at least 1")
-        if self.sentences < 0:
-            raise ConfigError(f"batch.sentences = {self.sentences} must be 0 (no limit) or more")
-        if not 0 <= self.blur <= 1:
-            raise ConfigError(f"batch.blur = {self.blur} must lie between 0 and 1")
+    """Reshuffle every epoch; false sorts by length, in the same order every epoch."""
 
 
 class Batch(NamedTuple):

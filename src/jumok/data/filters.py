@@ -2,39 +2,38 @@
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import ClassVar
 
 from jumok.data.pairs import Pair
 from jumok.errors import ConfigError
+from jumok.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, Settings
 
 RULES = ("empty", "duplicate", "too short", "too long", "ratio")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterConfig:
+class FilterConfig(Settings):
     """Lengths count tokens of the trained tokenizer, which is what memory and positions are made of."""
 
-    min_length: int = 1
-    """Fewest tokens a side may have."""
-    max_length: int = 256
-    """Most tokens a side may have."""
-    max_ratio: float = 0.0
-    """Most times one side may be longer than the other; 0 allows any ratio."""
-    ratio_from: int = 10
+    section: ClassVar[str] = "filter"
+
+    min_length: PositiveInt = 1
+    """Smallest number of tokens on each side."""
+    max_length: PositiveInt = 256
+    """Largest number of tokens on each side."""
+    max_ratio: NonNegativeFloat = 0.0
+    """Largest ratio of the longer side to the shorter side; 0 allows any ratio."""
+    ratio_from: NonNegativeInt = 10
     """Apply `max_ratio` only to pairs whose longer side has at least this many tokens."""
     duplicates: bool = True
     """Drop exact duplicates (takes about 70 bytes of memory per pair during preparation)."""
 
     def __post_init__(self) -> None:
-        if self.min_length < 1:
-            raise ConfigError(
-                f"filter.min_length = {self.min_length} must be at least 1; empty sides cannot be learnt from"
-            )
+        super().__post_init__()
         if self.max_length < self.min_length:
-            raise ConfigError(
-                f"filter.max_length = {self.max_length} is below filter.min_length = {self.min_length}: no pair passes"
-            )
+            raise ConfigError(f"{self.shown('max_length')} is below {self.shown('min_length')}: no pair passes")
         if self.max_ratio and self.max_ratio < 1:
-            raise ConfigError(f"filter.max_ratio = {self.max_ratio} must be 1 or more, or 0 for any ratio")
+            raise ConfigError(f"{self.shown('max_ratio')} must be 1 or more, or 0 for any ratio")
 
 
 @dataclass

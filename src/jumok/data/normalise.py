@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
-from jumok.errors import ConfigError
+from jumok.settings import Settings
 
 Form = Literal["none", "nfc", "nfkc", "nfd", "jamo"]
 Spaces = Literal["collapse", "keep"]
@@ -37,7 +37,7 @@ class Normalised(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normaliser:
+class Normaliser(Settings):
     """How a text is normalised before it is split into tokens."""
 
     form: Form = "nfc"
@@ -46,11 +46,6 @@ class Normaliser:
     """collapse: no space at the ends, one between words; keep: as they come."""
     lowercase: bool = False
     """Write everything in lower case; cannot be undone."""
-
-    def __post_init__(self) -> None:
-        for key, allowed in (("form", get_args(Form)), ("spaces", get_args(Spaces))):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(f"{key} = {getattr(self, key)!r} is not one of {', '.join(allowed)}")
 
     def __call__(self, text: str) -> str:
         """The normalised text; control characters become spaces."""

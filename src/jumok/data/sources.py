@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal, get_args
+from typing import ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, display_name
+from jumok.settings import PositiveInt, Settings
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -51,11 +52,13 @@ ONE_OF = ("source", "pairs", "dataset", "corpus")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(Settings):
     """What to learn from: two text files, one file of pairs, a Hugging Face dataset, or a built-in corpus."""
 
+    section: ClassVar[str] = "data"
+
     source: str = ""
-    """Text file with one source sentence a line; .gz and .xz are read too, and "-" is standard input."""
+    """Text file with one source sentence per line; may be .gz or .xz, and "-" is standard input."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -63,35 +66,36 @@ class DataConfig:
     valid_target: str = ""
     """Their translations."""
     pairs: str = ""
-    """Instead of two files, one of pairs: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is piped TSV."""
+    """One file of sentence pairs instead: .tsv, .jsonl or lines of `a ||| b`, also .gz or .xz; "-" is TSV on stdin."""
     valid_pairs: str = ""
-    """Pairs to validate on, in such a file."""
+    """File of sentence pairs to validate on."""
     alignments: str = ""
-    """Word links of the training pairs, a line for each in Pharaoh format, for training.guided_alignment."""
+    """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
     columns: Columns | None = None
     """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
     only: tuple[int, str] | None = None
-    """Only the rows of a TSV with this text in this column, counted from 1: [2, "kor"]."""
+    """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     dataset: str = ""
-    """Instead of files, a Hugging Face dataset (needs the extra `datasets`), its keys in `columns`."""
+    """A Hugging Face dataset instead of files (needs the extra `datasets`); `columns` names its keys."""
     train_split: str = "train"
-    """The dataset's split to learn from."""
+    """Split of the dataset to train on."""
     valid_split: str = "validation"
-    """The dataset's split to validate on; "" holds out pairs of the other."""
+    """Split of the dataset to validate on; "" holds out pairs of `train_split`."""
     corpus: Corpus | Literal[""] = ""
-    """Instead of any data, a built-in corpus: cldr, phrases, dates or reverse."""
+    """A built-in corpus instead of files: "cldr", "phrases", "dates" or "reverse"."""
     locales: tuple[str, str] = ("en", "ko")
     """Languages of the built-in corpus, source and target."""
-    size: int = 50_000
-    """Training pairs of the built-in corpus."""
-    longest: int = 12
-    """Most digits in the reverse corpus."""
-    joined: tuple[int, ...] = (1,)
+    size: PositiveInt = 50_000
+    """Number of training pairs of the built-in corpus."""
+    longest: PositiveInt = 12
+    """Largest number of digits in a line of the "reverse" corpus."""
+    joined: tuple[PositiveInt, ...] = (1,)
     """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
-    valid_size: int = 1000
-    """Most pairs to validate on, of a built-in corpus or held out."""
+    valid_size: PositiveInt = 1000
+    """Largest number of validation pairs, for a built-in corpus or held-out pairs."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [key for key in ONE_OF if getattr(self, key)]
         if len(given) != 1:
             seen = " and ".join(f"data.{key}" for key in given) or "none of them"
@@ -104,18 +108,11 @@ class DataConfig:
         if self.valid_source and self.valid_pairs:
             raise ConfigError("give data.valid_source with data.valid_target, or data.valid_pairs, not both")
         if self.only and not self.pairs:
-            raise ConfigError(f"data.only = {list(self.only)} is for a TSV of data.pairs, which is not given")
+            raise ConfigError(f"{self.shown('only')} is for a TSV of data.pairs, which is not given")
         if self.files().count(STDIN) > 1:
             raise ConfigError('only one file can be "-", standard input; name the others')
-        if self.corpus and self.corpus not in get_args(Corpus):
-            raise ConfigError(f"data.corpus = {self.corpus!r} is not one of {', '.join(get_args(Corpus))}")
-        for key in ("size", "longest", "valid_size"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"data.{key} = {getattr(self, key)} must be at least 1")
-        if not self.joined or min(self.joined) < 1 or len(set(self.joined)) < len(self.joined):
-            raise ConfigError(
-                f"data.joined = {list(self.joined)} must be different numbers of at least 1, such as [1, 2, 3]"
-            )
+        if not self.joined or len(set(self.joined)) < len(self.joined):
+            raise ConfigError(f"{self.shown('joined')} must be different numbers, such as [1, 2, 3]")
 
     @property
     def origin(self) -> str:

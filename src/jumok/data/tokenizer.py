@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from itertools import chain, takewhile
 from pathlib import Path
 from random import Random
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import sentencepiece
+from annotated_types import Ge, Le
 from jaxtyping import Int, Integer
 
 from jumok.data.normalise import Form, Normaliser, Spaces
@@ -34,76 +35,68 @@ from jumok.data.subwords import (
 )
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import atomic_write, read_plain
+from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
 SHARED = "tokenizer.model"
 SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
 """Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
-MOST_PIECES = 2**31 - 1  # sentencepiece counts them in 32 bits
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
-LEAST_COVERAGE = 0.98  # with less, sentencepiece refuses to learn
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
+class TokenizerConfig(Settings):
     """How text is split into tokens."""
 
+    section: ClassVar[str] = "tokenizer"
+
     kind: Kind = "unigram"
-    """unigram, bpe, char or word."""
-    size: int = 8000
+    """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
+    size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
-    coverage: float = 1.0
-    """Character coverage, at least 0.98; below 1, the rarest characters become unknown (or bytes)."""
+    coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
+    """Character coverage; below 1, the rarest characters become unknown (or bytes)."""
     byte_fallback: bool = False
     """Encode unknown characters as UTF-8 bytes (256 more pieces), so that nothing is unknown."""
-    sampling: float = 0.0
-    """Subword regularisation while training; 0 is none. bpe: share of merges left out (0.1 is usual); unigram: the
-    temperature of the choice between cuts (5 is usual)."""
+    sampling: NonNegativeFloat = 0.0
+    """Subword regularisation while training, 0 for none. With "bpe" the share of merges to skip (BPE-dropout, usually
+    0.1); with "unigram" the sampling temperature (usually 5)."""
     source_form: Form = "nfc"
-    """Unicode form of the source: nfc, nfkc, nfd, jamo (Hangul in letters) or none."""
+    """Unicode normalisation of the source: "nfc", "nfkc", "nfd", "jamo" (Hangul as letters) or "none"."""
     target_form: Form = "nfc"
-    """Unicode form of the target; outputs are joined to syllables again."""
+    """Unicode normalisation of the target; outputs are composed to syllables again."""
     spaces: Spaces = "collapse"
-    """collapse: one space between words; keep: as they come."""
+    """"collapse" leaves one space between words; "keep" leaves spaces unchanged."""
     lowercase: bool = False
     """Lower-case the text."""
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
-    sentences: int = 1_000_000
+    sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise ConfigError(f"tokenizer.kind = {self.kind!r} is not one of {', '.join(get_args(Kind))}")
-        least = SPECIALS + 1 + 256 * self.byte_fallback
-        if self.size < least:
-            raise ConfigError(f"tokenizer.size = {self.size} is too small; the least is {least}")
-        if self.size > MOST_PIECES:
-            raise ConfigError(f"tokenizer.size = {self.size} is too large; the most is {MOST_PIECES}")
-        if not LEAST_COVERAGE <= self.coverage <= 1:
-            raise ConfigError(f"tokenizer.coverage = {self.coverage} must lie between {LEAST_COVERAGE} and 1")
+        super().__post_init__()
+        if self.byte_fallback and self.size < SPECIALS + 1 + 256:
+            raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
         if self.byte_fallback and self.kind == "word":
             raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
         if self.spaces == "keep" and self.kind == "word":
             raise ConfigError(
                 'tokenizer.spaces = "keep" needs tokenizer.kind unigram, bpe or char: a word has no spaces'
             )
-        if self.sampling < 0 or (self.kind == "bpe" and self.sampling >= 1):
-            raise ConfigError(f"tokenizer.sampling = {self.sampling} must be at least 0 (and below 1 for bpe)")
+        if self.kind == "bpe" and self.sampling >= 1:
+            raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
         if self.sampling and self.kind not in ("unigram", "bpe"):
             raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {self.kind}")
         if self.shared and self.source_form != self.target_form:
             raise ConfigError(
-                f"tokenizer.source_form = {self.source_form!r} and tokenizer.target_form = {self.target_form!r} "
-                "differ, which needs tokenizer.shared = false"
+                f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
+                "tokenizer.shared = false"
             )
-        if self.sentences < 1:
-            raise ConfigError(f"tokenizer.sentences = {self.sentences} must be at least 1")
-        self.normaliser("source"), self.normaliser("target")
 
     def normaliser(self, side: Side) -> Normaliser:
         """What is done to a text of this side before it is cut."""

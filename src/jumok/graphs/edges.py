@@ -22,14 +22,14 @@ from jumok.errors import ArgumentError
 
 
 class Adjacency(NamedTuple):
-    """The edges at every node, node after node (compressed rows)."""
+    """The edges of every node, node by node (compressed sparse rows)."""
 
     starts: Int[Tensor, " node_and_one"]
-    """Those of node n are starts[n] to starts[n + 1]."""
+    """Node n has the edges starts[n] to starts[n + 1]."""
     others: Int[Tensor, " edge"]
     """The nodes at their other ends."""
     edges: Int[Tensor, " edge"]
-    """Which edges they are, counted in the order they were given."""
+    """Their columns in edge_index."""
 
 
 class SortedEdges(NamedTuple):
@@ -43,13 +43,13 @@ class SortedEdges(NamedTuple):
 
     @classmethod
     def of(cls, edge_index: Int[Tensor, "2 edge"], nodes: int) -> "SortedEdges":
-        """Sort the edges of a graph with so many nodes; those into one node stay in the order they were given."""
+        """Sort the edges of a graph of `nodes` nodes; edges into the same node keep their order."""
         check_range(edge_index, nodes)
         return sort_edges(edge_index, nodes)
 
     @property
     def nodes(self) -> int:
-        """Nodes of the graph."""
+        """Number of nodes."""
         return len(self.into.starts) - 1
 
     def to(self, device: torch.device | str) -> "SortedEdges":
@@ -59,7 +59,7 @@ class SortedEdges(NamedTuple):
 
 
 def sort_edges(edge_index: Int[Tensor, "2 edge"], nodes: int) -> SortedEdges:
-    """The same as `SortedEdges.of` for edges whose numbers are known to be those of nodes."""
+    """`SortedEdges.of` without the check that every edge joins nodes."""
     if edge_index.shape[1] + nodes >= 2**31:
         raise ArgumentError(f"edge_index has {edge_index.shape[1]} edges; the kernels count up to 2,147,483,647")
     source, target = edge_index
@@ -74,8 +74,8 @@ def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
 
 def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:
     """Raise an ArgumentError that names the first edge whose end is no node."""
-    # Looking costs a wait for the GPU, which neither a compiler nor a graph capture allows; elsewhere it is far
-    # cheaper than the device-side assertion that would end the process.
+    # The check waits for the GPU, which neither a compiler nor a graph capture allows; elsewhere it is far cheaper
+    # than the device-side assertion that would end the process.
     capturing = edge_index.is_cuda and torch.cuda.is_current_stream_capturing()
     if edge_index.numel() == 0 or torch.compiler.is_compiling() or capturing or edge_index.is_meta:
         return
@@ -88,28 +88,28 @@ def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EdgeWeights:
-    """Which edge has which α: call it for the given edges, ask `loops` for the self-loops that were added to them.
+    """The attention weights α: call it for those of the given edges; `loops` gives those of the added self-loops.
 
-    A fused kernel never builds the weights; `build` makes them again when they are asked for.
+    A fused kernel never builds the weights; `build` recomputes them on demand.
     """
 
     build: Callable[[], Float[Tensor, "edge_and_loop head"]]
     edges: int
-    """How many edges were given; the rows after them are added self-loops, one a node."""
+    """Number of given edges; the rows after them are the added self-loops, one per node."""
     nodes: int
 
     def __call__(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "edge chosen"]:
-        """Return α of every edge, in the order of the edge_index that was passed in."""
+        """α of every edge, in the order of the given edge_index."""
         return _choose(self.build()[: self.edges], heads)
 
     def loops(self, *, heads: Sequence[int] | None = None) -> Float[Tensor, "node chosen"]:
-        """Return α of every node's added self-loop; zero where none was added."""
+        """α of every node's added self-loop; zero where none was added."""
         on_loops = self.build()[self.edges :]
         return _choose(on_loops if len(on_loops) else on_loops.new_zeros(self.nodes, on_loops.shape[1]), heads)
 
 
 class GraphAttended(NamedTuple):
-    """The values mixed into every node, and the weights that mixed them: `weights()` gives α, one row an edge."""
+    """The values mixed into every node, and their weights: `weights()` gives α, one row per edge."""
 
     values: Float[Tensor, "node *width"]
     weights: EdgeWeights
@@ -205,7 +205,7 @@ def dynamic_edge_scores(
 
 
 class _EdgeSoftmax(Function):
-    """A function of its own because the gradient needs α alone, where autograd would keep three tensors of its size."""
+    """A custom function, for the gradient needs α alone, and autograd would keep three tensors of its size."""
 
     @staticmethod
     def forward(scores: Tensor, target: Tensor, nodes: int) -> Tensor:
@@ -275,7 +275,7 @@ class _Match(Function):
         return d_left, d_right, None, None
 
 
-# How many numbers a piece of the edge-by-head-by-dim tensors may hold: what stays in a core's cache, what fills a GPU.
+# Numbers per piece of an edge-by-head-by-dim tensor: what fits a core's cache, or fills a GPU.
 _PIECE_ON_CPU = 2**18
 _PIECE_ON_GPU = 2**26
 

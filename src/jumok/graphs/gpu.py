@@ -1,4 +1,4 @@
-"""Fused graph attention as operators of PyTorch: what autograd and torch.compile see of the kernels.
+"""Graph attention on a GPU: the Triton kernels as PyTorch operators, for autograd and torch.compile.
 
 Importing this module imports Triton.
 """
@@ -11,7 +11,7 @@ import triton
 from torch import Tensor
 
 from jumok.errors import BackendError
-from jumok.graphs import gpu_kernels as graph_kernels
+from jumok.graphs import gpu_kernels
 from jumok.graphs.edges import Adjacency, SortedEdges
 
 
@@ -28,7 +28,7 @@ def graph_attention(
     loops: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The values mixed; of every node and head its log-sum-exp and score; for GAT the part of positive scores in both.
+    """The mixed values; log-sum-exp and score of every node and head; for GAT the part of positive scores in both.
 
     Shapes: values [node, head, dim]; for GAT source and target [head, node] and perhaps edge_scores [edge (and node),
     head]; for GATv2 target [node, head, dim] and vector [head, dim].
@@ -36,7 +36,7 @@ def graph_attention(
     nodes, heads, dim = values.shape
     output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values, source, target, vector)
     into = Adjacency(*orders[:3])
-    graph_kernels.forward_kernel(
+    gpu_kernels.forward_kernel(
         (nodes, heads), values, _or(source, target), target, _or(vector, target), _or(edge_scores, target),
         *into, _or(seed, target), *output, nodes, len(into.others),
         HEADS=heads, DIM=dim, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, DYNAMIC=vector is not None,
@@ -77,7 +77,7 @@ def graph_attention_backward(
     constants: dict[str, Any] = {"HEADS": heads, "DIM": dim, "SLOPE": slope}
     rows, d_target, d_values = rows.clone(), torch.empty_like(target), torch.empty_like(values)
     block = max(1, 1024 // triton.next_power_of_2(dim))
-    graph_kernels.delta_kernel(
+    gpu_kernels.delta_kernel(
         (triton.cdiv(nodes, block), heads), d_out, out, positive, share, rows, d_target, nodes,
         **constants, DYNAMIC=vector is not None, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
     )  # fmt: skip
@@ -88,17 +88,25 @@ def graph_attention_backward(
         d_source = torch.empty_like(source)
         # A hidden edge is not written.
         d_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
-        graph_kernels.source_gradients_kernel(
+        gpu_kernels.source_gradients_kernel(
             (nodes, heads), d_out, values, source, _or(edge_scores, target), *out_of, _or(seed, target), rows,
             d_values, d_source, d_scores, *sizes, **constants, SCORED=edge_scores is not None, **tiling(dim, 16),
         )  # fmt: skip
         return [d_values, d_source, d_target, d_scores]
     d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
     inputs = d_out, values, target, vector
-    graph_kernels.dynamic_source_kernel(
-        (nodes, heads), *inputs, *out_of, _or(seed, target), rows, d_values, *sizes, **constants, **tiling(dim, 8)
+    gpu_kernels.dynamic_source_kernel(
+        (nodes, heads),
+        *inputs,
+        *out_of,
+        _or(seed, target),
+        rows,
+        d_values,
+        *sizes,
+        **constants,
+        **tiling(dim, 8),
     )
-    graph_kernels.dynamic_target_kernel(
+    gpu_kernels.dynamic_target_kernel(
         (nodes, heads), *inputs, *into, _or(seed, target), rows, d_target, d_vector, *sizes, **constants,
         **tiling(dim, 8),
     )  # fmt: skip
@@ -138,7 +146,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, *_: None) -> tuple[Any, ...]:
 graph_attention.register_autograd(_gradients, setup_context=_keep)
 
 
-def static(
+def static_attention(
     values: Tensor, source: Tensor, target: Tensor, edge_scores: Tensor | None, edges: SortedEdges, **settings: Any
 ) -> Tensor:
     """GAT: Σ softmax(LeakyReLU(source_j + target_i + edge)) values_j, source and target [node, head]."""
@@ -147,7 +155,7 @@ def static(
     return _run(values, source, target, None, scores, edges, **settings)
 
 
-def dynamic(values: Tensor, target: Tensor, vector: Tensor, edges: SortedEdges, **settings: Any) -> Tensor:
+def dynamic_attention(values: Tensor, target: Tensor, vector: Tensor, edges: SortedEdges, **settings: Any) -> Tensor:
     """GATv2: Σ softmax(vector · LeakyReLU(values_j + target_i)) values_j."""
     return _run(values, None, target.contiguous(), vector.contiguous(), None, edges, **settings)
 
@@ -173,12 +181,12 @@ def _run(
 
 
 def tiling(dim: int, numbers: int) -> dict[str, Any]:
-    """How many neighbours a program takes at a time, and its warps: a thread has so many numbers of a tile."""
+    """Neighbours a program reads at a time, and its warps; each thread holds `numbers` numbers of a tile."""
     width = triton.next_power_of_2(dim)
     block = min(numbers, max(1, 32 * numbers // width))
     return {"BLOCK_DIM": width, "BLOCK": block, "warps": max(1, min(4, width * block // (32 * numbers)))}
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """A kernel takes a pointer in any case; it does not read this one."""
+    """A kernel needs a pointer in any case; it does not read this one."""
     return other if tensor is None else tensor

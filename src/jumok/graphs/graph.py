@@ -5,12 +5,14 @@ The arrays may be memory-mapped files far larger than memory.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Ge
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from jumok.errors import ConfigError, DataError
+from jumok.settings import NonNegativeFloat, NonNegativeInt, Settings
 
 SPLITS = ("train", "valid", "test")
 UNLABELLED = -1
@@ -21,29 +23,31 @@ CHUNK = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphConfig:
+class GraphConfig(Settings):
     """Where the graph comes from: a file, a folder of arrays, two tables, or a built-in one."""
+
+    section: ClassVar[str] = "graph"
 
     path: str = ""
     """A .npz file, a .pt file of PyTorch Geometric, or a folder of .npy files, which may be larger than memory."""
     nodes: str = ""
-    """Instead, a .csv or .tsv with a row for every node: `label`, perhaps `id` and `split`, all else features."""
+    """Table of nodes instead, .csv or .tsv: a column `label`, optionally `id` and `split`; all others are features."""
     edges: str = ""
-    """The edges that go with `nodes`: two columns, source and target, by `id` or else by number from 0."""
+    """Table of edges for `nodes`: two columns, source and target, by `id` or, without ids, by row number from 0."""
     built_in: Literal["", "planted"] = ""
-    """Instead, a graph made here: in "planted", the label of a node is the colour of one neighbour, to be found."""
-    size: int = 2000
-    """Nodes of the built-in graph."""
+    """Built-in graph instead: in "planted", the label of a node is the colour of one marked neighbour."""
+    size: Annotated[int, Ge(20)] = 2000
+    """Number of nodes of the built-in graph."""
     undirected: bool = True
     """Attend along edges in both directions; false lets only the target attend to the source."""
     normalise: bool = False
     """Divide the features of every node by their sum."""
-    shares: tuple[float, float, float] = (0.6, 0.2, 0.2)
+    shares: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = (0.6, 0.2, 0.2)
     """Shares of labelled nodes for training, validation and test, if the data has no split."""
-    classes: int = 0
+    classes: NonNegativeInt = 0
     """Number of classes; 0 takes it from the labels."""
-    seed: int = 1
-    """Decides the built-in graph, and the split where the data has none."""
+    seed: NonNegativeInt = 1
+    """Random seed of the built-in graph, and of the split if the data has none."""
 
     @property
     def origin(self) -> str:
@@ -51,18 +55,15 @@ class GraphConfig:
         return self.path or self.nodes or f"the built-in graph {self.built_in}"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         given = [name for name in ("path", "nodes", "built_in") if getattr(self, name)]
         if len(given) != 1:
             found = " and ".join(f"graph.{name}" for name in given) or "none of them"
             raise ConfigError(f"set one of graph.path, graph.nodes and graph.built_in; there is {found}")
         if bool(self.nodes) != bool(self.edges):
             raise ConfigError("graph.nodes and graph.edges go together; set both")
-        if self.size < 20:
-            raise ConfigError(f"graph.size = {self.size}; wanted at least 20")
-        if any(share < 0 for share in self.shares) or not 0 < sum(self.shares) <= 1.0001 or not self.shares[0]:
-            raise ConfigError(
-                f"graph.shares = {list(self.shares)}; wanted three shares that sum to at most 1, the first above 0"
-            )
+        if sum(self.shares) > 1.0001 or not self.shares[0]:
+            raise ConfigError(f"{self.shown('shares')} must sum to at most 1, and the first must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

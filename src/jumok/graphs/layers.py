@@ -1,19 +1,19 @@
-"""Graph attention: every node looks at its neighbours, as in Velickovic et al. (2018) or Brody et al. (2022).
+"""Graph attention layers: GAT (Velickovic et al. 2018) and GATv2 (Brody et al. 2022).
 
 Both layers take `x` [node, in_width] (or `SparseRows`, where most of it is zero), `edge_index` [2, edge] whose rows are
-source and target, and optionally `edge_features` [edge, edge_width], and give back `GraphAttended(values, weights)`:
+source and target, and optionally `edge_features` [edge, edge_width]. They return `GraphAttended(values, weights)`:
 
     out.values           [node, out_width]
-    out.weights()        α [edge, head], row e belonging to edge_index[:, e], before dropout
+    out.weights()        α [edge, head], row e for edge_index[:, e], before dropout
     out.weights.loops()  α [node, head] of the self-loops that were added
 
-While training, `dropout` drops weights α and `value_dropout` parts of the values they mix, scores being made of all.
-With `self_loops` every node also sees itself. A node whose loop is already among the edges keeps that one, with its own
-features; elsewhere a loop is added, its features the mean of the node's incoming edges (zeros when there are none).
-PyTorch Geometric instead throws given loops away and adds its own; the two agree on edges without loops.
+While training, `dropout` drops weights α, and `value_dropout` drops parts of the values after the scores were computed.
+With `self_loops` every node also attends to itself. A node whose loop is among the edges keeps that one, with its own
+features; other nodes get a loop whose features are the mean of their incoming edges (zeros when there are none).
+PyTorch Geometric instead removes given loops and adds its own; the two agree on edges without loops.
 
-On a GPU one fused kernel scores, normalises and mixes (attention/kernels/graph_fused.py). It reads the edges sorted:
-`SortedEdges.of(edge_index, nodes)` in the place of `edge_index` sorts them once for all layers and steps.
+On a GPU one fused kernel (graphs/gpu.py) scores, normalises and mixes. It reads the edges sorted: pass
+`SortedEdges.of(edge_index, nodes)` instead of `edge_index` to sort them once for all layers and steps.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.attention.backends import why_no_triton
-from jumok.attention.checks import check_device_and_dtype, check_optional_sizes, check_probabilities, check_sizes
+from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
 from jumok.attention.tracing import in_transform
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import (
@@ -46,10 +46,62 @@ from jumok.graphs.sparse import SparseRows, linear
 __all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2", "SortedEdges"]
 
 
-class GraphAttention(nn.Module):
+class _GraphLayer(nn.Module):
+    """What both layers share: their settings, and attention from scores and values to joined heads."""
+
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        *,
+        in_width: int,
+        out_width: int,
+        heads: int,
+        concat: bool,
+        edge_width: int | None,
+        negative_slope: float,
+        dropout: float,
+        value_dropout: float,
+        self_loops: bool,
+    ) -> None:
+        super().__init__()
+        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
+        (edge_width,) = check_optional_sizes(edge_width=edge_width)
+        check_probabilities(dropout=dropout, value_dropout=value_dropout)
+        self.in_width, self.out_width, self.edge_width = in_width, out_width, edge_width
+        self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
+        self.negative_slope, self.self_loops = negative_slope, self_loops
+        self.dropout, self.value_dropout = dropout, value_dropout
+
+    def _attend(self, scores: "_Scores", values: Float[Tensor, "node head dim"], graph: "_Graph") -> GraphAttended:
+        """The definition: score every edge, softmax, mix."""
+        visible, values = _hide(scores(graph), graph), self._drop_values(values)
+        mixed, weights = attend_edges(visible, values, graph.edge_index, len(values), dropout=self._weight_dropout())
+        return GraphAttended(self._join_heads(mixed), replace(weights, edges=graph.given))
+
+    def _attended(
+        self, mixed: Float[Tensor, "node head dim"], scores: "_Scores", edge_index: Tensor, features: Tensor | None
+    ) -> GraphAttended:
+        """What the kernel mixed, with weights that are built on demand."""
+        build = partial(_weights, scores, edge_index, features, len(mixed), self.self_loops)
+        weights = EdgeWeights(build=build, edges=edge_index.shape[1], nodes=len(mixed))
+        return GraphAttended(self._join_heads(mixed), weights)
+
+    def _join_heads(self, mixed: Float[Tensor, "node head dim"]) -> Float[Tensor, "node out_width"]:
+        out = mixed.flatten(1) if self.concat else mixed.mean(1)
+        return out if self.bias is None else out + self.bias
+
+    def _drop_values(self, values: Float[Tensor, "node head dim"]) -> Float[Tensor, "node head dim"]:
+        return F.dropout(values, self.value_dropout) if self.value_dropout and self.training else values
+
+    def _weight_dropout(self) -> float:
+        return self.dropout if self.training else 0.0
+
+
+class GraphAttention(_GraphLayer):
     """GAT: e = LeakyReLU(aₛ·W xⱼ + aₜ·W xᵢ + aₑ·Wₑ f),  α = softmax of e over the edges into i,  out = Σ α W xⱼ.
 
-    Velickovic et al., "Graph Attention Networks" (2018). Heads are joined when `concat`, else averaged.
+    Velickovic et al., "Graph Attention Networks" (2018). Heads are concatenated with `concat`, else averaged.
     """
 
     def __init__(
@@ -66,21 +118,24 @@ class GraphAttention(nn.Module):
         self_loops: bool = True,
         bias: bool = True,
     ) -> None:
-        super().__init__()
-        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
-        (edge_width,) = check_optional_sizes(edge_width=edge_width)
-        check_probabilities(dropout=dropout, value_dropout=value_dropout)
-        self.in_width, self.edge_width = in_width, edge_width
-        self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.self_loops = negative_slope, self_loops
-        self.dropout, self.value_dropout = dropout, value_dropout
-
-        self.to_values = _glorot_linear(in_width, heads * self.head_dim, bias=False)
+        super().__init__(
+            in_width=in_width,
+            out_width=out_width,
+            heads=heads,
+            concat=concat,
+            edge_width=edge_width,
+            negative_slope=negative_slope,
+            dropout=dropout,
+            value_dropout=value_dropout,
+            self_loops=self_loops,
+        )
+        heads, edge_width, width = self.heads, self.edge_width, self.heads * self.head_dim
+        self.to_values = _glorot_linear(self.in_width, width, bias=False)
         self.source_vector = _glorot(heads, self.head_dim)
         self.target_vector = _glorot(heads, self.head_dim)
-        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, heads * self.head_dim, bias=False)
+        self.to_edges = None if edge_width is None else _glorot_linear(edge_width, width, bias=False)
         self.edge_vector = None if edge_width is None else _glorot(heads, self.head_dim)
-        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(self.out_width)) if bias else None
 
     def forward(
         self,
@@ -89,7 +144,7 @@ class GraphAttention(nn.Module):
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
-        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_values.weight)
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
         # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
         source, target = (
@@ -97,17 +152,17 @@ class GraphAttention(nn.Module):
             for vector in (self.source_vector, self.target_vector)
         )
         scores = partial(self._scores, source, target)
-        if not _runs_fused(values):
-            return _attend(self, scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
-        from jumok.graphs import gpu as graph_fused
+        if not _runs_on_kernels(values):
+            return self._attend(scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
+        from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
         features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
-        mixed = graph_fused.static(
-            _dropped(self, values), source, target, self._edge_scores(features), edges,
-            slope=self.negative_slope, loops=self.self_loops, dropout=_dropout(self),
+        mixed = gpu.static_attention(
+            self._drop_values(values), source, target, self._edge_scores(features), edges,
+            slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
         )  # fmt: skip
-        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+        return self._attended(mixed, scores, edges.edge_index, edge_features)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         slope = self.negative_slope
@@ -121,11 +176,11 @@ class GraphAttention(nn.Module):
         return features @ torch.einsum("hd,hde->eh", self.edge_vector, projection)
 
 
-class GraphAttentionV2(nn.Module):
+class GraphAttentionV2(_GraphLayer):
     """GATv2: e = a·LeakyReLU(Wₛ xⱼ + Wₜ xᵢ + Wₑ f),  α = softmax of e over the edges into i,  out = Σ α Wₛ xⱼ.
 
     Brody et al., "How Attentive are Graph Attention Networks?" (2022): unlike GAT's, the ranking of the neighbours can
-    depend on the node that looks. `share_weights` makes Wₜ the same as Wₛ. `bias` also gives Wₛ and Wₜ theirs.
+    depend on the attending node. `share_weights` makes Wₜ the same as Wₛ. `bias` also gives Wₛ and Wₜ a bias.
     """
 
     def __init__(
@@ -143,21 +198,23 @@ class GraphAttentionV2(nn.Module):
         bias: bool = True,
         share_weights: bool = False,
     ) -> None:
-        super().__init__()
-        in_width, out_width, heads = check_sizes(in_width=in_width, out_width=out_width, heads=heads)
-        (edge_width,) = check_optional_sizes(edge_width=edge_width)
-        check_probabilities(dropout=dropout, value_dropout=value_dropout)
-        self.in_width, self.edge_width = in_width, edge_width
-        self.heads, self.head_dim, self.concat = heads, _head_dim(out_width, heads, concat), concat
-        self.negative_slope, self.self_loops = negative_slope, self_loops
-        self.dropout, self.value_dropout = dropout, value_dropout
-
-        width = heads * self.head_dim
-        self.to_source = _glorot_linear(in_width, width, bias=bias)
-        self.to_target = self.to_source if share_weights else _glorot_linear(in_width, width, bias=bias)
+        super().__init__(
+            in_width=in_width,
+            out_width=out_width,
+            heads=heads,
+            concat=concat,
+            edge_width=edge_width,
+            negative_slope=negative_slope,
+            dropout=dropout,
+            value_dropout=value_dropout,
+            self_loops=self_loops,
+        )
+        edge_width, width = self.edge_width, self.heads * self.head_dim
+        self.to_source = _glorot_linear(self.in_width, width, bias=bias)
+        self.to_target = self.to_source if share_weights else _glorot_linear(self.in_width, width, bias=bias)
         self.to_edges = None if edge_width is None else _glorot_linear(edge_width, width, bias=False)
-        self.vector = _glorot(heads, self.head_dim)
-        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+        self.vector = _glorot(self.heads, self.head_dim)
+        self.bias = nn.Parameter(torch.zeros(self.out_width)) if bias else None
 
     def forward(
         self,
@@ -166,21 +223,25 @@ class GraphAttentionV2(nn.Module):
         edge_features: Float[Tensor, "edge edge_width"] | None = None,
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
-        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width, self.to_source.weight)
+        _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         source = linear(x, self.to_source.weight, self.to_source.bias).view(-1, self.heads, self.head_dim)
         shared = self.to_target is self.to_source
         target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
         scores = partial(self._scores, source, target)
-        # The kernel makes scores of the very values it mixes, and reads nothing of an edge but its ends.
+        # The kernel scores the same values that it mixes, and reads only the ends of an edge.
         plain = edge_features is None and not (self.value_dropout and self.training)
-        if not (plain and _runs_fused(source)):
-            return _attend(self, scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
-        from jumok.graphs import gpu as graph_fused
+        if not (plain and _runs_on_kernels(source)):
+            return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
+        from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
-        settings = {"slope": self.negative_slope, "loops": self.self_loops, "dropout": _dropout(self)}
-        mixed = graph_fused.dynamic(source, target, self.vector, edges, **settings)
-        return _weighed(self, mixed, scores, edges.edge_index, edge_features)
+        settings = {
+            "slope": self.negative_slope,
+            "loops": self.self_loops,
+            "dropout": self._weight_dropout(),
+        }
+        mixed = gpu.dynamic_attention(source, target, self.vector, edges, **settings)
+        return self._attended(mixed, scores, edges.edge_index, edge_features)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         projection = None if self.to_edges is None else self.to_edges.weight.view(self.heads, self.head_dim, -1)
@@ -189,12 +250,11 @@ class GraphAttentionV2(nn.Module):
         )
 
 
-_Layer = GraphAttention | GraphAttentionV2
 _Scores = Callable[["_Graph"], Tensor]
 
 
 class _Graph(NamedTuple):
-    """The edges attended over: those given, then one loop per node where loops are wanted."""
+    """The edges attended over: those given, then with `self_loops` one loop per node."""
 
     edge_index: Int[Tensor, "2 edge_and_loop"]
     features: Float[Tensor, "edge_and_loop edge_width"] | None
@@ -227,48 +287,18 @@ def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor |
     return torch.cat([features, total / degree.clamp(min=1)[:, None]])
 
 
-def _runs_fused(values: Float[Tensor, "node head dim"]) -> bool:
+def _runs_on_kernels(values: Float[Tensor, "node head dim"]) -> bool:
     """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
     return values.numel() > 0 and not in_transform() and why_no_triton(values.device, values.dtype) is None
 
 
-def _attend(layer: "_Layer", scores: "_Scores", values: Tensor, graph: _Graph) -> GraphAttended:
-    """The definition: score every edge, softmax, mix."""
-    visible = _hidden(scores(graph), graph)
-    mixed, weights = attend_edges(
-        visible, _dropped(layer, values), graph.edge_index, len(values), dropout=_dropout(layer)
-    )
-    return GraphAttended(_joined(layer, mixed), replace(weights, edges=graph.given))
-
-
-def _weighed(
-    layer: "_Layer", mixed: Tensor, scores: "_Scores", edge_index: Tensor, features: Tensor | None
-) -> GraphAttended:
-    """What a kernel mixed, with the weights on demand."""
-    build = partial(_weights, scores, edge_index, features, len(mixed), layer.self_loops)
-    return GraphAttended(_joined(layer, mixed), EdgeWeights(build=build, edges=edge_index.shape[1], nodes=len(mixed)))
-
-
 def _weights(scores: "_Scores", edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> Tensor:
     graph = _graph(edge_index, features, nodes, self_loops)
-    return edge_softmax(_hidden(scores(graph), graph), graph.edge_index[1], nodes)
+    return edge_softmax(_hide(scores(graph), graph), graph.edge_index[1], nodes)
 
 
-def _hidden(scores: Tensor, graph: _Graph) -> Tensor:
+def _hide(scores: Tensor, graph: _Graph) -> Tensor:
     return scores if graph.hidden is None else scores.masked_fill(graph.hidden[:, None], -torch.inf)
-
-
-def _joined(layer: "_Layer", mixed: Float[Tensor, "node head dim"]) -> Float[Tensor, "node out_width"]:
-    out = mixed.flatten(1) if layer.concat else mixed.mean(1)
-    return out if layer.bias is None else out + layer.bias
-
-
-def _dropped(layer: "_Layer", values: Tensor) -> Tensor:
-    return F.dropout(values, layer.value_dropout) if layer.value_dropout and layer.training else values
-
-
-def _dropout(layer: "_Layer") -> float:
-    return layer.dropout if layer.training else 0.0
 
 
 def _head_dim(out_width: int, heads: int, concat: bool) -> int:
@@ -300,20 +330,15 @@ def _check_graph(
     edge_features: Tensor | None,
     in_width: int,
     edge_width: int | None,
-    weight: Tensor,
 ) -> None:
-    if isinstance(edge_index, SortedEdges):  # its numbers were looked at when it was sorted
-        if edge_index.nodes != x.shape[0]:
-            raise ArgumentError(f"edge_index was sorted for {edge_index.nodes} nodes, but x has {x.shape[0]}")
-        sorted_already, edge_index = True, edge_index.edge_index
-    else:
-        sorted_already = False
-    for name, given in (("x", x), ("edge_index", edge_index), ("edge_features", edge_features)):
-        fits = given is None if name == "edge_features" else name == "x" and isinstance(given, SparseRows)
-        if not isinstance(given, Tensor) and not fits:
-            raise ArgumentError(f"{name} must be a tensor, but it is {type(given).__name__}")
+    """Refuse what PyTorch would take silently or explain badly, and edges between nodes that do not exist."""
     if len(x.shape) != 2 or x.shape[1] != in_width:
         raise ArgumentError(f"x is {list(x.shape)}; wanted [node, in_width] with in_width = {in_width}")
+    if isinstance(edge_index, SortedEdges):  # its numbers were checked when it was sorted
+        if edge_index.nodes != x.shape[0]:
+            raise ArgumentError(f"edge_index was sorted for {edge_index.nodes} nodes, but x has {x.shape[0]}")
+        _check_features(edge_features, edge_index.edge_index, edge_width)
+        return
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         hint = "; transpose it" if edge_index.ndim == 2 and edge_index.shape[1] == 2 else ""
         raise ArgumentError(f"edge_index is {list(edge_index.shape)}; wanted [2, edge]: sources, then targets{hint}")
@@ -321,12 +346,8 @@ def _check_graph(
         raise ArgumentError(f"edge_index holds {edge_index.dtype}; wanted torch.int64 or torch.int32")
     if edge_index.device != x.device:
         raise ArgumentError(f"edge_index is on {edge_index.device} but x is on {x.device}; move one to the other")
-    check_device_and_dtype("x", x, weight)
     _check_features(edge_features, edge_index, edge_width)
-    if edge_features is not None:
-        check_device_and_dtype("edge_features", edge_features, weight)
-    if not sorted_already:
-        check_range(edge_index, x.shape[0])
+    check_range(edge_index, x.shape[0])
 
 
 def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width: int | None) -> None:
@@ -342,5 +363,3 @@ def _check_features(edge_features: Tensor | None, edge_index: Tensor, edge_width
         raise ArgumentError(f"edge_features is missing: edge_width = {edge_width}, so wanted {wanted}")
     if list(edge_features.shape) != wanted:
         raise ArgumentError(f"edge_features is {list(edge_features.shape)}; wanted [edge, edge_width] = {wanted}")
-    if edge_features.device != edge_index.device:
-        raise ArgumentError(f"edge_features is on {edge_features.device} but edge_index is on {edge_index.device}")

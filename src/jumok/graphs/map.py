@@ -1,4 +1,4 @@
-"""Whom a node looked at, and whom its neighbours did: the attention map of a graph network around one node."""
+"""The attention map of a graph network around one node: its own attention and that of its neighbours."""
 
 from unicodedata import normalize
 
@@ -16,35 +16,34 @@ from jumok.graphs.network import GraphAttentionNetwork, node_features
 from jumok.graphs.sampling import ALL, Neighbourhood, sample
 
 RING = 16
-"""Neighbours whose own looks are in a map: those the node looked at most in the last layer."""
+"""Neighbours whose own attention is in a map: those with the largest weights in the last layer."""
 
 
 @torch.no_grad()
 def graph_map(model: GraphAttentionNetwork, graph: Graph, node: int) -> AttentionMap:
-    """Where a node looked in every layer, and in all but the last where its neighbours looked.
+    """A node's attention in every layer, and in all but the last that of its neighbours.
 
-    That is what its answer is made of: in the last layer it looks at what its neighbours were before, which is what
-    they looked at until then. What does not reach the answer is 0. A layer with fewer heads than another has the
-    average of its heads for those it lacks, so that the average of all heads is that of its own.
+    These are the weights that affect its prediction; all others are 0. If a layer has fewer heads than another, the
+    average of its heads fills the missing ones, so the average over all heads stays that of its own.
     """
     if not 0 <= node < graph.nodes:
         raise ArgumentError(f"there is no node {node}; nodes are 0 to {graph.nodes - 1}")
     layers = len(model.layers)
     seen = sample(graph, np.array([node]), (ALL,) * layers, np.random.default_rng(0))
-    logits, attention = _looked(model, graph, seen)
+    logits, attention = _run(model, graph, seen)
     order = _by_weight(seen, attention[-1])
     targets = [0, *order[: RING if layers > 1 else 0]]
     sources = _sources(seen, order, targets)
     heads = max(layer().shape[1] for layer in attention)
     weights = torch.zeros(layers, heads, len(targets), len(sources))
-    for layer, looked in enumerate(attention):
+    for layer, edge_weights in enumerate(attention):
         rows = targets if layer < layers - 1 else targets[:1]
-        weights[layer, :, : len(rows)] = _as_many(_matrix(looked, seen, rows, sources), heads)
+        weights[layer, :, : len(rows)] = _fill_heads(_matrix(edge_weights, seen, rows, sources), heads)
     numbers = [int(seen.nodes[place]) for place in sources]
     names = tuple(graph.name(number) for number in numbers)
-    found, probability = _said(graph, logits)
+    predicted, probability = _prediction(graph, logits)
     classes = tuple(_class(graph, number) for number in numbers)
-    layout = GraphLayout(tuple(numbers), classes, len(order), found, probability)
+    layout = GraphLayout(tuple(numbers), classes, len(order), predicted, probability)
     return AttentionMap(names, names[: len(targets)], weights, layout=layout, title=layout.title(names[0]))
 
 
@@ -56,7 +55,7 @@ def find_node(graph: Graph, name: str) -> int:
     if graph.names:
         if name in graph.names:
             return list(graph.names).index(name)
-        composed = [normalize("NFC", one) for one in graph.names]
+        composed = [normalize("NFC", known) for known in graph.names]
         if (same := normalize("NFC", name)) in composed:
             return composed.index(same)
         raise ArgumentError(f"there is no node {name!r}; nodes are called {', '.join(map(repr, graph.names[:3]))} …")
@@ -65,59 +64,59 @@ def find_node(graph: Graph, name: str) -> int:
     return int(name)
 
 
-def _looked(
+def _run(
     model: GraphAttentionNetwork, graph: Graph, seen: Neighbourhood
 ) -> tuple[Float[Tensor, " class"] | None, tuple[EdgeWeights, ...]]:
-    """What is said of the first node, and the attention of every layer; all in the neighbourhood, nothing cut."""
+    """Logits of the first node, and the attention of every layer over the whole neighbourhood."""
     device = next(model.parameters()).device
     features = None
     if graph.edge_features is not None:
         features = torch.from_numpy(np.array(graph.edge_features[seen.edges])).to(device)
     pooled = torch.zeros(len(seen.nodes), dtype=torch.long, device=device) if model.pooling else None
     edges = torch.from_numpy(seen.edge_index).to(device)
-    found = model.eval()(node_features(graph.rows(seen.nodes)).to(device), edges, features, graph=pooled)
-    return None if model.pooling else found.logits[0].float().cpu(), found.attention
+    prediction = model.eval()(node_features(graph.rows(seen.nodes)).to(device), edges, features, graph=pooled)
+    return None if model.pooling else prediction.logits[0].float().cpu(), prediction.attention
 
 
-def _by_weight(seen: Neighbourhood, looked: EdgeWeights) -> list[int]:
-    """The neighbours of the first node, as places in the neighbourhood, those it looked at most first."""
+def _by_weight(seen: Neighbourhood, edge_weights: EdgeWeights) -> list[int]:
+    """The neighbours of the first node, as indices into the neighbourhood, by falling weight."""
     edges = np.flatnonzero(seen.edge_index[1] == 0)
-    weights = looked()[edges].mean(1).tolist()
-    ranked = sorted(zip(seen.edge_index[0][edges].tolist(), weights, strict=True), key=lambda one: -one[1])
+    weights = edge_weights()[edges].mean(1).tolist()
+    ranked = sorted(zip(seen.edge_index[0][edges].tolist(), weights, strict=True), key=lambda pair: -pair[1])
     return list(dict.fromkeys(place for place, _ in ranked if place != 0))
 
 
 def _sources(seen: Neighbourhood, neighbours: list[int], targets: list[int]) -> list[int]:
-    """The node, its neighbours, and whoever is looked at by a neighbour that is a target."""
+    """The node, its neighbours, and the neighbours of those that are targets."""
     further = seen.edge_index[0][np.isin(seen.edge_index[1], targets[1:])].tolist()
     return list(dict.fromkeys([0, *neighbours, *further]))
 
 
 def _matrix(
-    looked: EdgeWeights, seen: Neighbourhood, targets: list[int], sources: list[int]
+    edge_weights: EdgeWeights, seen: Neighbourhood, targets: list[int], sources: list[int]
 ) -> Float[Tensor, "head target source"]:
-    """The weights of edges and loops into the targets."""
-    row = {place: at for at, place in enumerate(targets)}
-    column = {place: at for at, place in enumerate(sources)}
+    """The weights of edges and self-loops into the targets."""
+    row = {place: number for number, place in enumerate(targets)}
+    column = {place: number for number, place in enumerate(sources)}
     edges = np.flatnonzero(np.isin(seen.edge_index[1], targets))
     into = torch.tensor([row[place] for place in seen.edge_index[1, edges].tolist()], dtype=torch.long)
     of = torch.tensor([column[place] for place in seen.edge_index[0, edges].tolist()], dtype=torch.long)
     own = torch.tensor([column[place] for place in targets])
-    on_edges, on_loops = looked()[edges].float().cpu(), looked.loops()[targets].float().cpu()
-    found = torch.zeros(len(targets), len(sources), on_edges.shape[1])
-    found.index_put_((into, of), on_edges, accumulate=True)
-    found.index_put_((torch.arange(len(targets)), own), on_loops, accumulate=True)
-    return found.permute(2, 0, 1)
+    on_edges, on_loops = edge_weights()[edges].float().cpu(), edge_weights.loops()[targets].float().cpu()
+    matrix = torch.zeros(len(targets), len(sources), on_edges.shape[1])
+    matrix.index_put_((into, of), on_edges, accumulate=True)
+    matrix.index_put_((torch.arange(len(targets)), own), on_loops, accumulate=True)
+    return matrix.permute(2, 0, 1)
 
 
-def _as_many(weights: Float[Tensor, "own target source"], heads: int) -> Float[Tensor, "head target source"]:
-    """With the average for each head that is not there."""
+def _fill_heads(weights: Float[Tensor, "own target source"], heads: int) -> Float[Tensor, "head target source"]:
+    """The weights, with their average for each missing head."""
     mean = weights.mean(0, keepdim=True)
     return torch.cat([weights, mean.expand(heads - len(weights), *mean.shape[1:])])
 
 
-def _said(graph: Graph, logits: Float[Tensor, " class"] | None) -> tuple[str, float]:
-    """The class found, and how sure the model is."""
+def _prediction(graph: Graph, logits: Float[Tensor, " class"] | None) -> tuple[str, float]:
+    """The predicted class and its probability."""
     if logits is None:
         return "", 0.0
     probability, best = logits.softmax(-1).max(-1)

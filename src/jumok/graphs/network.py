@@ -1,9 +1,9 @@
-"""Graph attention networks: every layer lets each node look at its neighbours; the last says what it is.
+"""Graph attention networks for classifying nodes or whole graphs.
 
     h⁰ = x,   hˡ = ELU(GATˡ(dropout(hˡ⁻¹))) with heads joined,   logits = GATᴸ(dropout(hᴸ⁻¹)) with heads averaged
 
-as in Velickovic et al. (2018), section 3.3. With `pooling` the nodes of each graph are pooled after the last layer and
-a linear layer says what the graph is.
+as in Velickovic et al. (2018), section 3.3. With `pooling` the nodes of each graph are pooled after the last layer, and
+a linear layer classifies the graph.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from jumok.errors import ArgumentError, ConfigError
 from jumok.graphs.layers import EdgeWeights, GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.graphs.sparse import SparseRows, linear
+from jumok.settings import Fraction, NonNegativeFloat, PositiveInt, Settings
 
 __all__ = ["GatConfig", "GraphAttentionNetwork", "GraphPrediction", "Hop", "SortedEdges", "SparseRows", "node_features"]
 
@@ -26,66 +27,59 @@ LAYERS: dict[str, type[nn.Module]] = {"gat": GraphAttention, "gatv2": GraphAtten
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatConfig:
-    """Every number that changes what the network is."""
+class GatConfig(Settings):
+    """The section [network] of a graph recipe."""
 
     section: ClassVar[str] = "network"
 
     kind: Literal["gat", "gatv2"] = "gat"
-    """"gat" ranks neighbours the same way for every node; in "gatv2" the ranking depends on the node that looks."""
-    layers: int = 2
+    """Layer: "gat" ranks neighbours alike for every node; in "gatv2" the ranking depends on the attending node."""
+    layers: PositiveInt = 2
     """Number of attention layers; each extends a node's view by one hop."""
-    width: int = 64
+    width: PositiveInt = 64
     """Size of a node's vector between layers, all heads together; `heads` must divide it."""
-    heads: int = 8
-    """Attention heads of every layer but the last, joined."""
-    output_heads: int = 1
-    """Heads of the last layer, averaged."""
-    dropout: float = 0.6
-    """Share of the inputs of every layer that is dropped while training."""
-    attention_dropout: float = 0.6
-    """Share of the attention weights that is dropped while training."""
-    value_dropout: float = 0.0
-    """Share of the values mixed by the weights that is dropped while training, as the authors' own code does."""
+    heads: PositiveInt = 8
+    """Attention heads of every layer but the last; their outputs are concatenated."""
+    output_heads: PositiveInt = 1
+    """Attention heads of the last layer; their outputs are averaged."""
+    dropout: Fraction = 0.6
+    """Dropout on the inputs of every layer."""
+    attention_dropout: Fraction = 0.6
+    """Dropout on the attention weights."""
+    value_dropout: Fraction = 0.0
+    """Dropout on the projected features of the neighbours, as in the authors' code."""
     self_loops: bool = True
     """Add an edge from every node to itself."""
     residual: bool = False
     """Add a layer's input, projected, to its output."""
-    l2: float = 0.0
-    """L2 regularisation of all weights but biases: this times half their squares is added to the loss."""
+    l2: NonNegativeFloat = 0.0
+    """L2 regularisation of all weights but biases: the factor of half the sum of their squares."""
     pooling: Literal["", "mean", "max", "sum"] = ""
     """How node vectors are pooled for graph classification; "" classifies nodes."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "output_heads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} = {getattr(self, name)}; wanted at least 1")
-        for name in ("dropout", "attention_dropout", "value_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"network.{name} = {getattr(self, name)}; wanted at least 0 and below 1")
-        if not self.l2 >= 0:
-            raise ConfigError(f"network.l2 = {self.l2}; wanted at least 0")
+        super().__post_init__()
         if self.width % self.heads and self.layers > 1:
             nearest = max(round(self.width / self.heads), 1) * self.heads
             raise ConfigError(
-                f"network.heads = {self.heads} does not divide network.width = {self.width}; "
+                f"{self.shown('heads')} does not divide {self.shown('width')}; "
                 f"the nearest width that works is {nearest}"
             )
 
 
 class Hop(NamedTuple):
-    """How many of the first nodes and edges a layer of a sampled neighbourhood needs."""
+    """Number of leading nodes and edges of a sampled neighbourhood that a layer needs."""
 
     nodes: int
     edges: int
 
 
 class GraphPrediction(NamedTuple):
-    """What is said of every node, or of every graph, and where each layer looked."""
+    """Class logits of every node or graph, and the attention of each layer."""
 
     logits: Float[Tensor, "item class_"]
     attention: tuple[EdgeWeights, ...]
-    """One entry a layer: call it for α [edge, head], a row for each edge that layer was given."""
+    """One entry per layer; call it for α [edge, head]."""
 
 
 class GraphAttentionNetwork(nn.Module):
@@ -117,12 +111,12 @@ class GraphAttentionNetwork(nn.Module):
         graph: Int[Tensor, " node"] | None = None,
         graphs: int | None = None,
     ) -> GraphPrediction:
-        """Classify every node, or with pooling every graph: `graph` has the number of each node's, 0 to `graphs` - 1.
+        """Classify every node, or with pooling every graph: `graph` is the graph of each node, 0 to `graphs` - 1.
 
-        `hops`, one a layer, cut a sampled neighbourhood to what the layer needs; the nodes asked for come first.
+        `hops`, one per layer, cut a sampled neighbourhood to what the layer needs; the nodes to classify come first.
         """
         if hops and len(hops) != len(self.layers):
-            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; wanted one a layer")
+            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; wanted one per layer")
         attention = []
         for number, layer in enumerate(self.layers):
             if hops:
@@ -144,7 +138,7 @@ class GraphAttentionNetwork(nn.Module):
         return GraphPrediction(self.to_classes(self._dropped(pooled)), tuple(attention))
 
     def penalty(self) -> Float[Tensor, ""]:
-        """The pull of `l2`, to be added to the mean loss."""
+        """L2 regularisation, to be added to the mean loss."""
         squares = [weight.square().sum() for weight in self.parameters() if weight.ndim > 1]
         return 0.5 * self.config.l2 * torch.stack(squares).sum()
 

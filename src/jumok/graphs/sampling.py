@@ -2,37 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from jumok.errors import ConfigError
 from jumok.graphs.graph import Graph
+from jumok.settings import PositiveInt, Settings
 
 ALL = -1
 """Stands for all neighbours in a fanout."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingConfig:
+class SamplingConfig(Settings):
     """How much of the graph goes into one step; by default all of it."""
 
+    section: ClassVar[str] = "sampling"
+
     fanout: tuple[int, ...] = ()
-    """Neighbours drawn for a node, one number a layer from the last one on, -1 for all; [] takes the whole graph."""
-    batch: int = 512
-    """Nodes learnt from in one step, where neighbours are drawn."""
+    """Neighbours to sample per node, one number a layer, the last layer first; -1 takes all, [] the whole graph."""
+    batch: PositiveInt = 512
+    """Nodes per training step when neighbours are sampled."""
     evaluation_fanout: tuple[int, ...] = ()
-    """The same for validation and use; [] looks at all neighbours."""
+    """The same for validation and prediction; [] takes all neighbours."""
 
     def __post_init__(self) -> None:
-        if self.batch < 1:
-            raise ConfigError(f"sampling.batch = {self.batch}; wanted at least 1")
+        super().__post_init__()
         for name in ("fanout", "evaluation_fanout"):
             if any(number < 1 and number != ALL for number in getattr(self, name)):
-                raise ConfigError(
-                    f"sampling.{name} = {list(getattr(self, name))}; wanted numbers above 0, or -1 for all"
-                )
+                raise ConfigError(f"{self.shown(name)} must be numbers above 0, or -1 for all neighbours")
 
 
 class Neighbourhood(NamedTuple):

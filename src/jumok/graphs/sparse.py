@@ -1,4 +1,4 @@
-"""Rows that are mostly zeros, such as words of a document: dropped out and multiplied where they are not zero.
+"""Sparse node features, such as the words of a document: dropout and matrix products over nonzero entries only.
 
 A citation graph's features are 99% zeros; a layer over them costs a hundredth of what it costs over the full matrix.
 """
@@ -15,7 +15,7 @@ from jumok.errors import ArgumentError
 
 
 class SparseRows(NamedTuple):
-    """A matrix [row, column] as its entries, row after row; and their order column after column, for gradients."""
+    """A sparse matrix [row, column]: its entries by row, and their order by column for gradients."""
 
     starts: Int[Tensor, " row_and_one"]
     columns: Int[Tensor, " entry"]
@@ -23,7 +23,7 @@ class SparseRows(NamedTuple):
     column_starts: Int[Tensor, " column_and_one"]
     rows: Int[Tensor, " entry"]
     by_column: Int[Tensor, " entry"]
-    """Where in `values` the entries are, column after column; `rows` are theirs."""
+    """Indices into `values`, column by column; `rows` are their rows."""
 
     @classmethod
     def of(
@@ -33,7 +33,7 @@ class SparseRows(NamedTuple):
         values: Float[Tensor, " entry"],
         width: int,
     ) -> "SparseRows":
-        """From compressed rows: those of row n are the entries starts[n] to starts[n + 1]."""
+        """From compressed sparse rows: row n has the entries starts[n] to starts[n + 1]."""
         if len(columns) != len(values) or len(starts) < 1 or int(starts[-1]) != len(columns):
             raise ArgumentError(
                 f"starts ends at {int(starts[-1]) if len(starts) else 'nothing'}, but there are {len(columns)} columns "
@@ -54,12 +54,12 @@ class SparseRows(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of the values."""
         return self.values.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the values."""
+        """Type of the values."""
         return self.values.dtype
 
     def to(self, device: torch.device | str) -> "SparseRows":
@@ -67,7 +67,7 @@ class SparseRows(NamedTuple):
         return SparseRows(*(part.to(device, non_blocking=True) for part in self))
 
     def dropout(self, probability: float) -> "SparseRows":
-        """Some entries set to zero, the others raised; zeros stay zeros whether dropped or not."""
+        """Dropout on the entries; zeros stay zeros whether dropped or not."""
         return self._replace(values=F.dropout(self.values, probability)) if probability else self
 
     def dense(self) -> Float[Tensor, "row column"]:
@@ -81,7 +81,7 @@ def linear(
     weight: Float[Tensor, "out column"],
     bias: Float[Tensor, " out"] | None = None,
 ) -> Float[Tensor, "row out"]:
-    """x Wᵀ + b, as torch.nn.functional.linear, for either kind of rows."""
+    """x Wᵀ + b, as torch.nn.functional.linear, for dense or sparse x."""
     if isinstance(x, Tensor):
         return F.linear(x, weight, bias)
     product: Tensor = _Product.apply(weight, *x)  # type: ignore[no-untyped-call]
@@ -89,21 +89,21 @@ def linear(
 
 
 class _Product(Function):
-    """X Wᵀ; a function of its own, as torch's gradient looks for the entries of every column anew, ten times slower."""
+    """X Wᵀ; a custom function, for PyTorch's gradient searches the entries of every column anew, ten times slower."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, *parts: Tensor) -> Tensor:
         x = SparseRows(*parts)
         ctx.save_for_backward(*x)
-        return _sums(x.columns, weight.t().to(x.dtype), x.starts, x.values)
+        return _weighted_sums(x.columns, weight.t().to(x.dtype), x.starts, x.values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x = SparseRows(*ctx.saved_tensors)
-        return _sums(x.rows, grad.to(x.dtype), x.column_starts, x.values[x.by_column]).t(), *(None,) * len(x)
+        return _weighted_sums(x.rows, grad.to(x.dtype), x.column_starts, x.values[x.by_column]).t(), *(None,) * len(x)
 
 
-def _sums(at: Tensor, table: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """For every stretch of `at`, the sum of the table's rows there times their weights."""
-    return F.embedding_bag(at, table.contiguous(), starts[:-1], mode="sum", per_sample_weights=weights)
+def _weighted_sums(indices: Tensor, table: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """For every segment of `indices`, the weighted sum of those rows of the table."""
+    return F.embedding_bag(indices, table.contiguous(), starts[:-1], mode="sum", per_sample_weights=weights)

@@ -4,32 +4,30 @@ The change of an image depends on (seed, epoch, row) alone, so a resumed run see
 """
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from annotated_types import Gt, Le
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from jumok.errors import ConfigError
+from jumok.settings import Fraction, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class AugmentConfig:
+class AugmentConfig(Settings):
     """The section [augment] of a captioner's recipe; off by default."""
 
-    crop: float = 1.0
+    section: ClassVar[str] = "augment"
+
+    crop: Annotated[float, Gt(0), Le(1)] = 1.0
     """Smallest side of a random crop, as a share of the image's side; 1 turns cropping off."""
     flip: bool = False
     """Mirror images at random; leave it off if captions mention left and right."""
-    colour: float = 0.0
+    colour: Fraction = 0.0
     """Largest relative change of brightness, contrast and saturation."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.crop <= 1:
-            raise ConfigError(f"augment.crop = {self.crop}; wanted above 0 and at most 1")
-        if not 0 <= self.colour < 1:
-            raise ConfigError(f"augment.colour = {self.colour}; wanted at least 0 and below 1")
 
     @property
     def changes(self) -> bool:

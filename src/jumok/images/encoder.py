@@ -6,9 +6,10 @@ layers (Dosovitskiy et al. 2021). Each region gets its position as two learned v
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.transformer.config import initialise
+from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
@@ -30,32 +32,18 @@ LAYOUTS: dict[str, tuple[Block, tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageEncoderConfig:
+class ImageEncoderConfig(Settings):
     """The settings that all image encoders share."""
 
     section: ClassVar[str] = "encoder"
 
     kind: str = ""
-    width: int = 256
+    width: PositiveInt = 256
     """Size of a region's vector."""
     positions: bool = True
     """Add learned row and column embeddings to each region."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Dropout on the regions."""
-
-    def __post_init__(self) -> None:
-        self._at_least("width", 1)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"{self._said('dropout')}; wanted at least 0 and below 1")
-
-    def _at_least(self, name: str, least: int) -> None:
-        if getattr(self, name) < least:
-            raise ConfigError(f"{self._said(name)}; wanted at least {least}")
-
-    def _said(self, name: str) -> str:
-        value = getattr(self, name)
-        shown = f'"{value}"' if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
-        return f"{self.section}.{name} = {shown}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,29 +53,24 @@ class GridEncoderConfig(ImageEncoderConfig):
     kind: Literal["grid"] = "grid"
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
     layout: Layout = "own"
-    """ "resnet18", "resnet34", "resnet50" as in torchvision, or "own": what `blocks`, `channels` and `stem` say."""
-    stages: int = 4
+    """Network: "resnet18", "resnet34" or "resnet50" of torchvision, or "own", set by `blocks`, `channels`, `stem`."""
+    stages: Annotated[int, Ge(1), Le(4)] = 4
     """Number of stages of a named layout to use; 3 gives a grid twice as fine as 4."""
-    blocks: tuple[int, ...] = (1, 1, 1)
-    """Blocks in every stage of a network of your own."""
-    channels: int = 32
-    """Channels of its first stage; every next one has twice as many."""
+    blocks: tuple[PositiveInt, ...] = (1, 1, 1)
+    """Residual blocks in each stage of layout "own"."""
+    channels: PositiveInt = 32
+    """Channels of the first stage of layout "own"; each further stage has twice as many."""
     stem: Stem = "small"
-    """How it begins: "large" (7 × 7, a quarter of the pixels a side are left) or "small" (3 × 3, all are)."""
+    """First layers of layout "own": "large" (7 × 7, a quarter of the resolution) or "small" (3 × 3, all of it)."""
     weights: str = ""
-    """File of weights to begin with, in torchvision's format: .pth, .pt or .safetensors."""
+    """File of pretrained weights in torchvision's format: .pth, .pt or .safetensors."""
     freeze: bool = False
-    """Do not train these weights."""
+    """Do not train the pretrained weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layout not in get_args(Layout):
-            raise ConfigError(f"{self._said('layout')}; wanted one of {', '.join(get_args(Layout))}")
-        if not 1 <= self.stages <= 4:
-            raise ConfigError(f"{self._said('stages')}; wanted 1 to 4")
-        if not self.blocks or min(self.blocks) < 1:
-            raise ConfigError(f"{self._said('blocks')}; wanted at least one stage, of at least one block each")
-        self._at_least("channels", 1)
+        if not self.blocks:
+            raise ConfigError(f"{self.shown('blocks')} must have at least one stage")
         if self.freeze and not self.weights:
             raise ConfigError("encoder.freeze = true needs encoder.weights: random weights would stay random")
 
@@ -105,22 +88,19 @@ class PatchEncoderConfig(ImageEncoderConfig):
 
     kind: Literal["patches"] = "patches"
     """Kind of image encoder: "grid" (convolutional) or "patches" (Transformer)."""
-    patch: int = 8
+    patch: PositiveInt = 8
     """Side of a patch in pixels."""
-    layers: int = 4
+    layers: NonNegativeInt = 4
     """Number of Transformer layers; 0 uses the projected patches alone."""
-    heads: int = 4
-    """Attention heads of each; must divide `width`."""
-    hidden: int = 512
+    heads: PositiveInt = 4
+    """Attention heads per layer; must divide `width`."""
+    hidden: PositiveInt = 512
     """Hidden size of the feed-forward networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("patch", "heads", "hidden"):
-            self._at_least(name, 1)
-        self._at_least("layers", 0)
         if self.width % self.heads:
-            raise ConfigError(f"{self._said('heads')} does not divide {self._said('width')}")
+            raise ConfigError(f"{self.shown('heads')} does not divide {self.shown('width')}")
 
 
 class ImageEncoder(nn.Module, ABC):

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from annotated_types import Ge, Le
 from jaxtyping import UInt8
 
 from jumok.data.pairs import Split
@@ -12,6 +13,7 @@ from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.files import bare_suffix, display_name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
+from jumok.settings import PositiveInt, Settings
 
 Column = int | str
 """A column counted from 1, or the name of one: in a header line, or a key of JSON objects."""
@@ -20,46 +22,44 @@ KEYS = {1: "image", 2: "caption", 3: "split"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagesConfig:
+class ImagesConfig(Settings):
     """The section [images] of a recipe: what a captioner learns from."""
+
+    section: ClassVar[str] = "images"
 
     path: str = ""
     """Folder or .zip of the images."""
     captions: str = ""
-    """Captions, .tsv or .jsonl, plain, .gz or .xz: a row for each, an image may have several."""
+    """File of captions, .tsv or .jsonl, optionally .gz or .xz: one caption per row; an image may have several."""
     image_column: Column = 1
-    """Where a row names its image: a TSV column counted from 1 or named by a header, or a JSONL key."""
+    """Column of the image's name: a TSV column counted from 1 or named by a header, or a JSONL key."""
     caption_column: Column = 2
-    """Where its caption is."""
+    """Column of the caption."""
     split_column: Column = 0
-    """Where its split is; 0 for none: then every tenth image is for validation and every tenth for the test."""
+    """Column of the split; 0 for none: then a tenth of the images is for validation and a tenth for the test."""
     splits: tuple[str, str, str] = ("train", "valid", "test")
-    """What the splits are called there: to learn from, to validate on, to test with."""
+    """Names of the training, validation and test splits in that column."""
     scenes: Language | Literal[""] = ""
-    """Instead of files, built-in scenes of coloured shapes with captions in this language: "en" or "ko"."""
-    count: int = 8000
-    """Scenes to learn from."""
-    valid_count: int = 300
-    """Scenes to validate on, and again as many to test with."""
-    size: int = 64
+    """Built-in scenes of coloured shapes instead of files, with captions in this language: "en" or "ko"."""
+    count: PositiveInt = 8000
+    """Number of scenes to train on."""
+    valid_count: PositiveInt = 300
+    """Number of scenes to validate on, and of further ones to test on."""
+    size: Annotated[int, Ge(8), Le(1024)] = 64
     """Side length in pixels of the square images that the encoder sees."""
     fit: Fit = "crop"
     """How to make images square: "crop" keeps the centre, "stretch" keeps everything and distorts."""
-    max_length: int = 100
-    """Longest caption to learn from, in tokens."""
+    max_length: PositiveInt = 100
+    """Longest caption to train on, in tokens."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if bool(self.scenes) == bool(self.path):
             raise ConfigError('give images.path with images.captions, or images.scenes = "en" or "ko", one of them')
         if bool(self.path) != bool(self.captions):
             raise ConfigError("images.path and images.captions belong together; only one of them is given")
-        for key in ("count", "valid_count", "max_length"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"images.{key} = {getattr(self, key)} must be at least 1")
-        if not 8 <= self.size <= 1024:
-            raise ConfigError(f"images.size = {self.size} must lie between 8 and 1024 pixels")
         if len(set(self.splits)) != 3:
-            raise ConfigError(f"images.splits = {list(self.splits)} must be three names that differ")
+            raise ConfigError(f"{self.shown('splits')} must be three names that differ")
 
     @property
     def origin(self) -> str:

@@ -8,13 +8,14 @@ from torch import nn
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
+from jumok.settings import Settings
 
 Tied = Literal["none", "output", "embeddings", "all"]
 """Which embedding and output weights of a model are shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextModelConfig(ABC):
+class TextModelConfig(Settings, ABC):
     """The settings of an encoder or a decoder of text, whatever its kind."""
 
     section: ClassVar[str] = "model"
@@ -26,9 +27,10 @@ class TextModelConfig(ABC):
     """Do not train the embeddings, including those of pieces without a pretrained vector."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.freeze_vectors and not self.vectors:
             raise ConfigError(
-                f"{self._said('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
+                f"{self.shown('freeze_vectors')} needs {self.section}.vectors: without them a random table would stay "
                 "random"
             )
 
@@ -45,16 +47,6 @@ class TextModelConfig(ABC):
     def limit(self) -> int | None:
         """The longest sequence the model can take; None for no limit."""
         return None
-
-    def _one_of(self, name: str, known: tuple[str, ...]) -> None:
-        if getattr(self, name) not in known:
-            raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(known)}")
-
-    def _said(self, name: str) -> str:
-        value = getattr(self, name)
-        if isinstance(value, bool):
-            return f"{self.section}.{name} = {str(value).lower()}"
-        return f"{self.section}.{name} = " + (f'"{value}"' if isinstance(value, str) else str(value))
 
 
 class Tying:

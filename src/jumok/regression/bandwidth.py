@@ -1,31 +1,56 @@
-"""Choosing a bandwidth by leave-one-out: the h that minimises Σᵢ ‖yᵢ − ŷ₋ᵢ(xᵢ)‖², where ŷ₋ᵢ does not see point i."""
+"""Choosing a bandwidth by leave-one-out: the h that minimises Σᵢ ‖yᵢ − ŷ₋ᵢ(xᵢ)‖², where ŷ₋ᵢ does not see point i.
+
+One pass over the points gives the error of many bandwidths, for each distance serves all of them. Of two Gaussians √2
+apart the narrower is the square of the wider. The other kernels are 1 − (d / h)ᵖ within h: a pair is added to the
+narrowest bandwidth that reaches it, 1 and dᵖ separately, and running sums give every wider one.
+"""
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.regression.leave_one_out import Ladder
-from jumok.regression.smoother import Smoother, SortedSmoother, chunks, progress
+from jumok.attention.distance_scores import rounded_squares
+from jumok.regression.smoother import Smoother, SortedSmoother, chunks, progress, with_progress
+from jumok.regression.sums import (
+    TILE,
+    Points,
+    QueryBlock,
+    Tile,
+    exponentials,
+    keep_memory,
+    means,
+    nearest_squared,
+    nearest_sums,
+    negligible,
+    of_device,
+    within,
+)
 
 STEPS = {"gaussian": 8, "boxcar": 32, "epanechnikov": 32, "triangular": 32}
 """Bandwidths tried in each octave. The Gaussian's error is smooth between them, that of a kernel with an edge jumps."""
 NODES = 10
-"""Errors that a polynomial goes through, to find the bottom of a smooth valley."""
+"""Number of errors that a polynomial interpolates to find a smooth minimum."""
 FINER = 64
-"""Parts of a step in which it is found."""
+"""Places per step at which the polynomial is evaluated."""
 SMOOTH = 1.1
-"""A bottom deeper than so many times below the errors tried is not believed."""
+"""An interpolated minimum lower than the smallest error by more than this factor is discarded."""
 AS_GOOD = 1.005
-"""Errors up to so many times the least count as equal to it."""
+"""Errors up to this factor of the least count as equal to it."""
 DESCENTS, EVALUATIONS = 60, 75
-"""Steps down the gradient, and passes over the points for them, at most; most learn in a few."""
+"""Largest numbers of L-BFGS iterations and of passes over the points; usually a few suffice."""
 FAR = math.log(1000)
-"""How far a learned log h may go from its start: further out nothing changes any more, and exp would overflow."""
+"""Largest change of a learned log h: beyond it nothing changes any more, and exp would overflow."""
+SQUARINGS = 3
+"""Times a weight is squared before the next exponential; each squaring doubles its relative rounding error."""
+POWERS = {"boxcar": 0, "triangular": 1, "epanechnikov": 2}
+"""p of the compact kernels K = 1 − (d / h)ᵖ, with K = 1 for p = 0."""
+NOTHING = 1e-9
+"""Points at the very edge of a kernel weigh no more than the rounding of 1 − (d / h)ᵖ: they do not count."""
 
 
 class Chosen(NamedTuple):
@@ -42,15 +67,15 @@ def search(
     *,
     verbose: bool = False,
 ) -> Chosen:
-    """The best multiple of the smoother's bandwidth, of all that make a difference, in one pass over the points.
+    """Find the best multiple of the smoother's bandwidth in one pass over the points.
 
-    Of valleys as deep, that of the widest: a kernel with an edge has an error that jumps, and the deepest hole may be
-    luck.
+    Of equally deep minima the widest bandwidth wins: the error of a kernel with an edge jumps, and its deepest minimum
+    may be chance.
     """
     low, high = _range(smoother)
     steps = STEPS[smoother.kernel]
     ladder = Ladder(math.exp(high), steps, 1 + math.ceil((high - low) / math.log(2) * steps))
-    errors = _in_units(smoother, order).loo_errors(rows, ladder, verbose=verbose)
+    errors = loo_errors(_in_units(smoother, order), rows, ladder, verbose=verbose)
     bottom = _bottom if smoother.kernel == "gaussian" else lambda errors, step: (step, errors[step])
     valleys = [bottom(errors, step) for step in _valleys(errors)]
     least = min(error for _, error in valleys)
@@ -67,8 +92,8 @@ def learn(
 ) -> Chosen:
     """Descend the gradient of the leave-one-out error in log h, from the best multiple on the grid.
 
-    The error has several valleys, so the descent does not start just anywhere. With one h per dimension it stretches
-    the dimensions that do not matter until they no longer count.
+    The error has several minima, so the start matters. With one h per dimension, dimensions that do not matter get
+    ever wider bandwidths until they no longer count.
     """
     best = start = search(smoother, rows, order, verbose=verbose)
     log_factor = torch.zeros_like(start.bandwidth, dtype=torch.float64, requires_grad=True)
@@ -105,7 +130,7 @@ def _in_units(smoother: Smoother, order: Int[Tensor, " place"] | None = None) ->
 
 
 def _valleys(errors: list[float]) -> list[int]:
-    """Where both neighbours are no better."""
+    """The steps of the ladder at local minima."""
     beside = zip([math.inf, *errors], errors, [*errors[1:], math.inf], strict=False)
     return [step for step, (one, here, other) in enumerate(beside) if here <= one and here <= other]
 
@@ -143,3 +168,124 @@ def _range(smoother: Smoother) -> tuple[float, float]:
     scaled = smoother.x / smoother.bandwidth
     diagonal = float((scaled.amax(0) - scaled.amin(0)).norm()) or 1.0
     return math.log(diagonal / len(scaled) / 2), math.log(2 * diagonal)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Bandwidths from the widest down, in an even number of steps per octave."""
+
+    widest: float
+    steps: int
+    count: int
+
+    def at(self, step: float) -> float:
+        """The bandwidth `step` steps below the widest."""
+        return self.widest * 2 ** (-step / self.steps)
+
+    @property
+    def bandwidths(self) -> list[float]:
+        """All bandwidths, the widest first."""
+        return [self.at(step) for step in range(self.count)]
+
+    def reaching(self, squared: Float[Tensor, "query point"]) -> Int[Tensor, "query point"]:
+        """The number of bandwidths at least as wide as each distance."""
+        steps = squared.log2().sub_(2 * math.log2(self.widest)).mul_(-self.steps / 2)
+        return steps.clamp_(-1, self.count - 1).floor_().add_(1).long()
+
+    def exactly(
+        self, squared: Float[Tensor, "query point"], reaching: Int[Tensor, "query point"]
+    ) -> Int[Tensor, "query point"]:
+        """The same where logarithms have rounded a distance to the other side of a bandwidth: d² ≤ h² is the rule."""
+        bandwidths = squared.new_tensor(self.bandwidths)
+        edges = torch.cat([squared.new_tensor([torch.inf]), bandwidths.square(), squared.new_tensor([-1.0])])
+        return reaching + (squared <= edges[reaching + 1]).long() - (squared > edges[reaching]).long()
+
+
+def loo_errors(
+    smoother: SortedSmoother, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False
+) -> list[float]:
+    """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
+    keep_memory(rows.device)
+    total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
+    # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
+    held = of_device(TILE, rows) // (ladder.count * len(smoother.points.values))
+    size = max(1, min(smoother.block_size(len(rows)), held))
+    for places in with_progress(query_places(smoother.points, rows, size), "leaving points out", enabled=verbose):
+        queries = QueryBlock(smoother.points.blocks.x[places], places)
+        found = leave_one_out(queries, smoother.points, smoother.kernel, ladder)
+        total += (found - smoother.points.values[:-1, places].mT).square().sum((1, 2))
+    return (total / len(rows)).tolist()
+
+
+def leave_one_out(
+    queries: QueryBlock, points: Points, kernel: str, ladder: Ladder
+) -> Float[Tensor, "bandwidth query value"]:
+    """Each query's prediction without its own point, at every bandwidth of the ladder."""
+    if kernel == "gaussian":
+        return _or_nearest(_gaussian(queries, points, ladder), queries, points)
+    return _or_nearest(_compact(queries, points, POWERS[kernel], ladder), queries, points)
+
+
+def _or_nearest(sums: Tensor, queries: QueryBlock, points: Points) -> Tensor:
+    """Queries that no kernel reaches take the mean of their nearest points."""
+    lost = (sums[..., -1] == 0).any(0)
+    if lost.any():
+        near = nearest_sums(queries.select(lost), points)
+        sums[:, lost] = torch.where(sums[:, lost, -1:] == 0, near, sums[:, lost])
+    return means(sums)
+
+
+def _gaussian(queries: QueryBlock, points: Points, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
+    gap = queries.gaps(points)
+    nearest = nearest_squared(queries, points, gap)
+    slack = gap.new_tensor([negligible(h, points, gap.dtype) for h in ladder.bandwidths])
+    reached = within(gap.expand(ladder.count, -1), (nearest.amax() + slack)[:, None])
+    live = reached.sum(0)  # the first so many bandwidths reach a block
+    order = live.argsort(descending=True)
+    sums = queries.x.new_zeros(ladder.count, len(queries.x), len(points.values), dtype=torch.float64)
+    for tile in queries.tiles(points, order[: int((live > 0).sum())]):
+        tile.squared.sub_(nearest[:, None])
+        _add_gaussians(sums[: int(live[tile.blocks].max())], tile, ladder)
+    return sums
+
+
+def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: Tile, ladder: Ladder) -> None:
+    """Add the points of a tile, whose squared distances are less those of the nearest point."""
+    weights = torch.empty_like(further.squared)
+    smallest = torch.finfo(weights.dtype).tiny ** 0.5  # whose square is still a number of full precision
+    root = ladder.steps // 2  # so many steps down is a bandwidth 1/√2 as wide
+    for first in range(min(root, len(sums))):
+        for squarings, step in enumerate(range(first, len(sums), root)):
+            if squarings % (SQUARINGS + 1):
+                weights.clamp_(min=smallest).square_()
+            else:
+                exponentials(weights.copy_(further.squared), ladder.at(step))
+            sums[step] += further.mixed(weights)
+
+
+def _compact(queries: QueryBlock, points: Points, power: int, ladder: Ladder) -> Float[Tensor, "bandwidth query value"]:
+    """Σ v and Σ dᵖ v of the points between one bandwidth and the next, added up from the narrowest."""
+    shape = (1 + (power > 0), len(points.values), len(queries.x), 1 + ladder.count)
+    rings = queries.x.new_zeros(shape, dtype=torch.float64)
+    reach = queries.x.new_tensor([ladder.widest]).square()
+    blocks = within(queries.gaps(points), reach).nonzero()[:, 0]
+    for tile in queries.tiles(points, blocks, None if power else rounded_squares):
+        rung = ladder.reaching(tile.squared)
+        rung = (rung if power else ladder.exactly(tile.squared, rung)).expand(len(points.values), -1, -1)
+        values = tile.values.double()[:, None].expand(rung.shape)
+        rings[0].scatter_add_(2, rung, values)
+        if power:
+            rings[1].scatter_add_(2, rung, values * tile.squared.double().pow(power / 2))
+    inside = rings[..., 1:].flip(-1).cumsum(-1).flip(-1)  # whom no bandwidth reaches is in the first, and left there
+    found = inside[0].clone()
+    if power:
+        found -= inside[1] / inside.new_tensor(ladder.bandwidths).pow(power)
+    found.masked_fill_(found[-1] <= NOTHING * inside[0, -1], 0.0)
+    return found.permute(2, 1, 0)
+
+
+def query_places(points: Points, rows: Int[Tensor, " row"], size: int) -> list[Int[Tensor, " block"]]:
+    """The places of the given points, in blocks of neighbours."""
+    place = torch.empty_like(points.blocks.order)
+    place[points.blocks.order[: points.blocks.points]] = torch.arange(points.blocks.points, device=rows.device)
+    return list(torch.split(place[rows].sort().values, size))

@@ -23,7 +23,7 @@ except ImportError as missing:
 AFFORDABLE = {"cpu": 2**26, "cuda": 2**31}
 """Default limit on the distances that leave-one-out may compute: seconds of work."""
 FEWEST_LEFT_OUT = 2048
-"""But so many points at least: of fewer the error is too rough a guess."""
+"""Smallest number of points left out; fewer would estimate the error too roughly."""
 
 
 class Interval(NamedTuple):
@@ -35,13 +35,13 @@ class Interval(NamedTuple):
 
 
 class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Predict the mean of the training outputs, weighed by how near each training point is.
+    """Predict the mean of the training outputs, weighted by the distance of each training point.
 
     α(x, xᵢ) = K(‖x − xᵢ‖ / h) / Σⱼ K(‖x − xⱼ‖ / h), which is attention with log K for its score. A query that no
     kernel reaches takes the mean of its nearest training points, never 0 or NaN. One h serves all input dimensions, so
     scale them alike (StandardScaler), or let each learn its own. Computed in float64 unless X is float32, in tiles of a
-    few megabytes: memory grows with the points and the queries, never with their product. Of many points each query
-    reads only the blocks that can change its answer, and on a CUDA GPU Triton kernels do the sums.
+    few megabytes: memory grows with the points and the queries, never with their product. With many points each query
+    reads only blocks of points that affect its prediction, and on a CUDA GPU Triton kernels compute the sums.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         "auto" does so up to 8,192 points (46,340 on a GPU), fewer of more points, so that about as many distances are
         computed, but 2,048 at least
     device : where to compute, for example "cuda"; None for the CPU
-    verbose : whether what takes more than two seconds shows a progress bar
-    random_state : draws the points to leave out
+    verbose : whether to show a progress bar for work of more than two seconds
+    random_state : seed or generator that samples the points to leave out
 
     Attributes
     ----------
     bandwidth_ : float, or an array of one for each input dimension; inf for the constant kernel
     loo_error_ : mean squared leave-one-out error at bandwidth_ where it was searched or learned, else None
     X_, y_ : the training points
-    order_ : an order of them in which neighbours stand together, where there are many, else None
+    order_ : with many points, an order in which neighbours stand together, else None
 
     >>> KernelRegressor(bandwidth=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0]).predict([[1.0]]).round(3)
     array([1.213])
@@ -89,7 +89,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> "KernelRegressor":  # noqa: N803
-        """Remember the training points, and choose the bandwidth if it is not given."""
+        """Store the training points, and choose the bandwidth unless it is given."""
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
         self._check_parameters()
         if isinstance(self.bandwidth, str) and self.kernel != "constant":
@@ -115,9 +115,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     def interval(self, X: Any, level: float = 0.95) -> Interval:  # noqa: N803
         """The fit at each row of X and the ends of its pointwise confidence interval, ŷ ± z √(σ²(x) Σ α²).
 
-        It holds the smoothed mean Σ α f(xᵢ) with probability `level` where the noise is independent and changes
+        It contains the smoothed mean Σ α f(xᵢ) with probability `level` where the noise is independent and changes
         slowly, and the true curve f too where the bandwidth is small enough for the smoothing not to matter. Its ends
-        are NaN where no point has a neighbour that could tell of the noise. Up to 4,096 points the noise comes from
+        are NaN where no point has a neighbour to estimate the noise from. Up to 4,096 points the noise comes from
         the residuals of all, of more points from those of some near X, 128 for each row or all it mixes.
         """
         if not (isinstance(level, float | np.floating) and 0 < level < 1):
@@ -128,7 +128,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return Interval(*(self._shaped(end) for end in found))
 
     def weights(self, X: Any) -> np.ndarray:  # noqa: N803
-        """α: how much each row of X looks at each training point, [queries, points]; its product with y_ is predict."""
+        """α, the weight of each training point for each row of X, [queries, points]; predict is its product with y_."""
         with torch.no_grad():
             return self._smoother(self.bandwidth_).weights(self._queries(X)).cpu().numpy()
 
@@ -173,9 +173,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         self.bandwidth_, self.loo_error_ = _plain(chosen.bandwidth.cpu().numpy()), chosen.error
 
     def _unit(self) -> Any:
-        """What the search multiplies: 1, or more or less where X spreads so far, or so little, that squares do not.
+        """The unit of the search: 1 unless X spreads so far, or so little, that squares overflow or underflow.
 
-        The spread of each dimension where each learns its own.
+        With `per_dimension` the spread of each dimension.
         """
         spread = float(np.ptp(self.X_.astype(np.float64) / 2, axis=0).max()) * 2
         unit = unit_of(spread, getattr(torch, self.X_.dtype.name))
@@ -194,7 +194,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         return torch.as_tensor(np.sort(drawn), device=device)
 
     def _sorted(self) -> np.ndarray | None:
-        """Many points are kept in an order in which neighbours stand together; few need none."""
+        """An order of many points in which neighbours stand together; None for few."""
         if len(self.X_) <= FEW or self.kernel == "constant":
             return None
         order: np.ndarray = near_order(torch.tensor(self.X_, device=_device(self.device)), POINTS["cpu"]).cpu().numpy()
@@ -222,7 +222,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
 
 def _check_squared_errors(y: np.ndarray, dtype: np.dtype) -> None:
-    """Refuse outputs whose errors cannot be squared, by which a bandwidth is searched."""
+    """Refuse outputs whose squared errors overflow: the search of a bandwidth compares them."""
     with np.errstate(over="ignore", invalid="ignore"):
         span = np.ptp(y.astype(dtype), axis=0)
         if np.isfinite(np.square(span).sum() * len(y)):

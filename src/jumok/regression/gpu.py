@@ -1,4 +1,4 @@
-"""Launches the Triton kernels of kernel regression: queries and points in blocks, and which block visits which."""
+"""Kernel regression on a GPU: launches the Triton kernels for blocks of queries and the blocks of points near them."""
 
 import importlib.util
 import math
@@ -16,13 +16,13 @@ from jumok.regression.sums import PointBlocks, gaps, surely_within, within
 KERNELS = ("gaussian", "boxcar", "epanechnikov", "triangular")
 MOST_DIMENSIONS = 8
 MOST_VALUES = 8
-"""More values than this are better mixed by a product of matrices."""
+"""With more values a matrix product is faster."""
 LONGEST = 64
-"""Points in a tile, at most."""
+"""Largest number of points in a tile."""
 VISITS = 2**24
-"""Pairs of blocks looked at in one go."""
+"""Pairs of blocks compared at once."""
 FLAT = 8.0
-"""Where no exponent of the Gaussian is larger, it may be a sum of products: in float32 weights round to 10⁻⁶ still."""
+"""Largest exponent of the Gaussian at which exp of a sum may be a product: float32 weights keep 10⁻⁶."""
 
 
 class Tiling(NamedTuple):
@@ -68,19 +68,19 @@ def kernel_sums(
     high = torch.maximum(query.amax(0), points.high.amax(0))
     if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
         return _wide_sums(query, points, values, (low + high) / 2, bandwidth, squares, tiling)
-    asked = PointBlocks.of(query, tiling.rows)
-    x = asked.x.clone()
-    x[asked.points :] = x[asked.points - 1]  # empty places ask what the last one does, and are dropped
+    queries = PointBlocks.of(query, tiling.rows)
+    x = queries.x.clone()
+    x[queries.points :] = x[queries.points - 1]  # empty places ask what the last one does, and are dropped
     x = x.mT.contiguous()
     key = points.x.mT.contiguous()
     found = x.new_empty(1 + len(values) + squares, x.shape[1])
     nearest = x.new_zeros(x.shape[1])
-    reach = nearest.new_full((asked.count,), bandwidth * bandwidth)
+    reach = nearest.new_full((queries.count,), bandwidth * bandwidth)
     if kernel == "gaussian":
-        nearest = nearest_squared(asked, x, points, key, tiling)
+        nearest = nearest_squared(queries, x, points, key, tiling)
         slack = 2 * bandwidth * bandwidth * math.log(max(2, points.points) / torch.finfo(query.dtype).eps)
         reach = nearest.view(-1, tiling.rows).amax(1) + slack
-    for some, starts, blocks in visits(asked, points, reach):
+    for some, starts, blocks in visits(queries, points, reach):
         rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
         for first in range(0, len(values), 2):
             some_values, last = values[first : first + 2], first + 2 >= len(values)
@@ -90,24 +90,24 @@ def kernel_sums(
             )  # fmt: skip
             found[0, rows] = sums[0]
             found[1 + first : first + len(sums), rows] = sums[1:]
-    return asked.of_points(found.mT)
+    return queries.of_points(found.mT)
 
 
 def nearest_squared(
-    asked: PointBlocks,
+    queries: PointBlocks,
     x: Float[Tensor, "dim query"],
     points: PointBlocks,
     key: Float[Tensor, "dim place"],
     tiling: Tiling,
 ) -> Float[Tensor, " query"]:
     """The squared distance from each query to its nearest point."""
-    from jumok.regression import gpu_kernels as smoothing_tiles
+    from jumok.regression import gpu_kernels
 
     found = x.new_empty(x.shape[1])
-    parts = [surely_within(low, high, points) for low, high in _some_boxes(asked, points)]
-    for some, starts, blocks in visits(asked, points, torch.cat(parts)):
+    parts = [surely_within(low, high, points) for low, high in _some_boxes(queries, points)]
+    for some, starts, blocks in visits(queries, points, torch.cat(parts)):
         rows = slice(some.start * tiling.rows, some.stop * tiling.rows)
-        smoothing_tiles.nearest_kernel(
+        gpu_kernels.nearest_kernel(
             (some.stop - some.start,), x[:, rows], x.stride(0), key, key.shape[1], starts, blocks, found[rows],
             DIM=len(x), BLOCK=points.size, ROWS=tiling.rows, COLS=tiling.cols, warps=tiling.warps,
         )  # fmt: skip
@@ -115,11 +115,11 @@ def nearest_squared(
 
 
 def visits(
-    asked: PointBlocks, points: PointBlocks, reach: Float[Tensor, " block"]
+    queries: PointBlocks, points: PointBlocks, reach: Float[Tensor, " block"]
 ) -> Iterator[tuple[slice, Int[Tensor, " start"], Int[Tensor, " visit"]]]:
     """Some blocks of queries at a time: which blocks of points are within reach, and where each one's list begins."""
     start = 0
-    for low, high in _some_boxes(asked, points):
+    for low, high in _some_boxes(queries, points):
         stop = start + len(low)
         near = within(gaps(low, high, points), reach[start:stop, None])
         starts = torch.zeros(len(low) + 1, dtype=torch.int32, device=low.device)
@@ -135,9 +135,9 @@ def tiling_for(dtype: torch.dtype, values: int) -> Tiling:
     return Tiling(64, LONGEST, 4) if values == 1 else Tiling(64, 32, 4)
 
 
-def _some_boxes(asked: PointBlocks, points: PointBlocks) -> Iterator[tuple[Tensor, Tensor]]:
+def _some_boxes(queries: PointBlocks, points: PointBlocks) -> Iterator[tuple[Tensor, Tensor]]:
     size = max(1, VISITS // points.count)
-    yield from zip(torch.split(asked.low, size), torch.split(asked.high, size), strict=True)
+    yield from zip(torch.split(queries.low, size), torch.split(queries.high, size), strict=True)
 
 
 def _sums(
@@ -153,10 +153,10 @@ def _sums(
     squares: bool,
     tiling: Tiling,
 ) -> Float[Tensor, "sum query"]:
-    from jumok.regression import gpu_kernels as smoothing_tiles
+    from jumok.regression import gpu_kernels
 
     sums = x.new_empty(1 + len(values) + squares, x.shape[1])
-    smoothing_tiles.sums_kernel(
+    gpu_kernels.sums_kernel(
         (x.shape[1] // tiling.rows,), x, nearest, x.stride(0), key, values, key.shape[1], starts, blocks, sums,
         sums.shape[1], x.new_full((1,), _scale(kernel, bandwidth, x.dtype)),
         KERNEL=KERNELS.index(kernel), SQUARES=squares, DIM=len(x), VALUES=len(values), BLOCK=block,
@@ -176,7 +176,7 @@ def _wide_sums(
     tiling: Tiling,
 ) -> Float[Tensor, "query sum"]:
     """The Gaussian's sums over all points where it is nearly flat; nobody needs neighbours, nor the nearest point."""
-    from jumok.regression import gpu_kernels as smoothing_wide
+    from jumok.regression import gpu_kernels
 
     unit = math.log2(math.e) ** 0.5 / bandwidth  # half a squared length in this unit is a power of two
     x = F.pad((query - middle).mul_(unit), (0, 0, 0, -len(query) % tiling.rows)).mT.contiguous()
@@ -187,7 +187,7 @@ def _wide_sums(
     for first in range(0, len(values), 2):
         some_values, last = values[first : first + 2], first + 2 >= len(values)
         sums = found.new_empty(1 + len(some_values) + (squares and last), x.shape[1])
-        smoothing_wide.wide_kernel(
+        gpu_kernels.wide_kernel(
             (x.shape[1] // tiling.rows,), x, x.stride(0), key, some_values, key.shape[1], sums, sums.shape[1],
             SQUARES=squares and last, DIM=len(x), VALUES=len(some_values), ROWS=tiling.rows, COLS=tiling.cols,
             STAGES=tiling.stages, UNROLL=tiling.unroll, ASSEMBLY=x.is_cuda and x.dtype == torch.float32,

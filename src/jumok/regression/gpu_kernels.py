@@ -10,7 +10,7 @@ GAUSSIAN = tl.constexpr(0)
 BOXCAR = tl.constexpr(1)
 EPANECHNIKOV = tl.constexpr(2)
 TRIANGULAR = tl.constexpr(3)
-"""As in smoothing_fused.KERNELS."""
+"""Their places in gpu.KERNELS."""
 
 
 @triton.jit

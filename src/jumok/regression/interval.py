@@ -1,9 +1,9 @@
-"""How sure a kernel regression is: ŷ(x) ± z √(σ²(x) Σ α²), the pointwise interval of the smoothed mean.
+"""Confidence intervals of kernel regression: ŷ(x) ± z √(σ²(x) Σ α²), the pointwise interval of the smoothed mean.
 
 ŷ = Σ αᵢ yᵢ is a weighted mean of independent outputs, so its variance is Σ αᵢ² σᵢ², near x about σ²(x) Σ αᵢ². The noise
 σ²(x) is smoothed like the outputs, from the squared residuals rᵢ = yᵢ − ŷ(xᵢ). A fit follows its own points, which
 makes residuals too small: their variance is σ² (1 − 2αᵢᵢ + Σⱼ αᵢⱼ²), and each rᵢ² is divided by that bracket. Of many
-points only some near the queries tell of the noise: so many that each query has ENOUGH residuals.
+points only a sample near the queries gives residuals: enough for each query to have ENOUGH of them.
 
 The interval is one of the mean of ŷ, the curve as the kernel smooths it. It is one of the true curve only where the
 bandwidth is small enough for the smoothing not to matter; at the best bandwidth the two differences are of one size.
@@ -20,11 +20,11 @@ from jumok.regression.smoother import FEW, Smoother, SortedSmoother
 from jumok.regression.sums import PointBlocks, gaps, surely_within, within
 
 LEAST = 1e-6
-"""A point whose residual keeps less than this part of the noise has no neighbours that could tell of it."""
+"""A point whose residual keeps less than this share of the noise has no neighbours to estimate it from."""
 ENOUGH = 128
-"""From so many residuals σ is known to 1 / √256, 6 %, and an interval of 95 % holds the mean 94.8 % of the time."""
+"""Residuals per query: σ is then known to 1 / √256, 6 %, and an interval of 95 % holds the mean 94.8 % of the time."""
 BOXES, PAIRS = 4096, 2**22
-"""Queries are put into so many boxes at most, and so many pairs of a box and a block are looked at in one go."""
+"""Largest number of boxes of queries, and of pairs of a box and a block compared at once."""
 
 
 def interval(
@@ -40,18 +40,18 @@ def interval(
         fit, variance = _of_plain_mean(smoother, len(query))
     else:
         points = SortedSmoother.of(smoother.kernel, smoother.bandwidth, smoother.x, smoother.y_and_one, order)
-        fit, _, evenness = _look(points, query, verbose)
+        fit, _, evenness = _local_fit(points, query, verbose)
         variance = _noise(smoother, points, query, evenness, verbose) * evenness
     half = NormalDist().inv_cdf((1 + level) / 2) * variance.sqrt()
     return [end.to(query.dtype) for end in (fit, fit - half, fit + half)]
 
 
-class Look(NamedTuple):
-    """What a query makes of the points."""
+class LocalFit(NamedTuple):
+    """The fit at each query, and what its weights say of its variance."""
 
     mean: Float[Tensor, "query output"]
     largest: Float[Tensor, "query 1"]
-    """The weight of a point that stands where the query is."""
+    """Weight of a training point at the query itself."""
     evenness: Float[Tensor, "query 1"]
     """Σ α²."""
 
@@ -63,32 +63,34 @@ def _of_plain_mean(smoother: Smoother, queries: int) -> tuple[Float[Tensor, "que
     return tuple(number.expand(queries, -1) for number in (y.mean(0), variance))
 
 
-def _look(points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool, what: str = "predicting") -> Look:
+def _local_fit(
+    points: SortedSmoother, query: Float[Tensor, "query dim"], verbose: bool, what: str = "predicting"
+) -> LocalFit:
     sums = points.sums(query, squares=True, what=what, verbose=verbose)
     total, squares = sums[:, -2:-1], sums[:, -1:]
-    return Look(sums[:, :-2] / total, 1 / total, squares / total**2)
+    return LocalFit(sums[:, :-2] / total, 1 / total, squares / total**2)
 
 
 def _noise(
     smoother: Smoother, points: SortedSmoother, query: Float[Tensor, "query dim"], evenness: Tensor, verbose: bool
 ) -> Float[Tensor, "query output"]:
-    """σ²(x); that of all points together where no point near x has neighbours."""
+    """σ²(x); where no point near x has neighbours, that of all points together."""
     rows, times = _sampled(points, query, evenness)
-    own = _look(points, smoother.x[rows], verbose, "finding the noise")
+    own = _local_fit(points, smoother.x[rows], verbose, "finding the noise")
     kept = 1 - 2 * own.largest + own.evenness
     known = kept > LEAST
     squares = torch.where(known, (smoother.y_and_one[rows, :-1] - own.mean).square() / kept, 0)
     squares, known = times * squares, times * known
-    told = query.new_zeros(len(smoother.x), squares.shape[1] + 2)
-    told[rows, :-1], told[:, -1] = torch.cat([squares, known], 1).to(told.dtype), 1
-    sums = points.with_values(told).sums(query, verbose=verbose)
+    values = query.new_zeros(len(smoother.x), squares.shape[1] + 2)
+    values[rows, :-1], values[:, -1] = torch.cat([squares, known], 1).to(values.dtype), 1
+    sums = points.with_values(values).sums(query, verbose=verbose)
     return torch.where(sums[:, -2:-1] > 0, sums[:, :-2] / sums[:, -2:-1], squares.sum(0) / known.sum())
 
 
 def _sampled(
     points: SortedSmoother, query: Float[Tensor, "query dim"], evenness: Float[Tensor, "query 1"]
 ) -> tuple[Int[Tensor, " row"], Float[Tensor, "row 1"]]:
-    """The points whose residuals are looked at, and for how many each of them speaks; one of every block at least."""
+    """The points whose residuals are used, at least one per block, and how many points each of them stands for."""
     blocks = points.points.blocks
     if blocks.points <= FEW:
         rows = torch.arange(blocks.points, device=query.device)
@@ -103,14 +105,14 @@ def _sampled(
 def _shares(
     points: SortedSmoother, query: Float[Tensor, "query dim"], evenness: Float[Tensor, "query 1"]
 ) -> Float[Tensor, " block"]:
-    """What share of each block of points gives every query near it ENOUGH residuals: Σ α² = 1/n for n equal weights."""
+    """Share of each block that gives every query near it ENOUGH residuals: Σ α² = 1/n for n equal weights."""
     blocks = points.points.blocks
-    asked = PointBlocks.of(query, max(1, len(query) // BOXES))
-    wanted = (ENOUGH * asked.at_places(evenness).view(asked.count, -1).amax(1)).clamp(max=1)
+    queries = PointBlocks.of(query, max(1, len(query) // BOXES))
+    wanted = (ENOUGH * queries.at_places(evenness).view(queries.count, -1).amax(1)).clamp(max=1)
     width = points.bandwidth * (query.shape[1] ** 0.5 + 2 if points.kernel == "gaussian" else 1)
     found = wanted.new_zeros(blocks.count)
-    for part in torch.split(torch.arange(asked.count, device=query.device), max(1, PAIRS // blocks.count)):
-        low, high = asked.low[part], asked.high[part]
+    for part in torch.split(torch.arange(queries.count, device=query.device), max(1, PAIRS // blocks.count)):
+        low, high = queries.low[part], queries.high[part]
         reach = (surely_within(low, high, blocks).sqrt() + width).square()
         near = within(gaps(low, high, blocks), reach[:, None])
         found = torch.maximum(found, (near * wanted[part, None]).amax(0))

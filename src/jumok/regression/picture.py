@@ -1,4 +1,4 @@
-"""Pictures of kernel regression: each fit, and under it how much every query looks at every training point."""
+"""Pictures of kernel regression: each fit, and under it the attention weights of its queries."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,8 +87,8 @@ def interval_figure(
     data = data or [NoisySine.draw(points) for points in (50, 200, 1000)]
     figure = _new_figure(width=2.9 * len(data) + 0.8, height=3.4)
     grid: Any = figure.subplots(1, len(data), sharex=True, sharey=True, squeeze=False)
-    for axes, one in zip(grid[0], data, strict=True):
-        _draw_interval(axes, one, one.fit(KernelRegressor(kernel)), level)
+    for axes, points in zip(grid[0], data, strict=True):
+        _draw_interval(axes, points, points.fit(KernelRegressor(kernel)), level)
     grid[0, 0].set_ylabel("y", fontsize=9, color=QUIET)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False, fontsize=9)
     title = f"The {_name(kernel)} fit and its {level:.0%} interval"

@@ -12,17 +12,16 @@ from torch import Tensor
 
 from jumok.attention import Attended, attend, boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.distance_scores import distances, unit_of
-from jumok.regression import gpu as smoothing_fused
-from jumok.regression.leave_one_out import Ladder, left_out, means, rows_asked
+from jumok.regression import gpu
 from jumok.regression.sums import (
     FEWEST_QUERIES,
     QUERIES,
-    TILE,
-    Asked,
     PointBlocks,
     Points,
+    QueryBlock,
     keep_memory,
     kernel_sums,
+    means,
     nearest_sums,
     of_device,
 )
@@ -30,12 +29,12 @@ from jumok.regression.sums import (
 Item = TypeVar("Item")
 
 PATIENCE = 2.0
-"""Seconds of work before a bar is worth showing."""
+"""Seconds of work before a progress bar appears."""
 
 
 @contextmanager
 def progress(what: str, total: int, *, enabled: bool) -> Iterator[Callable[[], None]]:
-    """What to call after each of `total` pieces of work; the bar comes once they took more than PATIENCE seconds."""
+    """Give a function to call after each of `total` pieces of work; the bar appears after PATIENCE seconds."""
     if not enabled:
         yield lambda: None
         return
@@ -56,8 +55,8 @@ def progress(what: str, total: int, *, enabled: bool) -> Iterator[Callable[[], N
         bar.update(task, completed=total)
 
 
-def shown(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
-    """The items one by one, with a bar once they have taken more than PATIENCE seconds."""
+def with_progress(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
+    """Yield the items, with a progress bar once they have taken more than PATIENCE seconds."""
     with progress(what, len(items), enabled=enabled) as advance:
         for item in items:
             yield item
@@ -65,7 +64,7 @@ def shown(items: Sequence[Item], what: str, *, enabled: bool) -> Iterator[Item]:
 
 
 def stretch(bandwidth: Float[Tensor, "*#dim"]) -> Float[Tensor, "*#dim"]:
-    """What points are divided by: each dimension's bandwidth, which leaves one of 1, or what keeps squares in range."""
+    """The divisor of the points: each dimension's bandwidth, or for a single one a unit that keeps squares finite."""
     if bandwidth.dim():
         return bandwidth
     unit = unit_of(bandwidth, bandwidth.dtype)
@@ -75,7 +74,7 @@ def stretch(bandwidth: Float[Tensor, "*#dim"]) -> Float[Tensor, "*#dim"]:
 
 @dataclass(frozen=True, eq=False)
 class SortedSmoother:
-    """Points in order, divided by their stretch, a kernel and its bandwidth, divided likewise."""
+    """Kernel regression that reads only points near each query: sorted points and a bandwidth, both over `stretch`."""
 
     kernel: str
     bandwidth: float
@@ -116,34 +115,21 @@ class SortedSmoother:
         """Σ K y, Σ K, and with `squares` Σ K²; over the nearest points, each with weight 1, where no kernel reaches.
 
         The Gaussian's K is relative to that of the nearest point, so at a point of its own every kernel has K = 1.
-        `what` is what the bar of `verbose` says.
+        `what` is the label of the progress bar of `verbose`.
         """
         query = query / self.stretch
-        if smoothing_fused.why_not(query, len(self.points.values) - 1, self.points.blocks.size) is None:
+        if gpu.why_not(query, len(self.points.values) - 1, self.points.blocks.size) is None:
             return self._fused(query, squares)
 
-        def compute(asked: Asked) -> Tensor:
-            return kernel_sums(asked, self.points, self.kernel, self.bandwidth, squares=squares)
+        def compute(queries: QueryBlock) -> Tensor:
+            return kernel_sums(queries, self.points, self.kernel, self.bandwidth, squares=squares)
 
         found = self._in_blocks(query, compute, int(squares), what=what, verbose=verbose)
         return self._or_nearest(found, query, squares)
 
-    def loo_errors(self, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False) -> list[float]:
-        """Mean of ‖yᵢ − ŷ₋ᵢ(xᵢ)‖² over `rows`, for each of the bandwidths, in one pass over the points."""
-        keep_memory(rows.device)
-        total = torch.zeros(ladder.count, dtype=torch.float64, device=rows.device)
-        # The sums of all bandwidths, a number for each query and value, are to take no more than a tile.
-        held = of_device(TILE, rows) // (ladder.count * len(self.points.values))
-        size = max(1, min(self._at_once(len(rows)), held))
-        for places in shown(rows_asked(self.points, rows, size), "leaving points out", enabled=verbose):
-            asked = Asked(self.points.blocks.x[places], places)
-            found = left_out(asked, self.points, self.kernel, ladder)
-            total += (found - self.points.values[:-1, places].mT).square().sum((1, 2))
-        return (total / len(rows)).tolist()
-
     def _fused(self, query: Float[Tensor, "query dim"], squares: bool) -> Float[Tensor, "query sum"]:
         """The same by the Triton kernels."""
-        found = smoothing_fused.kernel_sums(
+        found = gpu.kernel_sums(
             query, self.points.blocks, self.points.values[:-1], self.kernel, self.bandwidth, squares=squares
         ).double()
         one = len(self.points.values)
@@ -156,30 +142,30 @@ class SortedSmoother:
         """
         lost = (~(sums[:, len(self.points.values) - 1] > 0)).nonzero()[:, 0]
         if len(lost):
-            near = self._in_blocks(query[lost], lambda asked: nearest_sums(asked, self.points))
+            near = self._in_blocks(query[lost], lambda queries: nearest_sums(queries, self.points))
             sums[lost] = torch.cat([near, near[:, -1:]], 1) if squares else near
         return sums
 
     def _in_blocks(
         self,
         query: Float[Tensor, "query dim"],
-        compute: Callable[[Asked], Tensor],
+        compute: Callable[[QueryBlock], Tensor],
         more: int = 0,
         *,
         what: str = "predicting",
         verbose: bool = False,
     ) -> Float[Tensor, "query sum"]:
-        """What is computed of each block of neighbouring queries, put together."""
+        """`compute` for each block of neighbouring queries, in the order of the queries."""
         keep_memory(query.device)
-        asked = PointBlocks.of(query, self._at_once(len(query)))
-        found = query.new_empty(len(asked.x), len(self.points.values) + more, dtype=torch.float64)
-        for start in shown(range(0, asked.points, asked.size), what, enabled=verbose):
-            rows = slice(start, min(start + asked.size, asked.points))
-            found[rows] = compute(Asked(asked.x[rows], None))
-        return asked.of_points(found)
+        queries = PointBlocks.of(query, self.block_size(len(query)))
+        found = query.new_empty(len(queries.x), len(self.points.values) + more, dtype=torch.float64)
+        for start in with_progress(range(0, queries.points, queries.size), what, enabled=verbose):
+            rows = slice(start, min(start + queries.size, queries.points))
+            found[rows] = compute(QueryBlock(queries.x[rows], None))
+        return queries.of_points(found)
 
-    def _at_once(self, queries: int) -> int:
-        """How many queries make a block: fewer of them where they stand far apart among the points."""
+    def block_size(self, queries: int) -> int:
+        """Queries per block: fewer where they lie far apart among the points."""
         most = of_device(QUERIES, self.points.x)
         return max(
             of_device(FEWEST_QUERIES, self.points.x),
@@ -188,13 +174,13 @@ class SortedSmoother:
 
 
 KERNELS = {"gaussian": gaussian, "boxcar": boxcar, "epanechnikov": epanechnikov, "triangular": triangular}
-"""The kernels that have a bandwidth; "constant" is the one without, the plain mean."""
+"""The kernels with a bandwidth; "constant", the plain mean, has none."""
 
 FEW = 4096
-"""Up to so many points every query looks at all of them; above, points are sorted and far ones left out."""
+"""Up to this number of points every query reads all of them; above it points are sorted and far ones skipped."""
 
 CHUNK_BYTES = {"cpu": 4 * 2**20, "cuda": 512 * 2**20}
-"""How large one chunk's plane of weights may be: what a core's cache nearly holds, what fills a GPU."""
+"""Largest matrix of weights computed at once: nearly the cache of a core, or enough to fill a GPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +222,7 @@ class Smoother:
         if self.kernel == "constant":
             return y.copy_(self(query[:1]))
         parts = list(chunks(torch.arange(len(query), device=query.device), len(self.x), query.element_size()))
-        for part in shown(parts, "predicting", enabled=verbose):
+        for part in with_progress(parts, "predicting", enabled=verbose):
             y[part] = self(query[part])
         return y
 

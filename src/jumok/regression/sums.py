@@ -1,4 +1,4 @@
-"""Σ K y and Σ K over the points near each query: kernel regression in tiles that fit a cache, far points never read.
+"""Σ K y and Σ K over the points near each query, in tiles that fit a cache; far points are never read.
 
 A compact kernel ends at the bandwidth h, and blocks of points beyond it add nothing. The Gaussian never ends, but with
 d₀ the distance to the nearest point, n points beyond √(d₀² + 2h² log(n / ε)) hold less than ε of the weight together:
@@ -20,12 +20,12 @@ from jumok.attention.distance_scores import FEW_DIMENSIONS, rounded_squares
 
 @dataclass(frozen=True, eq=False)
 class PointBlocks:
-    """Points, block after block; the last places may stay empty, and an empty block lies infinitely far away."""
+    """Points sorted into blocks of neighbours; the last places may be empty, and an empty block lies at infinity."""
 
     points: int
     size: int
     order: Int[Tensor, " place"]
-    """Which point stands at each place; one more than the last point where the place is empty."""
+    """The point at each place; the number of points where the place is empty."""
     x: Float[Tensor, "place dim"]
     """inf where the place is empty."""
     low: Float[Tensor, "block dim"]
@@ -33,7 +33,7 @@ class PointBlocks:
 
     @staticmethod
     def of(points: Float[Tensor, "point dim"], size: int, order: Int[Tensor, " place"] | None = None) -> "PointBlocks":
-        """Blocks of so many points; `order`, where it is known from before, spares the sorting."""
+        """Blocks of `size` points; a known `order` saves the sorting."""
         order = near_order(points, size) if order is None else order
         order = _filled(order[order < len(points)], -len(points) % size, len(points))
         x = torch.cat([points, points.new_full((1, points.shape[1]), torch.inf)])[order]
@@ -43,27 +43,27 @@ class PointBlocks:
 
     @property
     def count(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return len(self.low)
 
     def at_places(self, values: Float[Tensor, "point value"]) -> Float[Tensor, "place value"]:
-        """What belongs to the points, in their new order; 0 where a place is empty."""
+        """Values of the points in the order of the places; 0 where a place is empty."""
         return torch.cat([values, values.new_zeros(1, values.shape[1])])[self.order]
 
     def of_points(self, values: Float[Tensor, "place value"]) -> Float[Tensor, "point value"]:
-        """And back."""
+        """Values of the places in the order of the points."""
         found = values.new_empty(self.points, values.shape[1])
         found[self.order[: self.points]] = values[: self.points]
         return found
 
     def places(self, blocks: Int[Tensor, " block"]) -> Int[Tensor, " place"]:
-        """All places of some blocks."""
+        """All places of the given blocks."""
         within = torch.arange(self.size, device=blocks.device)
         return (blocks[:, None] * self.size + within).view(-1)
 
 
 def near_order(points: Float[Tensor, "point dim"], size: int) -> Int[Tensor, " place"]:
-    """The order of the points; some places after them hold the number of points."""
+    """An order of the points in which neighbours stand together; filler places hold the number of points."""
     count, dim = points.shape
     if dim == 1:
         return points[:, 0].argsort()
@@ -103,7 +103,7 @@ def surely_within(
 
 
 def within(gap: Float[Tensor, "*lead block"], reach: Float[Tensor, "*#lead 1"]) -> Bool[Tensor, "*lead block"]:
-    """Which blocks come within a squared reach; a little further than that, for what rounding may have moved."""
+    """Blocks within a squared distance, with a margin for rounding."""
     return gap <= reach * (1 + 32 * torch.finfo(gap.dtype).eps)
 
 
@@ -112,21 +112,21 @@ def _filled(order: Tensor, places: int, filler: int) -> Tensor:
 
 
 TILE = {"cpu": 2**18, "cuda": 2**26}
-"""Pairs computed at once: what a core's cache nearly holds, what fills a GPU."""
+"""Pairs computed at once: nearly the cache of a core, or enough to fill a GPU."""
 QUERIES = {"cpu": 256, "cuda": 4096}
-"""Queries in a block, at most."""
+"""Largest number of queries in a block."""
 FEWEST_QUERIES = {"cpu": 16, "cuda": 256}
-"""And at least, however far they stand apart: each block has its share of fixed work, on a GPU a large one."""
+"""Smallest number, however far apart they lie: each block costs fixed work, much of it on a GPU."""
 POINTS = {"cpu": 256, "cuda": 256}
 """Points in a block."""
 LOG2E = math.log2(math.e)
 FEW_VALUES = 3
-"""Up to here a CPU mixes values one after another; its product of matrices is made for larger ones."""
+"""Up to this number of values, one matrix-vector product each is faster on a CPU than a matrix product."""
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Training points in blocks, and what is summed over them."""
+    """Training points in blocks, and the values to sum."""
 
     blocks: PointBlocks
     x: Float[Tensor, "dim place"]
@@ -141,12 +141,12 @@ class Points:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """Some queries near each other, and their bounding box."""
+class QueryBlock:
+    """Queries that lie near each other."""
 
     x: Float[Tensor, "query dim"]
     own: Int[Tensor, " query"] | None
-    """The place of the point that each query is and must not see, if any."""
+    """The place of each query's own point, which it must not see; None if queries are no training points."""
 
     def gaps(self, points: Points) -> Float[Tensor, " block"]:
         """The squared distance to each block of points."""
@@ -155,7 +155,7 @@ class Asked:
     def tiles(
         self, points: Points, blocks: Int[Tensor, " block"], squares: Callable[..., Tensor] | None = None
     ) -> Iterator["Tile"]:
-        """Squared distances to all points of some blocks, a few blocks at a time."""
+        """Squared distances to all points of the given blocks, a few blocks at a time."""
         squares = squares or squared_distances
         at_once = max(1, of_device(TILE, self.x) // (len(self.x) * points.blocks.size))
         for part in torch.split(blocks, at_once):
@@ -165,9 +165,9 @@ class Asked:
                 squared.masked_fill_(self.own[:, None] == places, torch.inf)
             yield Tile(squared, points.values[:, places], part)
 
-    def some(self, rows: Tensor) -> "Asked":
-        """A part of them."""
-        return Asked(self.x[rows], None if self.own is None else self.own[rows])
+    def select(self, rows: Tensor) -> "QueryBlock":
+        """The queries of the given rows."""
+        return QueryBlock(self.x[rows], None if self.own is None else self.own[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,18 +186,18 @@ class Tile:
 
 
 def kernel_sums(
-    asked: Asked, points: Points, kernel: str, bandwidth: float, *, squares: bool = False
+    queries: QueryBlock, points: Points, kernel: str, bandwidth: float, *, squares: bool = False
 ) -> Float[Tensor, "query value_and_square"]:
     """Σ K vᵢ in float64, and with `squares` Σ K² beside it; the Gaussian's K is relative to the nearest point's."""
-    gap = asked.gaps(points)
+    gap = queries.gaps(points)
     if kernel == "gaussian":
-        nearest = nearest_squared(asked, points, gap)
-        reach = nearest.amax() + negligible(bandwidth, points, asked.x.dtype)
+        nearest = nearest_squared(queries, points, gap)
+        reach = nearest.amax() + negligible(bandwidth, points, queries.x.dtype)
     else:
-        nearest, reach = asked.x.new_zeros(len(asked.x)), asked.x.new_tensor(bandwidth).square()
-    found, values = _nothing(asked, points, int(squares)), len(points.values)
+        nearest, reach = queries.x.new_zeros(len(queries.x)), queries.x.new_tensor(bandwidth).square()
+    found, values = _nothing(queries, points, int(squares)), len(points.values)
     squares_of = rounded_squares if kernel == "boxcar" else squared_distances
-    for tile in asked.tiles(points, within(gap, reach[None]).nonzero()[:, 0], squares_of):
+    for tile in queries.tiles(points, within(gap, reach[None]).nonzero()[:, 0], squares_of):
         weights = weigh(tile.squared, nearest, kernel, bandwidth)
         found[:, :values] += tile.mixed(weights)
         if squares:
@@ -205,28 +205,33 @@ def kernel_sums(
     return found
 
 
-def nearest_sums(asked: Asked, points: Points) -> Float[Tensor, "query value"]:
+def means(sums: Float[Tensor, "*lead value_and_one"]) -> Float[Tensor, "*lead value"]:
+    """Σ K v / Σ K."""
+    return sums[..., :-1] / sums[..., -1:]
+
+
+def nearest_sums(queries: QueryBlock, points: Points) -> Float[Tensor, "query value"]:
     """Σ vᵢ over the nearest point of each query, or over all the nearest where several are as near."""
-    gap = asked.gaps(points)
-    nearest = nearest_squared(asked, points, gap)
-    found = _nothing(asked, points)
-    for tile in asked.tiles(points, within(gap, nearest.amax()[None]).nonzero()[:, 0]):
+    gap = queries.gaps(points)
+    nearest = nearest_squared(queries, points, gap)
+    found = _nothing(queries, points)
+    for tile in queries.tiles(points, within(gap, nearest.amax()[None]).nonzero()[:, 0]):
         found += tile.mixed((tile.squared == nearest[:, None]).to(tile.values.dtype))
     return found
 
 
-def nearest_squared(asked: Asked, points: Points, gap: Float[Tensor, " block"]) -> Float[Tensor, " query"]:
+def nearest_squared(queries: QueryBlock, points: Points, gap: Float[Tensor, " block"]) -> Float[Tensor, " query"]:
     """The squared distance from each query to its nearest point."""
-    nearest = asked.x.new_full((len(asked.x),), torch.inf)
+    nearest = queries.x.new_full((len(queries.x),), torch.inf)
     # That of a whole block: one of its points may be hidden.
-    bound = surely_within(asked.x.amin(0), asked.x.amax(0), points.blocks)
-    for tile in asked.tiles(points, within(gap, bound[None]).nonzero()[:, 0]):
+    bound = surely_within(queries.x.amin(0), queries.x.amax(0), points.blocks)
+    for tile in queries.tiles(points, within(gap, bound[None]).nonzero()[:, 0]):
         nearest = torch.minimum(nearest, tile.squared.amin(1))
     return nearest
 
 
 def negligible(bandwidth: float, points: Points, dtype: torch.dtype) -> float:
-    """So much further than the nearest point, in squared distance, all points together weigh less than rounding."""
+    """Squared distance beyond the nearest point's at which all points together weigh less than rounding."""
     return 2 * bandwidth * bandwidth * math.log(max(2, points.blocks.points) / torch.finfo(dtype).eps)
 
 
@@ -282,8 +287,8 @@ def keep_memory(device: torch.device) -> None:
         torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _nothing(asked: Asked, points: Points, more: int = 0) -> Tensor:
-    return torch.zeros(len(asked.x), len(points.values) + more, dtype=torch.float64, device=asked.x.device)
+def _nothing(queries: QueryBlock, points: Points, more: int = 0) -> Tensor:
+    return torch.zeros(len(queries.x), len(points.values) + more, dtype=torch.float64, device=queries.x.device)
 
 
 def of_device(sizes: dict[str, int], x: Tensor) -> int:

@@ -22,7 +22,7 @@ from jumok.serve.errors import INTERNAL_ERROR, RequestError, error_response, one
 from jumok.serve.guard import BodyMiddleware, HostMiddleware, ResponseMiddleware
 from jumok.serve.routes import IMAGE_PATHS, model_routes, server_routes
 from jumok.serve.service import Limits, Service
-from jumok.toml import nearest
+from jumok.settings import nearest
 
 WEB_FOLDERS: list[str | tuple[str, str]] = [("jumok.serve", "web"), ("jumok.analysis.draw", "web")]
 MAX_SHOWN = 60

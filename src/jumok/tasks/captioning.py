@@ -23,6 +23,7 @@ from jumok.models.build import DecoderConfig
 from jumok.models.encoder_decoder import HeadWeights
 from jumok.models.memory_check import check_memory
 from jumok.progress import progress
+from jumok.settings import NonNegativeFloat
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
@@ -39,16 +40,12 @@ class CaptionTraining(TrainingConfig):
     """Training of a captioner."""
 
     metric: TextMetric = "bleu"
-    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
 
-    Of equal ones, the lower loss.
+    The lower loss decides between equal scores.
     """
-    doubly_stochastic: float = 0.0
+    doubly_stochastic: NonNegativeFloat = 0.0
     """Weight of the doubly stochastic attention loss (Xu et al. 2015)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._at_least("doubly_stochastic", 0)
 
 
 @dataclass(frozen=True, kw_only=True)

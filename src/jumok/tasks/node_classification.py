@@ -18,6 +18,7 @@ from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph, why_outdated
 from jumok.model_folder import ModelFolder
 from jumok.screen import to_screen
+from jumok.settings import Fraction, NonNegativeInt
 from jumok.tasks.describe import network_in_words
 from jumok.tasks.node_classifier import GraphBatch, GraphBatches, NodeClassifier, predict, predictions
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
@@ -34,12 +35,12 @@ class GraphTraining(TrainingConfig):
 
     schedule: Schedule = "constant"
     """Learning rate schedule after the warm-up: "constant", "inverse_sqrt", "cosine" (to 0 at `steps`) or "noam"."""
-    warmup: int = 0
+    warmup: NonNegativeInt = 0
     """Steps over which the learning rate rises linearly from 0 to its peak."""
-    label_smoothing: float = 0.0
+    label_smoothing: Fraction = 0.0
     """Label smoothing: share of the probability spread over all classes."""
     metric: Literal["loss", "accuracy"] = "loss"
-    """The score that finds the best checkpoint: "loss" or "accuracy"; of equal ones, the lower loss."""
+    """Score that selects the best checkpoint: "loss" or "accuracy"; the lower loss decides between equal scores."""
 
 
 @dataclass(frozen=True, kw_only=True)

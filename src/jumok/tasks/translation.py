@@ -30,6 +30,7 @@ from jumok.models.build import DecoderConfig, EncoderConfig, build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.memory_check import check_memory
+from jumok.settings import NonNegativeFloat
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
 from jumok.tasks.translator import Translator
@@ -55,11 +56,11 @@ class TranslationTraining(TrainingConfig):
     """Training of a translation model, with guided alignment (Chen et al. 2016; Garg et al. 2019)."""
 
     metric: TextMetric = "chrf"
-    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
 
-    Of equal ones, the lower loss.
+    The lower loss decides between equal scores.
     """
-    guided_alignment: float = 0.0
+    guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None
     """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
@@ -74,10 +75,6 @@ class TranslationTraining(TrainingConfig):
     """
     guided_null: bool = False
     """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._at_least("guided_alignment", 0)
 
     @property
     def guide(self) -> GuidedAlignment | None:

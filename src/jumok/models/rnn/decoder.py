@@ -1,7 +1,7 @@
 """A recurrent decoder over the states of any encoder: a fixed context, Bahdanau's or Luong's attention."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast, get_args
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from jumok.models.rnn.attention import (
     StepState,
 )
 from jumok.models.rnn.encoder import RnnConfig
+from jumok.settings import NonNegativeFloat, PositiveInt
 
 
 class Copying(nn.Module):
@@ -80,35 +81,28 @@ class RnnDecoderConfig(Tying, RnnConfig):
     section: ClassVar[str] = "decoder"
 
     attention: Attention = "additive"
-    """"none" for a fixed context, "additive" for Bahdanau's, "dot", "general", "concat" or "location" for Luong's."""
+    """Score: "additive" (Bahdanau), "dot", "general", "concat" or "location" (Luong), or "none" for a fixed context."""
     reach: Reach = "global"
     """Reach of Luong's attention: "global", or a window that moves by one ("local-m") or is predicted ("local-p")."""
-    half_window: int = 10
+    half_window: PositiveInt = 10
     """Half the width of the window of local attention."""
-    longest: int = 512
+    longest: PositiveInt = 512
     """Longest source for attention "location", in tokens."""
     input_feeding: bool = False
     """Feed Luong's attentional state into the next step."""
     coverage: bool = False
     """Give additive attention the sum of its past weights (coverage), and penalise repeated attention."""
-    coverage_weight: float = 1.0
+    coverage_weight: NonNegativeFloat = 1.0
     """Weight of the coverage loss."""
     copy: bool = False
     """Let the decoder copy source tokens; needs a shared vocabulary."""
-    readout: int | None = None
+    readout: PositiveInt | None = None
     """Size of the layer before the output; defaults to `embedding`, and is `width` with Luong's attention."""
     tied: Tied = "none"
     """Shared weights: target embedding and "output" layer, source and target "embeddings", "all" three, or "none"."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("attention", Attention), ("reach", Reach), ("tied", Tied)):
-            self._one_of(name, get_args(known))
-        for name in ("half_window", "longest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{self._said(name)}; wanted at least 1")
-        if not self.coverage_weight >= 0:
-            raise ConfigError(f"{self._said('coverage_weight')}; wanted at least 0")
         self._check_attention()
         self._check_output()
 
@@ -138,17 +132,18 @@ class RnnDecoderConfig(Tying, RnnConfig):
             raise self._not_with("copy", "attention", "what is copied is what attention looks at")
 
     def _check_output(self) -> None:
-        if self.readout is not None and (self.readout < 1 or (self.luong and self.readout != self.width)):
-            wanted = f"{self.width}, that of width" if self.luong else "at least 1"
-            raise ConfigError(f"{self._said('readout')}; wanted {wanted}")
+        if self.luong and self.readout not in (None, self.width):
+            raise ConfigError(
+                f"{self.shown('readout')} must equal {self.shown('width')} with {self.shown('attention')}; leave it out"
+            )
         if self.ties_output and self.output_width != self.embedding:
             raise ConfigError(
-                f"{self._said('tied')} needs an output layer as wide as {self._said('embedding')}, but it is "
+                f"{self.shown('tied')} needs an output layer as wide as {self.shown('embedding')}, but it is "
                 f'{self.output_width} wide; make them equal or set {self.section}.tied = "none"'
             )
 
     def _not_with(self, name: str, other: str, reason: str) -> ConfigError:
-        return ConfigError(f"{self._said(name)} does not go with {self._said(other)}: {reason}")
+        return ConfigError(f"{self.shown(name)} does not go with {self.shown(other)}: {reason}")
 
 
 @dataclass(frozen=True, eq=False)

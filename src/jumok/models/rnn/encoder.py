@@ -1,7 +1,7 @@
 """A recurrent encoder, h(t) = f(h(t-1), x(t)), reading the source in one direction or in both."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,7 @@ from jumok.errors import ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
 from jumok.models.config import TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
+from jumok.settings import Fraction, PositiveInt
 
 Cell = Literal["rnn", "gru", "lstm"]
 
@@ -23,24 +24,14 @@ class RnnConfig(TextModelConfig):
     """Kind of model: "transformer" or "rnn"."""
     cell: Cell = "gru"
     """Recurrent cell: plain "rnn", "gru" or "lstm"."""
-    width: int = 512
+    width: PositiveInt = 512
     """Size of the hidden state; in an encoder, of both directions together."""
-    layers: int = 1
+    layers: PositiveInt = 1
     """Number of recurrent layers."""
-    embedding: int = 256
+    embedding: PositiveInt = 256
     """Size of the embeddings."""
-    dropout: float = 0.2
+    dropout: Fraction = 0.2
     """Dropout on embeddings, between layers and, in a decoder, before the output layer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("width", "layers", "embedding"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{self._said(name)}; wanted at least 1")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"{self._said('dropout')}; wanted at least 0 and below 1")
-        self._one_of("kind", ("rnn",))
-        self._one_of("cell", get_args(Cell))
 
     @property
     def token_width(self) -> int:
@@ -65,7 +56,7 @@ class RnnEncoderConfig(RnnConfig):
         super().__post_init__()
         if self.bidirectional and self.width % 2:
             raise ConfigError(
-                f"{self._said('width')} is odd, but two directions share it equally; "
+                f"{self.shown('width')} is odd, but two directions share it equally; "
                 f"use {self.width + 1}, or set {self.section}.bidirectional = false"
             )
 

@@ -1,7 +1,7 @@
 """What Transformer encoders and decoders share: settings, embeddings with positions, and initial weights."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from jumok.layers import (
 from jumok.layers.feed_forward import Activation
 from jumok.layers.transformer import Norm
 from jumok.models.config import TextModelConfig, token_table
+from jumok.settings import Fraction, PositiveInt
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
@@ -28,50 +29,40 @@ class TransformerConfig(TextModelConfig):
 
     kind: Literal["transformer"] = "transformer"
     """Kind of model: "transformer" or "rnn"."""
-    width: int = 256
+    width: PositiveInt = 256
     """Size of a token's vector between layers."""
-    heads: int = 4
+    heads: PositiveInt = 4
     """Attention heads per layer; must divide `width`."""
-    key_heads: int | None = None
+    key_heads: PositiveInt | None = None
     """Heads of keys and values, shared by groups of `heads`; must divide `heads` and defaults to `heads`."""
-    hidden: int = 1024
+    hidden: PositiveInt = 1024
     """Hidden size of the feed-forward networks."""
-    layers: int = 3
+    layers: PositiveInt = 3
     """Number of layers."""
     norm: Norm = "pre"
     """Layer normalisation before each sublayer ("pre") or after the residual connection ("post")."""
     positions: Positions = "added"
     """Position encoding: sinusoids "added" or "concatenated" to the embeddings, "learned" vectors, or "rotary"."""
-    position_width: int = 32
+    position_width: PositiveInt = 32
     """Part of `width` used by concatenated positions."""
-    longest: int = 512
+    longest: PositiveInt = 512
     """Number of learned positions."""
     activation: Activation = "relu"
     """Activation function of the feed-forward networks: "relu", "gelu", "silu" or "swiglu"."""
-    dropout: float = 0.1
+    dropout: Fraction = 0.1
     """Dropout on the embeddings and on the output of each sublayer."""
-    attention_dropout: float = 0.0
+    attention_dropout: Fraction = 0.0
     """Dropout on attention weights."""
-    activation_dropout: float = 0.0
+    activation_dropout: Fraction = 0.0
     """Dropout inside the feed-forward networks."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "heads", "hidden", "layers", "position_width", "longest"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{self._said(name)}; wanted at least 1")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{self._said(name)}; wanted at least 0 and below 1")
-        self._one_of("kind", ("transformer",))
-        self._one_of("norm", get_args(Norm))
-        self._one_of("positions", get_args(Positions))
-        self._one_of("activation", get_args(Activation))
         self._check_heads()
         if self.positions == "concatenated" and self.position_width >= self.width:
             raise ConfigError(
-                f"{self._said('position_width')} leaves no room for the token in {self._said('width')}; "
-                f"wanted 1 to {self.width - 1}"
+                f"{self.shown('position_width')} leaves no room for the token in {self.shown('width')}; "
+                f"it must be below {self.width}"
             )
 
     @property
@@ -99,12 +90,12 @@ class TransformerConfig(TextModelConfig):
         if self.width % self.heads:
             nearest = max(round(self.width / self.heads), 1) * self.heads
             raise ConfigError(
-                f"{self._said('heads')} does not divide {self._said('width')}; "
+                f"{self.shown('heads')} does not divide {self.shown('width')}; "
                 f"the nearest width that works is {nearest}"
             )
-        if self.key_heads is not None and (self.key_heads < 1 or self.heads % self.key_heads):
+        if self.key_heads is not None and self.heads % self.key_heads:
             works = ", ".join(str(n) for n in range(1, self.heads + 1) if self.heads % n == 0)
-            raise ConfigError(f"{self._said('key_heads')} does not divide {self._said('heads')}; what does: {works}")
+            raise ConfigError(f"{self.shown('key_heads')} does not divide {self.shown('heads')}; these do: {works}")
 
 
 class PositionedTokens(nn.Module):

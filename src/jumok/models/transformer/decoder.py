@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast, get_args
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,11 +28,10 @@ class TransformerDecoderConfig(Tying, TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._one_of("tied", get_args(Tied))
         if self.ties_output and self.token_width != self.width:
             raise ConfigError(
-                f"{self._said('tied')} needs embeddings as wide as the states, but {self._said('positions')} leaves "
-                f'them {self.token_width} of {self._said("width")}; set {self.section}.tied = "none" or "embeddings"'
+                f"{self.shown('tied')} needs embeddings as wide as the states, but {self.shown('positions')} leaves "
+                f'them {self.token_width} of {self.shown("width")}; set {self.section}.tied = "none" or "embeddings"'
             )
 
 
