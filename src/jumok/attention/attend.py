@@ -106,10 +106,10 @@ def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> 
 
 def find_score(score: ScoreLike) -> Score:
     """The score for a name or a function; a `Score` is returned unchanged."""
-    if isinstance(score, Score):
-        return score
     if isinstance(score, str) and score in SCORES:
         return SCORES[score]()
+    if isinstance(score, Score):
+        return score
     if isinstance(score, str) or not callable(score):
         if isinstance(score, str) and score in WITH_PARAMETERS:
             raise ArgumentError(f'score "{score}" has parameters: pass score={score}(...), from jumok.attention')
@@ -134,7 +134,7 @@ def _check_arguments(
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
-    if not (isinstance(dropout, Real) and 0 <= dropout < 1):
+    if not (isinstance(dropout, float | Real) and 0 <= dropout < 1):
         raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout!r}")
     score = find_score(score)
     check_parameters(score, query)
