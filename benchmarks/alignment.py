@@ -76,9 +76,9 @@ def _with_constants(out: Path, folder: Path, null: float, least: float) -> None:
 
     text_alignment.NULL, text_alignment.LEAST = null, least
     pairs = list(read_pairs(folder / "text/train.en", folder / "text/train.fr"))
-    corpus, models = text_alignment.learnt(pairs)
+    corpus, models = text_alignment.fit(pairs)
     for threshold in THRESHOLDS:
-        found = text_alignment.read_off(corpus, *models, len(pairs), threshold)
+        found = text_alignment.joint_links(corpus, *models, len(pairs), threshold)
         for text, rows in rows_of_tests(folder, found).items():
             write_pharaoh(out / f"links/constants.{text}.{_constants(null, least, threshold)}", rows)
 

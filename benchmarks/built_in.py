@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.data.corpora.built_in import corpus_pairs
-from jumok.recipe import read_recipe
-from jumok.tasks.translation import run_recipe
+from jumok.tasks import read_recipe
+from jumok.tasks.run import train
 
 UNSEEN = 1000
 SYSTEMS = {"attention": "jumok", "fixed": "jumok, fixed context"}
@@ -52,7 +52,7 @@ def demo(folder: Path) -> list[Row]:
 def recipe(name: str, folder: Path) -> Row:
     """A recipe as it stands."""
     wanted, started = read_recipe(f"recipes/{name}.toml"), time.monotonic()
-    translator = run_recipe(wanted, folder, device="cpu", draw=False).translator
+    translator = train(wanted, out=folder, device="cpu", draw=False).model
     seconds = time.monotonic() - started
     pairs = list(corpus_pairs(name, UNSEEN, split="test", longest=wanted.data.longest))
     found = translator.translate([pair.source for pair in pairs])

@@ -14,7 +14,8 @@ from pathlib import Path
 from benchmarks.results import Row, cpu, write
 from jumok.data import Pair
 from jumok.data.corpora.built_in import corpus_pairs
-from jumok.model_folder import BUNDLED, load_model, save_model
+from jumok.model_folder import BUNDLED
+from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import Translator
 
 UNSEEN = 2000
@@ -76,8 +77,8 @@ SHORT = {
 
 
 def bundle(run: Path) -> None:
-    trained = load_model(run)
-    save_model(BUNDLED, trained, half=True)
+    trained = Translator.load(run, device="cpu").trained
+    TRANSLATION.save(BUNDLED, trained, half=True)
     translator = Translator.load(BUNDLED, device="cpu")
     share = exact_match(translator, list(corpus_pairs("phrases", UNSEEN, split="test")))
     short = exact_match(translator, [Pair(*one) for one in SHORT.items()])
@@ -85,7 +86,7 @@ def bundle(run: Path) -> None:
         f"exact match of {UNSEEN:,} unseen values": f"{round(share, 2):g}%",
         f"exact match of {len(SHORT)} short texts": f"{round(short, 2):g}%",
     }
-    save_model(BUNDLED, trained, half=True, scores=scores)
+    TRANSLATION.save(BUNDLED, trained, half=True, scores=scores)
     size = sum(path.stat().st_size for path in BUNDLED.iterdir())
     rows = [
         Row("bundled-exact-match", "jumok", round(share, 2), "%", f"{UNSEEN:,} unseen values, beam 3"),

@@ -19,9 +19,9 @@ import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.analysis.scores.metrics import Score, score_outputs
-from jumok.cli.caption_scores import CaptionScores, evaluate_captioner
 from jumok.images.pairs import ImagesConfig, read_split
-from jumok.tasks.caption_model import load_captioner, read_caption_recipe
+from jumok.tasks import load, read_recipe
+from jumok.tasks.evaluation import CaptionScores, evaluate_captioner
 
 RECIPES = {
     "scenes-en": ("scenes", "jumok, English"),
@@ -57,7 +57,7 @@ def rows_of(name: str, folder: Path, device: str) -> list[Row]:
     if not (folder / "README.md").exists():
         command = ["train", f"recipes/{name}.toml", "--out", str(folder), "--device", device]
         subprocess.run([sys.executable, "-m", "jumok.cli", *command], check=True)
-    recipe, files = load_captioner(folder).recipe, read_caption_recipe(f"recipes/{name}.toml").images
+    recipe, files = load(folder, device="cpu").trained.recipe, read_recipe(f"recipes/{name}.toml").images
     places = {"images": files.path or None, "captions": files.captions or None}  # it may have been trained elsewhere
     found = evaluate_captioner(folder, ["bleu", "exact_match"], device=device, **places)
     seconds = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]

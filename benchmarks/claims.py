@@ -164,7 +164,7 @@ def speed(device: str, tokens: int) -> None:
 
 def untrained(folder: str, device: str) -> Any:
     from jumok.models.build import build_model
-    from jumok.recipe import read_recipe
+    from jumok.tasks import read_recipe
 
     recipe = read_recipe(ROOT / f"recipes/multi30k-en-de-{folder}.toml", variables=False)
     sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Row, cpu, write
+from jumok.tasks.run import train
 
 SYSTEMS = {
     "jumok_bf16": "jumok, bf16",
@@ -40,8 +41,7 @@ MODELS = {
 
 
 def run(model: str, source: str, target: str, steps: int, precision: str) -> None:
-    from jumok.recipe import make_recipe
-    from jumok.tasks.translation import run_recipe
+    from jumok.tasks import make_recipe
     from jumok.training.progress import Report
 
     class Lines(Report):
@@ -73,7 +73,7 @@ def run(model: str, source: str, target: str, steps: int, precision: str) -> Non
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        run_recipe(recipe, Path(folder) / "run", device="cpu", report=Lines(), draw=False)
+        train(recipe, out=Path(folder) / "run", device="cpu", report=Lines(), draw=False)
 
 
 def write_results(path: Path) -> None:

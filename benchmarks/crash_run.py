@@ -19,13 +19,7 @@ import numpy as np
 import torch
 import torch._dynamo
 
-from jumok.model_folder import load_model
-from jumok.recipe import make_recipe
-from jumok.tasks.caption_model import load_captioner, make_caption_recipe
-from jumok.tasks.captioning import run_caption_recipe
-from jumok.tasks.graph_model import load_graph_model, make_graph_recipe
-from jumok.tasks.node_classification import run_graph_recipe
-from jumok.tasks.translation import run_recipe
+from jumok.tasks.run import train
 from jumok.training import metrics
 
 PLACES = ("preparation", "checkpoint", "publishing", "metrics")
@@ -47,15 +41,6 @@ class Kill(NamedTuple):
     """Share of a file's contents that is there by then, as if the kill came while it was written."""
 
 
-class Kind(NamedTuple):
-    """A kind of training: its recipe, and how it is run and loaded."""
-
-    tables: dict[str, dict[str, Any]]
-    make: Callable[..., Any]
-    run: Callable[..., Any]
-    load: Callable[[Path], Any]
-
-
 TRAINING = {
     "steps": 14, "validate_every": 4, "save_every": 3, "log_every": 2, "keep": 2,
     "warmup": 2, "learning_rate": 0.01, "metric": "loss",
@@ -66,30 +51,24 @@ TEXTS = {
     "batch": {"tokens": 40},
     "decoding": {"beam": 2, "max_length": 8},
 }
-KINDS = {
-    "rnn": Kind(
+KINDS: dict[str, dict[str, dict[str, Any]]] = {
+    "rnn": (
         TEXTS
         | {
             "encoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
             "decoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
             "training": TRAINING | {"metric": "chrf", "average": 2},
         },
-        make_recipe,
-        lambda recipe, folder, **options: run_recipe(recipe, folder, draw=False, **options),
-        load_model,
     ),
-    "transformer": Kind(
+    "transformer": (
         TEXTS
         | {
             "encoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
             "decoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
             "training": TRAINING | {"ema": 0.9, "accumulate": 2},
         },
-        make_recipe,
-        lambda recipe, folder, **options: run_recipe(recipe, folder, draw=False, **options),
-        load_model,
     ),
-    "captions": Kind(
+    "captions": (
         {
             "images": {"scenes": "ko", "count": 8, "valid_count": 2, "size": 16},
             "tokenizer": {"kind": "char"},
@@ -98,19 +77,13 @@ KINDS = {
             "batch": {"tokens": 200},
             "training": TRAINING,
         },
-        make_caption_recipe,
-        lambda recipe, folder, **options: run_caption_recipe(recipe, folder, draw=False, **options),
-        load_captioner,
     ),
-    "graphs": Kind(
+    "graphs": (
         {
             "graph": {},
             "network": {"width": 4, "heads": 2, "dropout": 0.1},
             "training": TRAINING | {"metric": "accuracy"},
         },
-        make_graph_recipe,
-        run_graph_recipe,
-        lambda folder: load_graph_model(folder)[0],
     ),
 }
 
@@ -156,12 +129,11 @@ def _train(kind: str, folder: Path, kill: Kill | None, resume: bool) -> None:
     metrics._tensorboard = lambda folder, step: None  # type: ignore[assignment]  # its files tell every start apart
     started, events = time.monotonic(), Events(folder, kill)
     events.watch()
-    of = KINDS[kind]
     tables = {
         name: table | ({"path": str(folder.parent / GRAPH)} if name == "graph" else {})
-        for name, table in of.tables.items()
+        for name, table in KINDS[kind].items()
     }
-    of.run(of.make(tables), folder, resume=resume, device="cpu")
+    train(tables, out=folder, resume=resume, device="cpu", draw=False)
     events.killing = None
     seconds = time.monotonic() - started
     events_file(folder).write_text(json.dumps({"seconds": seconds, "counts": events.counts}), encoding="ascii")

@@ -69,9 +69,7 @@ def campaign(inputs: int = INPUTS, only: tuple[str, ...] = (), say: Callable[[st
     trained()  # once, as the imports, before there are several processes
     for module in (
         "jumok.serve.app",
-        "jumok.tasks.translator",
-        "jumok.tasks.graph_model",
-        "jumok.tasks.caption_model",
+        "jumok.tasks",
         "PIL.Image",
     ):
         import_module(module)

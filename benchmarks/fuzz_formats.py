@@ -125,17 +125,10 @@ def _in_file(place: Path, read: Callable[[Path], object]) -> Read:
 
 def recipe(place: Path) -> Format:
     """TOML of all three kinds of recipes."""
-    from jumok.recipe import is_caption_recipe, is_graph_recipe, read_recipe
-    from jumok.tasks.caption_model import read_caption_recipe
-    from jumok.tasks.graph_model import read_graph_recipe
+    from jumok.tasks import read_recipe
 
     def read(path: Path) -> None:
-        if is_graph_recipe(path):
-            read_graph_recipe(path)
-        elif is_caption_recipe(path):
-            read_caption_recipe(path)
-        else:
-            read_recipe(path)
+        read_recipe(path)
 
     samples = {
         "text.toml": RUN.encode(),
@@ -148,7 +141,7 @@ def recipe(place: Path) -> Format:
 
 def setting(place: Path) -> Format:
     """What follows --set on a command line."""
-    from jumok.recipe import read_recipe
+    from jumok.tasks import read_recipe
 
     place.mkdir(parents=True)
     base = place / "base.toml"
@@ -445,10 +438,10 @@ def model(place: Path) -> Format:
 
 def safetensors(place: Path) -> Format:
     """Weights."""
-    from jumok.model_folder import load_model
     from jumok.models.weights import load_weights, read_tensors
+    from jumok.tasks.translator import Translator
 
-    empty = load_model(trained()).model
+    empty = Translator.load(trained(), device="cpu").trained.model
     samples = {"model.safetensors": (trained() / "model.safetensors").read_bytes()}
     return Format(samples, _in_file(place, lambda path: load_weights(empty, read_tensors(path), path)), 1000)
 

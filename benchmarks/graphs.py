@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.results import Row, cpu, write
+from jumok.tasks import read_recipe
+from jumok.tasks.run import train
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = ("cora", "citeseer")
@@ -69,21 +71,20 @@ GRAPHS: dict[str, Any] = {}
 def run_one(job: Job) -> Outcome:
     """Train and test once, in a folder of memory that is gone afterwards."""
     from jumok.graphs.store import prepare_graph
-    from jumok.tasks.graph_model import read_graph_recipe
-    from jumok.tasks.node_classification import run_graph_recipe
+    from jumok.tasks.node_classification import NodeClassificationTask
     from jumok.training.progress import Report
 
     changes = [*job.changes, f"training.seed={job.seed}", "training.log_every=1000000"]
-    recipe = read_graph_recipe(ROOT / f"recipes/{job.recipe}.toml", changes)
+    recipe = read_recipe(ROOT / f"recipes/{job.recipe}.toml", changes)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as folder:
         if job.recipe not in GRAPHS:
             GRAPHS[job.recipe] = prepare_graph(Path(tempfile.mkdtemp(dir=memory)), recipe.graph)
         started = time.monotonic()
-        found = run_graph_recipe(recipe, folder, device=job.device, report=Report(), graph=GRAPHS[job.recipe])
-    scores = found.scores
+        task = NodeClassificationTask(GRAPHS[job.recipe])
+        metrics = train(recipe, out=folder, device=job.device, report=Report(), task=task).metrics
     seconds = time.monotonic() - started
-    return Outcome(job, scores["validation accuracy"], scores["test accuracy"], seconds, _device(job.device))
+    return Outcome(job, metrics["accuracy"], metrics["test accuracy"], seconds, _device(job.device))
 
 
 def run_all(jobs: list[Job], arguments: argparse.Namespace) -> list[Outcome]:
@@ -112,9 +113,8 @@ def read_outcomes(path: Path) -> list[Outcome]:
 def _settings(job: Job) -> str:
     """All that decides an outcome but the seed and the machine."""
     from jumok.recipe import write_recipe
-    from jumok.tasks.graph_model import read_graph_recipe
 
-    recipe = read_graph_recipe(ROOT / f"recipes/{job.recipe}.toml", job.changes)
+    recipe = read_recipe(ROOT / f"recipes/{job.recipe}.toml", job.changes)
     return write_recipe(replace(recipe, graph=replace(recipe.graph, path=job.recipe)))
 
 

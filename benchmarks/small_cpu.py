@@ -17,8 +17,8 @@ import torch
 from benchmarks.results import Row, cpu, write
 from jumok.analysis.scores.metrics import score_outputs
 from jumok.data import read_lines
-from jumok.recipe import read_recipe
-from jumok.tasks.translation import run_recipe
+from jumok.tasks import read_recipe
+from jumok.tasks.run import train
 
 PAIRS = 10_000
 TEST = "test_2016_flickr"
@@ -31,7 +31,7 @@ def measure(folder: Path) -> None:
     changes = [f"data.{name}={path}" for name, path in zip(("source", "target"), files, strict=True)]
     recipe = read_recipe("recipes/small-cpu.toml", changes)
     before = time.process_time()
-    translator = run_recipe(recipe, folder / "model", device="cpu", draw=False).translator
+    translator = train(recipe, out=folder / "model", device="cpu", draw=False).model
     minutes = (time.process_time() - before) / 60
     sources, references = (list(read_lines(data / f"{TEST}.{side}.gz")) for side in ("en", "de"))
     outputs = [found.text for found in translator.translate(sources)]

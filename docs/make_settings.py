@@ -10,11 +10,10 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from jumok.images.augment import AugmentConfig
-from jumok.images.captioner import IMAGE_ENCODERS
-from jumok.images.pairs import ImagesConfig
-from jumok.recipe import BY_KIND, PLAIN
-from jumok.tasks.graph_model import SECTIONS
+from jumok.recipe import sections as recipe_sections
+from jumok.tasks.captioning import CaptionRecipe
+from jumok.tasks.node_classification import GraphRecipe
+from jumok.tasks.translation import TranslationRecipe
 from jumok.toml import _toml
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
@@ -23,9 +22,13 @@ MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 def sections() -> dict[str, type]:
     """Every section of a recipe, with one entry per kind where a section has kinds, by its name on the page."""
-    kinds = {f"{name}, kind = {kind}": cls for name, of_kind in BY_KIND.items() for kind, cls in of_kind.items()}
-    images = {f"image encoder, kind = {kind}": cls for kind, cls in IMAGE_ENCODERS.items()}
-    return {**PLAIN, **SECTIONS, **kinds, "images": ImagesConfig, "augment": AugmentConfig, **images}
+    named: dict[str, type] = {}
+    for cls, half in ((TranslationRecipe, ""), (CaptionRecipe, "image "), (GraphRecipe, "graph ")):
+        for name, kinds in recipe_sections(cls).items():
+            for kind, config in kinds.items():
+                title = f"{half if name in ('encoder', 'training') else ''}{name}"
+                named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
+    return named
 
 
 def with_settings(page: str) -> str:

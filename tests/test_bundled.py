@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from jumok.data import corpus_pairs
 from jumok.model_folder import BUNDLED
-from jumok.recipe import read_recipe
+from jumok.tasks import read_recipe
 from jumok.tasks.translator import Translator
 from support.commands import well
 

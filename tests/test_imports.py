@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src/jumok"
 FOLDERS = {"attention", "layers", "models", "data", "training", "decoding", "analysis"}
 FOLDERS |= {"regression", "graphs", "images"}
 EVERYTHING = FOLDERS | {"tasks", "screen", "recipe", "model_folder", "toml", "setting_hints"}
-EVERYTHING |= {"sealed_folder", "files", "soft_database", "devices"}
+EVERYTHING |= {"files", "soft_database", "devices"}
 
 MAY_IMPORT = {
     "attention": set(),
@@ -26,13 +26,12 @@ MAY_IMPORT = {
     "soft_database": {"attention"},
     "graphs": {"layers", "attention", "data", "files", "analysis"},
     "images": {"layers", "models", "data", "files", "analysis"},
-    "training": {"images", "models", "data", "screen", "files", "sealed_folder"},
+    "training": {"models", "data", "screen", "files", "model_folder"},
     "decoding": {"models", "data", "setting_hints"},
-    "analysis": {"decoding", "models", "layers", "attention", "data", "files", "images"},
-    "recipe": {"models", "data", "training", "decoding", "setting_hints", "toml"},
-    "sealed_folder": {"models", "data", "files", "toml"},
-    "model_folder": {"recipe", "models", "data", "training", "sealed_folder", "files", "toml"},
-    "tasks": EVERYTHING | {"cli"},
+    "analysis": {"decoding", "training", "models", "layers", "attention", "data", "files", "images"},
+    "recipe": {"setting_hints", "toml"},
+    "model_folder": {"models", "data", "files", "toml"},
+    "tasks": EVERYTHING,
     "cli": EVERYTHING | {"serve"},
     "serve": EVERYTHING,
     "__main__": {"cli"},

@@ -7,11 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jumok.data import Pair, Tokenizers
-from jumok.model_folder import Trained, average_models, load_model, new_model, save_model
+from jumok.data import Pair, TokenizerPair
+from jumok.model_folder import ModelFolder
 from jumok.models.weights import weights_of
-from jumok.recipe import make_recipe
-from jumok.sealed_folder import SealedFolder
+from jumok.tasks import TRANSLATION, make_recipe
+from jumok.tasks.average import average_models
+from jumok.tasks.translation import Trained
+from jumok.tasks.translator import Translator
 
 SMALL = {
     "rnn": {"kind": "rnn", "width": 8, "embedding": 6},
@@ -28,8 +30,8 @@ def fresh(encoder="rnn", decoder="rnn", *, shared=True, seed=1, tied="none"):
         "training": {"seed": seed},
     }
     recipe = make_recipe(tables)
-    tokenizers = Tokenizers.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
-    return Trained(new_model(recipe, tokenizers), recipe, tokenizers)
+    tokenizers = TokenizerPair.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
+    return Trained(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)
 
 
 def same_weights(one, other):
@@ -42,8 +44,8 @@ def same_weights(one, other):
 @pytest.mark.parametrize("encoder", SMALL)
 def test_what_is_saved_is_loaded_again_the_same(tmp_path, encoder, decoder, shared):
     trained = fresh(encoder, decoder, shared=shared)
-    save_model(tmp_path, trained)
-    loaded = load_model(tmp_path)
+    TRANSLATION.save(tmp_path, trained)
+    loaded = Translator.load(tmp_path, device="cpu").trained
     assert same_weights(loaded.model, trained.model)
     assert loaded.recipe == trained.recipe
     assert loaded.tokenizers.shared is shared
@@ -53,22 +55,22 @@ def test_what_is_saved_is_loaded_again_the_same(tmp_path, encoder, decoder, shar
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
     old, new = fresh(seed=1), fresh(seed=2)
-    save_model(tmp_path, old)
-    header, replaced = SealedFolder.header, []
+    TRANSLATION.save(tmp_path, old)
+    header, replaced = ModelFolder.header, []
 
     def late(folder):
         if not replaced:
             replaced.append(True)
-            save_model(tmp_path, new)
+            TRANSLATION.save(tmp_path, new)
         return header(folder)
 
-    monkeypatch.setattr(SealedFolder, "header", late)
-    assert same_weights(load_model(tmp_path).model, new.model)
+    monkeypatch.setattr(ModelFolder, "header", late)
+    assert same_weights(Translator.load(tmp_path, device="cpu").trained.model, new.model)
 
 
 def test_tied_weights_are_saved_once_and_still_tied_when_loaded(tmp_path):
-    save_model(tmp_path, fresh("transformer", "transformer", tied="all"))
-    model = load_model(tmp_path).model
+    TRANSLATION.save(tmp_path, fresh("transformer", "transformer", tied="all"))
+    model = Translator.load(tmp_path, device="cpu").trained.model
     addresses = {tensor.data_ptr() for name, tensor in model.state_dict().items() if tensor.shape == (14, 8)}
     assert len(addresses) <= 1
 
@@ -84,7 +86,7 @@ def test_the_same_seed_gives_the_same_fresh_weights_and_leaves_other_draws_alone
 
 
 def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
-    save_model(tmp_path, fresh(), scores={"bleu": "31.4 (validation)"})
+    TRANSLATION.save(tmp_path, fresh(), scores={"bleu": "31.4 (validation)"})
     assert {path.name for path in tmp_path.iterdir()} == {
         "README.md",
         "checksums.json",
@@ -92,7 +94,7 @@ def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
         "recipe.toml",
         "tokenizer.model",
     }
-    assert "- learnt from: reverse\n" in (tmp_path / "README.md").read_text()
+    assert "- trained on: reverse\n" in (tmp_path / "README.md").read_text()
     assert "- bleu: 31.4 (validation)\n" in (tmp_path / "README.md").read_text()
     assert json.loads((tmp_path / "checksums.json").read_text()).keys() == {
         "model.safetensors",
@@ -102,34 +104,34 @@ def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
 
 
 def test_saving_over_a_model_of_the_other_kind_leaves_a_whole_model(tmp_path):
-    save_model(tmp_path, fresh(shared=False))
-    save_model(tmp_path, fresh(shared=True))
-    assert load_model(tmp_path).tokenizers.shared
+    TRANSLATION.save(tmp_path, fresh(shared=False))
+    TRANSLATION.save(tmp_path, fresh(shared=True))
+    assert Translator.load(tmp_path, device="cpu").trained.tokenizers.shared
 
 
 def test_a_recipe_is_not_read_with_the_variables_of_whoever_loads_the_model(tmp_path, monkeypatch):
     monkeypatch.setenv("HERE", "/a/$folder")
     trained = fresh()
     recipe = make_recipe({"data": {"pairs": "$HERE/a.tsv"}, "encoder": SMALL["rnn"], "decoder": SMALL["rnn"]})
-    save_model(tmp_path, trained._replace(recipe=recipe))
-    assert load_model(tmp_path).recipe.data.pairs == "/a/$folder/a.tsv"
+    TRANSLATION.save(tmp_path, trained._replace(recipe=recipe))
+    assert Translator.load(tmp_path, device="cpu").trained.recipe.data.pairs == "/a/$folder/a.tsv"
 
 
 def test_the_average_is_the_mean_and_keeps_the_tokenizers(tmp_path):
     folders = [tmp_path / str(seed) for seed in (1, 2, 3)]
     for seed, folder in enumerate(folders, start=1):
-        save_model(folder, fresh(seed=seed))
+        TRANSLATION.save(folder, fresh(seed=seed))
     average_models(folders, tmp_path / "mean")
     tensors = [load_file(folder / "model.safetensors") for folder in folders]
     for name, mean in load_file(tmp_path / "mean/model.safetensors").items():
         torch.testing.assert_close(mean, sum(one[name].double() for one in tensors).float() / 3)
-    loaded = load_model(tmp_path / "mean")
-    assert loaded.tokenizers.source.model == load_model(folders[0]).tokenizers.source.model
-    assert loaded.recipe == load_model(folders[0]).recipe
+    loaded = Translator.load(tmp_path / "mean", device="cpu").trained
+    assert loaded.tokenizers.source.model == Translator.load(folders[0], device="cpu").trained.tokenizers.source.model
+    assert loaded.recipe == Translator.load(folders[0], device="cpu").trained.recipe
 
 
 def test_one_folder_can_be_averaged_with_weights_alone(tmp_path):
-    save_model(tmp_path / "model", fresh())
+    TRANSLATION.save(tmp_path / "model", fresh())
     weights = load_file(tmp_path / "model/model.safetensors")
     save_file({name: 3 * tensor for name, tensor in weights.items()}, tmp_path / "thrice.safetensors")
     average_models([tmp_path / "thrice.safetensors", tmp_path / "model"], tmp_path / "mean")
@@ -138,6 +140,6 @@ def test_one_folder_can_be_averaged_with_weights_alone(tmp_path):
 
 
 def test_a_model_folder_can_be_moved(tmp_path):
-    save_model(tmp_path / "here", fresh())
+    TRANSLATION.save(tmp_path / "here", fresh())
     shutil.move(tmp_path / "here", tmp_path / "there")
-    assert load_model(tmp_path / "there").recipe.data.corpus == "reverse"
+    assert Translator.load(tmp_path / "there", device="cpu").trained.recipe.data.corpus == "reverse"

@@ -4,8 +4,10 @@ import pytest
 
 from jumok import Translator
 from jumok.errors import ArgumentError, ConfigError
-from jumok.recipe import BY_KIND, PLAIN, make_recipe
+from jumok.recipe import sections
 from jumok.setting_hints import OPTIONS, SETTINGS
+from jumok.tasks import make_recipe
+from jumok.tasks.translation import TranslationRecipe
 from support.commands import jumok, write
 
 DATA = {"source": "a", "target": "b"}
@@ -93,7 +95,7 @@ def test_settings_of_the_translator_are_told_ours(reverser):
 
 
 def test_every_name_of_ours_exists():
-    kinds = [*PLAIN.items(), *((half, cls) for half, classes in BY_KIND.items() for cls in classes.values())]
+    kinds = [(name, cls) for name, classes in sections(TranslationRecipe).items() for cls in classes.values()]
     places = {f"{section}.{field}" for section, cls in kinds for field in cls.__dataclass_fields__}
     assert {place for ours in SETTINGS for place in ours.split(" and ")} <= places
     words = [word for theirs in SETTINGS.values() for word in theirs.split()]

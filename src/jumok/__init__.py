@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from jumok.attention import attend, explain
     from jumok.regression.estimator import KernelRegressor
     from jumok.soft_database import SoftDatabase
+    from jumok.tasks import load
     from jumok.tasks.captioner import Caption, Captioner
+    from jumok.tasks.node_classifier import NodeClassifier
+    from jumok.tasks.run import Run, train
     from jumok.tasks.translator import Translation, Translator
 
 __version__ = "0.1.0"
@@ -22,12 +25,16 @@ __all__ = [
     "Caption",
     "Captioner",
     "KernelRegressor",
+    "NodeClassifier",
+    "Run",
     "SoftDatabase",
     "Translation",
     "Translator",
     "attend",
     "explain",
+    "load",
     "record",
+    "train",
 ]
 
 prepare_cpu()
@@ -38,12 +45,16 @@ _HOME = {
     "Caption": "jumok.tasks.captioner",
     "Captioner": "jumok.tasks.captioner",
     "KernelRegressor": "jumok.regression.estimator",
+    "NodeClassifier": "jumok.tasks.node_classifier",
+    "Run": "jumok.tasks.run",
     "SoftDatabase": "jumok.soft_database",
     "Translation": "jumok.tasks.translator",
     "Translator": "jumok.tasks.translator",
     "attend": "jumok.attention",
     "explain": "jumok.attention",
+    "load": "jumok.tasks",
     "record": "jumok.analysis.maps.record",
+    "train": "jumok.tasks.run",
 }
 _FOLDERS = ("analysis", "attention", "data", "decoding", "graphs", "images", "layers", "models", "regression", "tasks")
 

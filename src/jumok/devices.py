@@ -1,4 +1,4 @@
-"""Two things to settle with a CPU before PyTorch is loaded: AMX that is not there, and threads that wait too eagerly.
+"""Devices: which one is meant by a name, and two settings of a CPU before PyTorch is loaded.
 
 Some virtual machines show a CPU's AMX matrix units and refuse the permission to use them. oneDNN, which multiplies
 bfloat16 matrices for PyTorch, believes what it is shown, and the program dies of an illegal instruction.
@@ -9,6 +9,10 @@ cores they spin against it: training was measured to become seventy times slower
 
 import os
 import sys
+
+TYPE_CHECKING = False  # that of typing takes long to import, and `import jumok` imports this file
+if TYPE_CHECKING:
+    import torch
 
 ASK_PERMISSION = 0x1023  # ARCH_REQ_XCOMP_PERM
 TILE_DATA = 18  # XFEATURE_XTILEDATA
@@ -54,3 +58,25 @@ def _permitted() -> bool:
         return int(ctypes.CDLL(None, use_errno=True).syscall(ARCH_PRCTL, ASK_PERMISSION, TILE_DATA)) == 0
     except (OSError, AttributeError):
         return False
+
+
+def find_device(name: str) -> "torch.device":
+    """The device called auto (a GPU if there is one), cpu, cuda or cuda:1."""
+    import torch
+
+    from jumok.errors import ArgumentError
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device: torch.device | None = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ArgumentError(f"device = {name!r} must be auto, cpu or cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ArgumentError(f"device = {name!r} was asked for, but PyTorch sees no GPU here")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = ", ".join(f"cuda:{index}" for index in range(torch.cuda.device_count()))
+        raise ArgumentError(f"device = {name!r} was asked for, but there are only: {there}")
+    return device

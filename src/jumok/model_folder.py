@@ -1,227 +1,198 @@
-"""A trained model as a folder: weights, recipe, tokenizers and a README. Loading one runs no code of its own."""
+"""The folder of a trained model: its files carry checksums, and it is whole at every moment while it is published.
 
+    model.safetensors  recipe.toml  tokenizer*.model …    checksums.json holds the SHA-256 of each
+    README.md                                             for people, without a checksum
+
+Publishing writes the coming checksums beside the old ones, then everything else, and the weights last; a reader takes
+a file that has either checksum. So whenever publishing is cut short there is no model yet, or a whole one. Reading a
+folder runs no code of its own.
+"""
+
+import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-import torch
-from torch import nn
-
-from jumok.data import Tokenizer, TokenizerPair
-from jumok.errors import ArgumentError, ModelError
-from jumok.files import check_place, read_plain
-from jumok.models.build import DecoderConfig, EncoderConfig, build_model
-from jumok.models.encoder_decoder import Seq2Seq
-from jumok.models.weights import (
-    check_model_fits,
-    check_shapes,
-    from_bytes,
-    load_weights,
-    read_header,
-    to_bytes,
-    weights_of,
-)
-from jumok.recipe import CAPTION_SECTIONS, GRAPH_SECTIONS, Recipe, make_recipe, of_contents, write_recipe
-from jumok.sealed_folder import (
-    COMING,
-    NEW_WEIGHTS,
-    RECIPE,
-    WEIGHTS,
-    SealedFolder,
-    check_whole,
-    publish,
-    read_folder,
-    withdraw,
-    write_file,
-)
-from jumok.toml import MOST_BYTES, parse_toml
-from jumok.training.checkpoint import is_checkpoint
-from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
-from jumok.training.snapshot import average_tensors
+from jumok.data.tokenizer import MOST_BYTES as MOST_TOKENIZER_BYTES
+from jumok.data.tokenizer import SEPARATE, SHARED
+from jumok.errors import ArgumentError, DataError, ModelError
+from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
+from jumok.models.weights import Header, read_header
+from jumok.toml import MOST_BYTES as MOST_RECIPE_BYTES
+from jumok.toml import parse_toml
 
 BUNDLED = Path(__file__).parent / "bundled" / "en-ko"
 """The tiny model that comes with jumok: English dates, times, durations, measures, amounts and names into Korean."""
+WEIGHTS, RECIPE, README, CHECKSUMS = "model.safetensors", "recipe.toml", "README.md", "checksums.json"
+COMING, NEW_WEIGHTS = ".checksums.json", ".new-model.safetensors"
+"""The checksums and the weights of a folder that is being published, until all of it is there."""
+TOKENIZERS = (SHARED, *SEPARATE)
+
+Read = TypeVar("Read")
 
 
-class Trained(NamedTuple):
-    """A model and what is needed to use it."""
+class ModelFolder(NamedTuple):
+    """A model's folder that is being read; every file of it is compared with its checksum."""
 
-    model: Seq2Seq
-    recipe: Recipe
-    tokenizers: TokenizerPair
+    path: Path
+    checksums: list[dict[str, str]]
+    """Those of the folder, and those of the one that is being published in its place."""
 
+    def recipe(self) -> dict[str, Any]:
+        """The tables of recipe.toml."""
+        return parse_toml(self._verified(RECIPE, MOST_RECIPE_BYTES), self.path / RECIPE)
 
-def new_model(recipe: Recipe, tokenizers: TokenizerPair) -> Seq2Seq:
-    """The recipe's model with fresh weights, the same ones for the same seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.training.seed)
-        return _built(recipe.encoder, recipe.decoder, tokenizers)
+    def files(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The contents of those of these files that the model has, by name."""
+        there = [name for name in names if (self.path / name).exists() or any(name in of for of in self.checksums)]
+        return {name: self._verified(name, MOST_TOKENIZER_BYTES) for name in there}
 
+    def header(self) -> Header:
+        """The names and shapes of the weights; nothing else of them is read."""
+        return read_header(_existing(self.path / WEIGHTS), within=self.path)
 
-def _built(encoder: EncoderConfig, decoder: DecoderConfig, tokenizers: TokenizerPair) -> Seq2Seq:
-    return build_model(
-        encoder,
-        decoder,
-        source_vocabulary=tokenizers.source.size,
-        target_vocabulary=tokenizers.target.size,
-        shared_vocabulary=tokenizers.shared,
-    )
+    def weights(self, header: Header) -> bytes:
+        """The contents of model.safetensors, no more than its header declares."""
+        return self._verified(WEIGHTS, header.bytes)
 
+    def verify(self) -> dict[str, bytes]:
+        """Read every file of the model and compare it with its checksum."""
+        others = {name for digests in self.checksums for name in digests} - {WEIGHTS, RECIPE}
+        files = self.files(dict.fromkeys([*TOKENIZERS, *sorted(others)]))
+        recipe = self._verified(RECIPE, MOST_RECIPE_BYTES)
+        return {RECIPE: recipe, **files, WEIGHTS: self.weights(self.header())}
 
-def save_model(
-    folder: str | Path, trained: Trained, *, half: bool = False, scores: Mapping[str, Any] | None = None
-) -> None:
-    """Write the whole folder, its weights in half precision if asked; a model that was there is gone meanwhile."""
-    folder, weights = Path(folder), weights_of(trained.model)
-    if half:
-        weights = {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
-    write_file(folder / NEW_WEIGHTS, to_bytes(weights))
-    withdraw(folder)
-    publish_model(folder, trained, folder / NEW_WEIGHTS, scores=scores)
-
-
-def publish_model(
-    folder: str | Path, trained: Trained, weights: Path, *, scores: Mapping[str, Any] | None = None
-) -> None:
-    """Make the file `weights`, which is in the folder, its model's, with all that is needed to use it."""
-    files = {RECIPE: write_recipe(trained.recipe).encode(), **trained.tokenizers.files()}
-    publish(Path(folder), files, _readme(trained, scores or {}), weights)
+    def _verified(self, name: str, most: int) -> bytes:
+        content = read_plain(_existing(self.path / name), most=most, within=self.path)
+        if _digest(content) not in {digests.get(name) for digests in self.checksums}:
+            raise ModelError(
+                f"{self.path / name} is not the file that was saved, or {CHECKSUMS} is not: the checksums differ; "
+                "one of the two was cut short, damaged or changed; copy the folder again"
+            )
+        return content
 
 
-def load_model(folder: str | Path, device: torch.device | str = "cpu") -> Trained:
-    """The model of a folder, checked and ready to use."""
-    folder = model_path(folder)
-    _check_translates(folder)
-    trained = read_folder(folder, _read)
-    return trained._replace(model=trained.model.to(device).eval())
-
-
-def _read(folder: SealedFolder) -> Trained:
-    """The recipe, the tokenizers and the weights' header first: a model that does not fit them is never built."""
-    path = folder.path / WEIGHTS
-    recipe = of_contents(folder.recipe(), folder.path / RECIPE, lambda tables: make_recipe(tables, variables=False))
-    tokenizers, header = TokenizerPair.of_files(folder.tokenizers(), folder.path), folder.header()
-
-    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> Seq2Seq:
-        return _built(encoder, decoder, tokenizers)
-
-    check_model_fits(build, recipe.encoder, recipe.decoder, header=header, path=path)
-    weights = from_bytes(folder.weights(header), path)
-    model = new_model(recipe, tokenizers)
-    load_weights(model, weights, path)
-    return Trained(model, recipe, tokenizers)
+def read_folder(folder: Any, read: Callable[[ModelFolder], Read]) -> Read:
+    """What `read` makes of a model's folder; again if it fails, as training may have published a better model."""
+    path = model_path(folder)
+    if not path.is_dir():
+        raise ModelError(f"there is no model folder {path}; `jumok train` writes one")
+    try:
+        return read(_opened(path))
+    except (ModelError, DataError):
+        return read(_opened(path))
 
 
 def model_path(folder: Any) -> Path:
-    """The path of a model's folder; an ArgumentError for what is no path at all."""
+    """The path of a model's folder; an ArgumentError for what is no path."""
     if not isinstance(folder, str | os.PathLike):
         raise ArgumentError(f"folder must be the path of a model's folder, but it is {folder!r}")
     return Path(folder)
 
 
-def check_translator(folder: Path) -> None:
-    """Raise a ModelError unless a folder is a whole model, and one that translates."""
-    _check_translates(folder)
-    check_whole(folder)
-
-
-def _check_translates(folder: Path) -> None:
-    if is_graph_model(folder):
-        raise ModelError(
-            f"{folder} is a graph model, which knows no sentences; use it with jumok evaluate {folder} or "
-            f"jumok look {folder} --node 0"
-        )
-    if is_captioner(folder):
-        raise ModelError(
-            f"{folder} is a captioner, which reads images; use it with jumok caption {folder} image.jpg or "
-            f"jumok look {folder} image.jpg"
-        )
-
-
-def is_graph_model(folder: str | Path) -> bool:
-    """Whether a folder holds a graph network; jumok.tasks.graph_model loads it."""
-    return not GRAPH_SECTIONS.isdisjoint(_sections(Path(folder)))
-
-
-def is_captioner(folder: str | Path) -> bool:
-    """Whether a folder holds a captioner; jumok.tasks.caption_model loads it."""
-    return not CAPTION_SECTIONS.isdisjoint(_sections(Path(folder)))
-
-
-def _sections(folder: Path) -> set[str]:
-    """The sections of a folder's recipe; none where it has no readable one, which is said where the folder is read."""
-    path = folder / RECIPE
+def recipe_tables(folder: str | Path) -> dict[str, Any]:
+    """The tables of a folder's recipe, not compared with its checksum; none where there is no readable recipe."""
+    path = Path(folder) / RECIPE
     try:
-        return set(parse_toml(read_plain(path, most=MOST_BYTES, within=folder), path))
+        return parse_toml(read_plain(path, most=MOST_RECIPE_BYTES, within=path.parent), path)
     except ValueError:
-        return set()
+        return {}
 
 
-def average_models(models: Sequence[str | Path], out: str | Path) -> None:
-    """Write a model whose weights are the mean of those of some models; all else is that of the first folder."""
-    folders = folders_to_average(models, out)
-    trained = load_model(folders[0])
-    for folder in folders[1:]:
-        check_same_words(folder, folders[0], load_model(folder).tokenizers, trained.tokenizers)
-    load_mean(trained.model, models)
-    save_model(out, trained, scores={"averaged over": how_many(models)})
+def is_whole(folder: Path) -> bool:
+    """Whether every file of a model is there and as it was saved."""
+    try:
+        read_folder(folder, ModelFolder.verify)
+    except (ModelError, DataError):
+        return False
+    return True
 
 
-def folders_to_average(models: Sequence[str | Path], out: str | Path) -> list[Path]:
-    """The folders of the models, of checkpoints those of their runs; the first decides all but the weights."""
-    if missing := [model for model in models if not Path(model).exists()]:
-        raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
-    folders = list(dict.fromkeys(run_of(Path(model)) for model in models if Path(model).is_dir()))
-    if not folders:
-        raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
-    check_place(out)
-    if (Path(out) / WEIGHTS).exists():
-        raise ModelError(f"{out} holds a model already; write the mean into another folder")
-    if has_checkpoints(Path(out) / "checkpoints"):
-        raise ModelError(f"{out} holds a training run; write the mean into another folder")
-    if not (Path(out) / COMING).exists() and (why := why_foreign(Path(out), DESCRIBED)):
-        raise ModelError(f"{why}; write the mean into another folder")
-    return folders
+def publish(folder: Path, files: Mapping[str, bytes], readme: str, weights: Path) -> None:
+    """Make `files` and the file `weights`, which is in the folder, the model that is there.
+
+    Where a model is published already, readers meet its files and the new ones mixed: the two must fit each other. They
+    do in a training run, whose weights change and whose vocabulary does not; otherwise `withdraw` the old one first.
+    """
+    if any((folder / name).exists() for name in TOKENIZERS if name not in files):
+        withdraw(folder)  # it was a model of another kind
+    _settle(folder)
+    with open(weights, "rb") as file:
+        digests = {WEIGHTS: hashlib.file_digest(file, "sha256").hexdigest()}
+    digests |= {name: _digest(content) for name, content in files.items()}
+    write_file(folder / COMING, json.dumps(digests, indent=1).encode())
+    for name, content in files.items():
+        write_file(folder / name, content)
+    write_file(folder / README, readme.encode())
+    os.replace(weights, folder / WEIGHTS)
+    weights.unlink(missing_ok=True)  # a rename does nothing where both names are one file's
+    sync_folder(folder)
+    os.replace(folder / COMING, folder / CHECKSUMS)
+    sync_folder(folder)
 
 
-def run_of(folder: Path) -> Path:
-    """The model folder that a checkpoint of a run belongs to; any other folder itself."""
-    return folder.resolve().parent.parent if is_checkpoint(folder) else folder
+def withdraw(folder: Path) -> None:
+    """Take the model out of a folder, its weights first, so that one of another kind can be published there."""
+    for name in (WEIGHTS, *TOKENIZERS, COMING, CHECKSUMS):
+        (folder / name).unlink(missing_ok=True)
 
 
-def how_many(models: Sequence[str | Path]) -> str:
-    """The number of models, in words."""
-    return f"{len(models)} model{'s' if len(models) != 1 else ''}"
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write(content)
 
 
-def load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
-    """Give the model the mean of the weights of some models: folders, checkpoints or files."""
-    paths = [Path(model) for model in models]
-    files = [path / WEIGHTS if path.is_dir() and not is_checkpoint(path) else path for path in paths]
-    for path in files:
-        check_shapes(weights_of(model), read_header(path / WEIGHTS if path.is_dir() else path).shapes, path)
-    load_weights(model, average_tensors(files), files[0])
+def own_files(folder: Path) -> list[Path]:
+    """The files that make a folder a model."""
+    tokenizers = [folder / name for name in TOKENIZERS if (folder / name).exists()]
+    return [folder / WEIGHTS, folder / RECIPE, *tokenizers, folder / README, folder / CHECKSUMS]
 
 
-def check_same_words(folder: Path, first: Path, found: Sequence[Tokenizer], wanted: Sequence[Tokenizer]) -> None:
-    """Raise a ModelError unless the weights of two models stand for the same words."""
-    if [side.pieces for side in found] != [side.pieces for side in wanted]:
-        raise ModelError(f"{folder} has another vocabulary than {first}, so their weights have no mean")
+def _settle(folder: Path) -> None:
+    """Give one set of checksums to files that a publishing which was cut short left with two."""
+    if not (folder / COMING).exists():
+        return
+    try:
+        digests = {name: _digest(content) for name, content in _opened(folder).verify().items()}
+    except (ModelError, DataError):
+        return  # no whole model, so that no reader depends on it
+    write_file(folder / CHECKSUMS, json.dumps(digests, indent=1).encode())
 
 
-def _readme(trained: Trained, scores: Mapping[str, Any]) -> str:
-    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
-    lines = [
-        "# A model trained with jumok",
-        "",
-        f"- learnt from: {trained.recipe.data.origin}",
-        f"- parameters: {parameters:,}",
-        f"- vocabulary: {trained.tokenizers.source.size:,} source, {trained.tokenizers.target.size:,} target tokens"
-        + (" (shared)" if trained.tokenizers.shared else ""),
-        *(f"- {name}: {value}" for name, value in scores.items()),
-        "",
-        "Use it: `jumok translate THIS_FOLDER < input.txt > output.txt`",
-        "",
-    ]
-    return "\n".join(lines)
+def _opened(folder: Path) -> ModelFolder:
+    _existing(folder / RECIPE)
+    coming = [_checksums(folder / COMING)] if (folder / COMING).exists() else []
+    checksums = [_checksums(folder / CHECKSUMS), *coming] if (folder / CHECKSUMS).exists() or not coming else coming
+    return ModelFolder(folder, checksums)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists() and not path.is_symlink():
+        inside = sorted(str(recipe.parent) for recipe in path.parent.glob("*/recipe.toml"))
+        hint = f"; the models in it: {', '.join(inside[:5])}{', …' if len(inside) > 5 else ''}" if inside else ""
+        if any(path.parent.glob("checkpoints/step-*")):
+            hint = "; it holds a training run: go on with it by --resume, and the model is there once it is validated"
+        raise ModelError(f"{path.parent} is not a complete model: {path.name} is missing{hint}")
+    return path
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    content = read_plain(_existing(path), most=MOST_JSON, within=path.parent)
+    try:
+        digests = json.loads(content)
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path} is damaged: it is not JSON; copy the folder again") from None
+    if not isinstance(digests, dict) or not digests.keys() >= {WEIGHTS, RECIPE}:
+        raise ModelError(f"{path} is damaged: it does not name {WEIGHTS} and {RECIPE}; copy the folder again")
+    for name, digest in digests.items():
+        if not re.fullmatch(r"[^/\\]+", name) or not re.fullmatch(r"[0-9a-f]{64}", str(digest)):
+            raise ModelError(f"{path} is damaged: what it says of {name!r} is no checksum; copy the folder again")
+    return digests
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,39 +1,54 @@
-"""Reads a recipe, a TOML file, into the config dataclasses that the folders of jumok own."""
+"""Recipes: TOML files, read into the config dataclasses of a task and written back."""
 
 import os
 import re
 import tomllib
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
-from jumok.data.batches import BatchConfig
-from jumok.data.filters import FilterConfig
-from jumok.data.sources import DataConfig
-from jumok.data.tokenizer import TokenizerConfig
-from jumok.decoding.config import DecodingConfig
 from jumok.errors import ConfigError
-from jumok.models.build import DECODERS, ENCODERS, DecoderConfig, EncoderConfig
 from jumok.setting_hints import setting_hint, value_hint
-from jumok.toml import MOST_BYTES, check_names, loads, nearest, parse_toml, read_section, write_section
-from jumok.training.config import TrainingConfig
+from jumok.toml import MOST_BYTES, check_names, loads, nearest, parse_toml, read_section, with_defaults, write_section
 
 PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")
 """Inside the installed package, and beside src/ where jumok is used from its repository."""
 
+PATHS = frozenset(
+    {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
+    | {"vectors", "path", "captions", "weights", "nodes", "edges"}
+)
+"""Settings that name files: $NAME and ~ are expanded in them, and they may change before a resume."""
+
+FORMER: dict[str, dict[str, Any]] = {
+    "training": {
+        "guided_alignment": 0.0,
+        "guided_shift": True,
+        "guided_context": "causal",
+        "guided_null": False,
+        "doubly_stochastic": 0.0,
+    }
+}
+"""Settings of one task that recipes of all tasks used to hold, with the values at which they do nothing."""
+
+SHOWN = 80
+"""Characters of an override that a message repeats."""
+
+RecipeT = TypeVar("RecipeT")
+
 
 def shipped_recipes() -> dict[str, Path]:
-    """The recipes by their names, such as small-cpu."""
+    """The recipes that come with jumok by their names, such as small-cpu."""
     folder = next((place for place in PLACES if place.is_dir()), None)
     return {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder is not None else {}
 
 
 def find_recipe(given: Path) -> tuple[Path, str]:
-    """The recipe meant by a path or by the name of one that comes with jumok, and what is to be said of the choice.
+    """The file of a recipe given by its path or by the name of one that comes with jumok, and a message on the choice.
 
-    A file of the user's own goes before one of the same name that comes with jumok.
+    A file of the user's own is preferred to one of the same name that comes with jumok.
     """
     shipped = shipped_recipes()
     name = given.stem if given.suffix == ".toml" else given.name
@@ -52,101 +67,6 @@ def find_recipe(given: Path) -> tuple[Path, str]:
     raise ConfigError(f"there is no recipe {given}, and none of that name comes with jumok{nearest(name, shipped)}")
 
 
-PLAIN = {
-    "data": DataConfig,
-    "tokenizer": TokenizerConfig,
-    "filter": FilterConfig,
-    "batch": BatchConfig,
-    "training": TrainingConfig,
-    "decoding": DecodingConfig,
-}
-"""The sections that are one dataclass each; [encoder] and [decoder] also have a `kind` that says which."""
-
-BY_KIND: dict[str, dict[str, type]] = {
-    "encoder": {kind: family.config for kind, family in ENCODERS.items()},
-    "decoder": {kind: family.config for kind, family in DECODERS.items()},
-}
-
-GRAPH_SECTIONS = frozenset({"graph", "network"})
-"""Sections that only the recipe of a graph network has."""
-
-CAPTION_SECTIONS = frozenset({"images", "augment"})
-"""Sections that only the recipe of a captioner has."""
-
-SHOWN = 80
-"""Letters of a change that a message repeats."""
-
-Made = TypeVar("Made")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything that decides what a run gives: the data, the model, how it is trained and how it is used."""
-
-    data: DataConfig
-    tokenizer: TokenizerConfig
-    filter: FilterConfig
-    batch: BatchConfig
-    encoder: EncoderConfig
-    decoder: DecoderConfig
-    training: TrainingConfig
-    decoding: DecodingConfig
-
-    def __post_init__(self) -> None:
-        if self.training.guided_alignment and not self.data.alignments:
-            raise ConfigError(
-                f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
-                "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
-            )
-        if self.training.guided_context == "full" and self.decoder.kind != "transformer":
-            raise ConfigError(
-                'training.guided_context = "full" needs decoder.kind = "transformer": a recurrent decoder reads its '
-                'target word by word; set it to "causal"'
-            )
-        if self.data.alignments and not self.training.guided_alignment:
-            raise ConfigError(
-                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
-            )
-
-
-def read_recipe(path: str | Path, changes: Sequence[str] = (), *, variables: bool = True) -> Recipe:
-    """The recipe in a file, with changes such as "training.steps=2000" made to it.
-
-    $NAME in a path stands for a variable of the environment and ~ for a home folder, unless `variables` is False: then
-    they are what they say.
-    """
-    return read_file(path, changes, lambda tables: _made(tables, variables))
-
-
-def read_file(path: str | Path, changes: Sequence[str], make: Callable[[Mapping[str, Any]], Made]) -> Made:
-    """What `make` makes of the tables of a TOML file with changes; its errors name the file, or the change at fault."""
-    return _checked(_changed(read_tables(path), changes), path, changes, make)
-
-
-def of_contents(content: bytes, path: Path, make: Callable[[Mapping[str, Any]], Made]) -> Made:
-    """What `make` makes of the contents of a TOML file that was read from `path`; its errors name the file."""
-    return _checked(parse_toml(content, path), path, (), make)
-
-
-def _checked(
-    tables: dict[str, Any], path: str | Path, changes: Sequence[str], make: Callable[[Mapping[str, Any]], Made]
-) -> Made:
-    try:
-        return make(tables)
-    except ConfigError as error:
-        raise ConfigError(f"{_blamed(str(error), changes) or path}: {error}") from None
-
-
-def is_graph_recipe(path: str | Path) -> bool:
-    """Whether a recipe is that of a graph network; it has other sections, see jumok.tasks.graph_model."""
-    return not GRAPH_SECTIONS.isdisjoint(read_tables(path))
-
-
-def is_caption_recipe(path: str | Path) -> bool:
-    """Whether a recipe is that of a captioner; it has other sections, see jumok.tasks.caption_model."""
-    return not CAPTION_SECTIONS.isdisjoint(read_tables(path))
-
-
 def read_tables(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
@@ -160,50 +80,95 @@ def read_tables(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the recipe {path}: {error.strerror or error}") from None
 
 
-def make_recipe(tables: Mapping[str, Any], *, origin: str = "the recipe", variables: bool = True) -> Recipe:
-    """A recipe from the tables of a TOML file."""
+class Override(NamedTuple):
+    """A setting that is changed from outside the recipe."""
+
+    place: str
+    """Its section and name: "training.steps"."""
+    value: Any
+    shown: str
+    """How messages name it."""
+
+
+def parse_overrides(given: Mapping[str, Any] | Iterable[str]) -> list[Override]:
+    """Overrides from {"training.steps": 2000}, or from texts such as "training.steps=2000"."""
+    if isinstance(given, Mapping):
+        return [
+            Override(place, os.fspath(value) if isinstance(value, os.PathLike) else value, f"overrides[{place!r}]")
+            for place, value in given.items()
+        ]
+    return [_parsed_override(text) for text in given]
+
+
+def parse_recipe(
+    cls: type[RecipeT],
+    tables: Mapping[str, Any],
+    overrides: Sequence[Override] = (),
+    *,
+    origin: object = "the recipe",
+    variables: bool = True,
+) -> RecipeT:
+    """A recipe of a task, `cls`, from the tables of a TOML file; errors name the override at fault, or `origin`.
+
+    $NAME in a path stands for a variable of the environment and ~ for the home folder unless `variables` is False.
+    """
     try:
-        return _made(tables, variables)
+        return _parsed(cls, _overridden(tables, overrides, cls), variables)
     except ConfigError as error:
-        raise ConfigError(f"{origin}: {error}") from None
-
-
-def _made(tables: Mapping[str, Any], variables: bool) -> Recipe:
-    if not GRAPH_SECTIONS.isdisjoint(tables):
-        raise ConfigError("this is the recipe of a graph network, which has no texts")
-    if not CAPTION_SECTIONS.isdisjoint(tables):
-        raise ConfigError("this is the recipe of a captioner, which reads images")
-    check_names(tables, [field.name for field in fields(Recipe)])
-    if variables:
-        tables = {
-            name: with_variables(table, name, table if name == "data" else ("vectors",))
-            for name, table in tables.items()
-        }
-    sections: dict[str, Any] = {name: read_section(cls, tables.get(name, {}), name) for name, cls in PLAIN.items()}
-    for name, kinds in BY_KIND.items():
-        sections[name] = read_by_kind(kinds, tables.get(name, {}), name)
-    if sections["training"].metric == "accuracy":
-        raise ConfigError('training.metric = "accuracy" is for graphs; for texts there is "exact_match"')
-    return Recipe(**sections)
-
-
-def _blamed(message: str, changes: Sequence[str]) -> str:
-    """The last change from outside that a message is about, if it is about one."""
-    for change in reversed(changes):
-        place = change.partition("=")[0].strip()
-        section = re.escape(place.partition(".")[0])
-        if re.search(rf"(?<![\w.]){re.escape(place)}(?![\w.])|no section \[{section}\]", message):
-            return f"--set {_shortened(change)}"
-    return ""
+        raise ConfigError(f"{_at_fault(str(error), overrides) or origin}: {error}") from None
 
 
 def write_recipe(recipe: Any) -> str:
-    """The whole recipe as TOML, defaults included, so that a later version with other defaults reads it alike."""
+    """The whole recipe as TOML, including defaults, so that a later version with other defaults reads the same."""
     return "\n".join(write_section(getattr(recipe, field.name), field.name) for field in fields(recipe))
 
 
-def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str) -> Any:
-    """A section whose `kind` says which dataclass it is; the first one unless told."""
+def sections(cls: Any) -> dict[str, dict[str, type]]:
+    """The sections of a recipe, each with its config dataclasses by `kind`; a section without kinds has one, ""."""
+    hints = get_type_hints(cls)
+    found = {}
+    for field in fields(cls):
+        kinds = get_args(hints[field.name])
+        found[field.name] = {kind.kind: kind for kind in kinds} if kinds else {"": hints[field.name]}
+    return found
+
+
+def _parsed(cls: type[RecipeT], tables: Mapping[str, Any], variables: bool) -> RecipeT:
+    known = sections(cls)
+    check_names(tables, list(known))
+    read: dict[str, Any] = {}
+    for field in fields(cls):  # type: ignore[arg-type]
+        name = field.name
+        table = with_defaults(tables.get(name, {}), _own_defaults(field))
+        if variables:
+            table = _with_variables(table, name)
+        kinds = known[name]
+        read[name] = _read_by_kind(kinds, table, name) if "" not in kinds else _read_plain(kinds[""], table, name)
+    return cls(**read)
+
+
+def _own_defaults(field: Field[Any]) -> dict[str, Any]:
+    """The settings of a section whose default in this recipe differs from that of the section's class."""
+    if field.default is MISSING:
+        return {}
+    ours = {setting.name: getattr(field.default, setting.name) for setting in fields(field.default)}
+    return {
+        setting.name: ours[setting.name] for setting in fields(field.default) if ours[setting.name] != setting.default
+    }
+
+
+def _read_plain(cls: type, table: Any, name: str) -> Any:
+    former = FORMER.get(name, {})
+    if isinstance(table, Mapping):
+        known = {field.name for field in fields(cls)}
+        table = {
+            key: value for key, value in table.items() if key in known or key not in former or former[key] != value
+        }
+    return read_section(cls, table, name)
+
+
+def _read_by_kind(kinds: Mapping[str, type], table: Any, name: str) -> Any:
+    """A section whose `kind` says which dataclass it is; defaults to the first."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"[{name}] must be a section of its own, but it is the value {table!r}")
     kind = table.get("kind", next(iter(kinds)))
@@ -216,21 +181,20 @@ def read_by_kind(kinds: Mapping[str, type], table: Mapping[str, Any], name: str)
     return read_section(kinds[kind], table, name)
 
 
-def with_variables(table: Any, name: str, paths: Container[str]) -> Any:
-    """A section with $NAME, ${NAME} and ~ in its paths as a shell has them, so that recipes can be shared."""
+def _with_variables(table: Any, name: str) -> Any:
     if not isinstance(table, Mapping):
         return table
     return {
-        key: expanded(value, f"{name}.{key}") if isinstance(value, str) and key in paths else value
+        key: expanded(value, f"{name}.{key}") if isinstance(value, str) and key in PATHS else value
         for key, value in table.items()
     }
 
 
 def expanded(text: str, place: str) -> str:
-    """A path with $NAME and ${NAME} as the environment has them, and a home folder for ~ at its beginning."""
+    """A path with $NAME and ${NAME} replaced from the environment, and ~ at its beginning by the home folder."""
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         if name not in os.environ:
             raise ConfigError(
                 f"{place} = {text!r} needs the environment variable {name}, which is not set; "
@@ -242,35 +206,51 @@ def expanded(text: str, place: str) -> str:
     return os.path.expanduser(path) if text.startswith("~") else path
 
 
-def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    for change in changes:
-        place, equals, text = change.partition("=")
-        section, dot, key = place.strip().partition(".")
-        if not equals or not dot or not key:
-            hint = _section_hint(place.strip())
-            raise ConfigError(f"--set {_shortened(change)!r} must look like training.steps=2000{hint}")
-        table = tables.setdefault(section, {})
+def _parsed_override(text: str) -> Override:
+    place, equals, value = text.partition("=")
+    shown = f"--set {_shortened(text)}"
+    if not equals:
+        return Override("", None, shown)
+    try:
+        parsed = loads(f"value = {value.strip()}", shown)
+    except tomllib.TOMLDecodeError:
+        parsed = {}
+    # A word without its quotes, as shells leave it, is a text.
+    return Override(place.strip(), parsed["value"] if len(parsed) == 1 else value.strip(), shown)
+
+
+def _overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: Any) -> dict[str, Any]:
+    changed = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
+    for place, value, shown in overrides:
+        section, dot, key = place.partition(".")
+        if not dot or not key:
+            wanted = "training.steps=2000" if shown.startswith("--set") else '{"training.steps": 2000}'
+            raise ConfigError(f"{shown!r} must look like {wanted}{_section_hint(place or shown[6:], cls)}")
+        table = changed.setdefault(section, {})
         if isinstance(table, dict):  # what is no section is refused with the rest of the recipe
-            table[key] = _parsed(text.strip(), change)
-    return tables
+            table[key] = value
+    return changed
 
 
-def _section_hint(key: str) -> str:
-    """Where a setting stands that was named without its section."""
-    of_halves = [(half, cls) for half, classes in BY_KIND.items() for cls in classes.values()]
+def _section_hint(key: str, cls: Any) -> str:
+    """The full name of a setting that was named without its section."""
     places = [
-        f"{name}.{key}" for name, cls in (*PLAIN.items(), *of_halves) if key in (field.name for field in fields(cls))
+        f"{name}.{key}"
+        for name, kinds in sections(cls).items()
+        for kind in kinds.values()
+        if key in (field.name for field in fields(kind))
     ]
     named = " or ".join(dict.fromkeys(places))
     return f"; did you mean {named}?" if named else setting_hint(key)
 
 
-def _parsed(text: str, change: str) -> Any:
-    try:
-        found = loads(f"value = {text}", f"--set {_shortened(change)}")
-    except tomllib.TOMLDecodeError:
-        return text  # a word without its quotes, as shells leave it
-    return found["value"] if len(found) == 1 else text
+def _at_fault(message: str, overrides: Sequence[Override]) -> str:
+    """The last override that a message is about, as it was given; "" if it is about none."""
+    for override in overrides[::-1]:
+        section = re.escape(override.place.partition(".")[0])
+        if re.search(rf"(?<![\w.]){re.escape(override.place)}(?![\w.])|no section \[{section}\]", message):
+            return override.shown
+    return ""
 
 
 def _shortened(text: str) -> str:

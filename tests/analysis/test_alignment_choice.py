@@ -4,32 +4,38 @@ from random import Random
 
 import pytest
 
-from jumok.analysis.alignment.choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, usual_look
 from jumok.analysis.alignment.error_rate import Gold
-from jumok.analysis.alignment.word_attention import Look
+from jumok.analysis.alignment.head_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, default_head
+from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.data import Pair
 
-RIGHT = Look(1, 2, True)
+RIGHT = AlignmentHead(1, 2, True)
 
 
 def corpus(words: int = 12, pairs: int = 80, seed: int = 0):
     """Random sentences translated word by word and reversed, with the links of several heads."""
     draws = Random(seed)
-    texts, heads = [], {look: [] for look in (Look(0, 0, True), Look(0, 1, True), RIGHT, Look(1, 2, False))}
+    texts, heads = (
+        [],
+        {
+            head: []
+            for head in (AlignmentHead(0, 0, True), AlignmentHead(0, 1, True), RIGHT, AlignmentHead(1, 2, False))
+        },
+    )
     for _ in range(pairs):
         source = [draws.randrange(words) for _ in range(draws.randint(2, 8))]
         last = len(source) - 1
         texts.append(Pair(" ".join(f"s{word}" for word in source), " ".join(f"t{word}" for word in source[::-1])))
         positions = range(len(source))
-        heads[Look(0, 0, True)].append({(at, at) for at in positions})  # the same place
-        heads[Look(0, 1, True)].append({(last, at) for at in positions})  # the end
+        heads[AlignmentHead(0, 0, True)].append({(at, at) for at in positions})  # the same place
+        heads[AlignmentHead(0, 1, True)].append({(last, at) for at in positions})  # the end
         heads[RIGHT].append({(last - at if draws.random() < 0.8 else at, at) for at in positions})
-        heads[Look(1, 2, False)].append({(min(last - at + 1, last), at) for at in positions})  # one step late
+        heads[AlignmentHead(1, 2, False)].append({(min(last - at + 1, last), at) for at in positions})  # one step late
     return texts, heads
 
 
 def turned(heads):
-    return {look: [{(j, i) for i, j in links} for links in rows] for look, rows in heads.items()}
+    return {head: [{(j, i) for i, j in links} for links in rows] for head, rows in heads.items()}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -43,9 +49,9 @@ def test_heads_of_both_directions_that_agree_are_chosen(seed):
     _, forward = corpus(seed=seed)
     _, backward = corpus(seed=seed)
     backward = turned(backward)
-    for name in (Look(0, 0, True), Look(0, 1, True), Look(1, 2, False)):
+    for name in (AlignmentHead(0, 0, True), AlignmentHead(0, 1, True), AlignmentHead(1, 2, False)):
         # The wrong heads of the other direction see the target as their source, and end at its end.
-        backward[name] = forward[name] if name != Look(0, 0, True) else [set() for _ in forward[name]]
+        backward[name] = forward[name] if name != AlignmentHead(0, 0, True) else [set() for _ in forward[name]]
     assert choose_by_agreement(forward, backward) == (RIGHT, RIGHT)
 
 
@@ -56,6 +62,10 @@ def test_gold_links_choose_the_head_with_the_least_error():
 
 
 def test_without_text_the_last_layer_but_one_is_taken_shifted_unless_recurrent():
-    looks = [Look(layer, head, shift) for layer in range(3) for head in (None, 0, 1) for shift in (True, False)]
-    assert usual_look(looks, recurrent=False) == Look(1, None, True)
-    assert usual_look([Look(0, 0, True), Look(0, 0, False)], recurrent=True) == Look(0, 0, False)
+    heads = [
+        AlignmentHead(layer, head, shift) for layer in range(3) for head in (None, 0, 1) for shift in (True, False)
+    ]
+    assert default_head(heads, recurrent=False) == AlignmentHead(1, None, True)
+    assert default_head([AlignmentHead(0, 0, True), AlignmentHead(0, 0, False)], recurrent=True) == AlignmentHead(
+        0, 0, False
+    )

@@ -10,11 +10,10 @@ from jumok.data import BOS, EOS, PAD, Pair, TokenizerPair, pad
 from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
-from jumok.model_folder import new_model
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
-from jumok.recipe import make_recipe
-from jumok.tasks.caption_model import TrainedCaptioner, make_caption_recipe, new_captioner
+from jumok.models.encoder_decoder import Decoder, State
+from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
 from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import TrainedCaptioner
 from support.rnn_decoders import LOOKS, name
 
 TEXTS = ["27 1828", "9", "31415 9"]
@@ -54,7 +53,10 @@ class Watcher(Decoder):
         self.decoder, self.vocabulary, self.limit = decoder, decoder.vocabulary, decoder.limit
         self.looked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
-    def forward(self, encoding: Encoding, target_in: torch.Tensor) -> Prediction:
+    def hidden(self, encoding, target_in):
+        raise NotImplementedError
+
+    def logits(self, hidden):
         raise NotImplementedError
 
     def start(self, encoding, *, capacity):
@@ -86,7 +88,7 @@ def tokenizers():
 
 def check(encoder: dict, decoder: dict, tokenizers: TokenizerPair) -> None:
     recipe = make_recipe({"data": {"corpus": "reverse"}, "encoder": encoder, "decoder": decoder})
-    model = new_model(recipe, tokenizers).eval().double()
+    model = TRANSLATION.new_model(recipe, tokenizers).eval().double()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
     source, visible = pad([tokenizers.source.encode(text)[1:] for text in TEXTS])
@@ -130,8 +132,8 @@ CAPTION_DECODERS = {
 def test_maps_of_captioners_are_what_beam_search_saw(encoder, decoder, tokenizers):
     images = [scene.picture(32) for scene in scenes(2, split="test")]
     tables = {"images": {"scenes": "en", "size": 32}, "encoder": IMAGE_ENCODERS[encoder]}
-    recipe = make_caption_recipe(tables | {"decoder": CAPTION_DECODERS[decoder]})
-    model = new_captioner(recipe, tokenizers.target).eval()
+    recipe = make_recipe(tables | {"decoder": CAPTION_DECODERS[decoder]})
+    model = CAPTIONING.new_model(recipe, tokenizers.target).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     captioner, watcher = Captioner(TrainedCaptioner(model, recipe, tokenizers.target)), Watcher(model.decoder)

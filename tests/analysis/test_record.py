@@ -7,7 +7,7 @@ from torch import nn
 import jumok
 from jumok.analysis.maps.record import attention_layers, record
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
 from support.rnn_decoders import decoder, encoding, targets
@@ -16,10 +16,10 @@ SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4, "dropout": 0.0}
 TORCH = {"d_model": 16, "nhead": 2, "dim_feedforward": 24, "dropout": 0.0, "batch_first": True}
 
 
-def transformer() -> Seq2Seq:
+def transformer() -> EncoderDecoder:
     encoder = TransformerEncoder(TransformerEncoderConfig(**SIZES), vocabulary=9)
     config = TransformerDecoderConfig(**SIZES)
-    return Seq2Seq(encoder, TransformerDecoder(config, vocabulary=9, encoder_width=16)).eval()
+    return EncoderDecoder(encoder, TransformerDecoder(config, vocabulary=9, encoder_width=16)).eval()
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -55,7 +55,8 @@ def test_every_kind_of_layer_of_a_transformer_is_recorded_as_it_looked():
         prediction = model(source, visible, target)
     encoded = model.encoder.encode(source, visible)
     hidden = model.decoder.hidden(encoded.encoding, target)
-    for kind, wanted in (("encoder", encoded.own), ("decoder", hidden.own), ("cross", prediction.attention)):
+    kinds = {"encoder": encoded.self_attention, "decoder": hidden.self_attention, "cross": prediction.attention}
+    for kind, wanted in kinds.items():
         for layer, weights in enumerate(wanted):
             torch.testing.assert_close(seen.weights(layer, kind), weights())
 

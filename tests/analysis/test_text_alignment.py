@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
-from jumok.analysis.alignment.statistical import FIRST_JUMPS, NULL, WIDEST, Direction, align_text, believe
+from jumok.analysis.alignment.statistical import FIRST_JUMPS, NULL, WIDEST, Direction, align_text, posteriors
 from jumok.data import Pair
 
 
@@ -43,7 +43,7 @@ def test_posteriors_are_sums_over_every_path(states, times, jumps):
     draws = np.random.default_rng(0)
     emit, null = draws.random((2, states, times)), draws.random((2, times))
     model = Direction(np.zeros(0), np.zeros(0), jumps)
-    found = believe(emit, null, model)
+    found = posteriors(emit, null, model)
     wanted = [by_brute_force(emit[pair], null[pair], model) for pair in range(2)]
     for pair in range(2):
         assert np.allclose(found.links[pair], wanted[pair][0])

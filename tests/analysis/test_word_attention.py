@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.alignment.attention import Aligner, extract
-from jumok.analysis.alignment.word_attention import Look, all_looks, word_weights
+from jumok.analysis.alignment.aligner import Aligner, extract
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
-from jumok.model_folder import load_model
+from jumok.tasks.translator import Translator
 
 pytestmark = pytest.mark.slow  # trains the models of conftest.py
 
@@ -17,18 +17,21 @@ PAIRS = [Pair("12 345", "543 21"), Pair("7", "7"), Pair("", "1"), Pair("1 2 3 45
 
 @pytest.fixture(params=["reverser", "transformer"])
 def trained(request):
-    return load_model(request.getfixturevalue(request.param))
+    return Translator.load(request.getfixturevalue(request.param), device="cpu").trained
 
 
 def test_looks_are_every_head_the_mean_of_heads_and_both_shifts(transformer, reverser):
-    looks = all_looks(load_model(transformer).model)
+    looks = alignment_heads(Translator.load(transformer, device="cpu").trained.model)
     assert len(looks) == 2 * (2 + 1) * 2 == len(set(looks))
-    assert all_looks(load_model(reverser).model) == [Look(0, 0, True), Look(0, 0, False)]
+    assert alignment_heads(Translator.load(reverser, device="cpu").trained.model) == [
+        AlignmentHead(0, 0, True),
+        AlignmentHead(0, 0, False),
+    ]
 
 
 def test_unshifted_weights_are_those_of_the_attention_map_without_its_end(trained):
-    look = Look(0, 0, shift=False)
-    for number, weights in word_weights(trained.model, trained.tokenizers, PAIRS, [look]):
+    head = AlignmentHead(0, 0, shift=False)
+    for number, weights in word_weights(trained.model, trained.tokenizers, PAIRS, [head]):
         source, target = PAIRS[number]
         ids = trained.tokenizers.target.encode(target)[1:-1]
         shown = map_of_translation(trained.model, trained.tokenizers, source, ids).weights[0, 0, :-1, :-1].numpy()
@@ -44,25 +47,25 @@ def test_shifted_weights_are_those_of_the_row_that_reads_a_word(trained):
     columns = tokenizers.source.word_numbers(tokenizers.source.encode(pair.source))[1:]
     wanted = torch.stack([whole[[at + 1 for at in row]].mean(0) for row in rows])
     wanted = torch.stack([wanted[:, columns == word].sum(-1) for word in range(3)], -1)
-    ((_, found),) = word_weights(trained.model, tokenizers, [pair], [Look(0, 0, shift=True)])
+    ((_, found),) = word_weights(trained.model, tokenizers, [pair], [AlignmentHead(0, 0, shift=True)])
     assert np.allclose(found[0], (wanted / wanted.sum(-1, keepdim=True)).numpy(), atol=1e-5)
 
 
 def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
-    looks = all_looks(trained.model)
-    together = dict(word_weights(trained.model, trained.tokenizers, PAIRS, looks))
+    heads = alignment_heads(trained.model)
+    together = dict(word_weights(trained.model, trained.tokenizers, PAIRS, heads))
     assert together.keys() == {0, 1, 3, 4}
     for number, weights in together.items():
-        ((_, alone),) = word_weights(trained.model, trained.tokenizers, [PAIRS[number]], looks)
-        assert alone.shape == (len(looks), len(PAIRS[number].target.split()), len(PAIRS[number].source.split()))
+        ((_, alone),) = word_weights(trained.model, trained.tokenizers, [PAIRS[number]], heads)
+        assert alone.shape == (len(heads), len(PAIRS[number].target.split()), len(PAIRS[number].source.split()))
         assert np.allclose(weights, alone, atol=1e-5)
         assert np.allclose(weights.sum(-1), 1, atol=1e-4)
 
 
 def test_the_reverser_looks_from_the_other_end(reverser):
-    trained = load_model(reverser)
+    trained = Translator.load(reverser, device="cpu").trained
     pairs = [Pair("1 2", "2 1"), Pair("", ""), Pair("3 4", "4 3")]
-    found = Aligner(trained.model, trained.tokenizers, Look(0, 0, shift=False)).align(pairs)
+    found = Aligner(trained.model, trained.tokenizers, AlignmentHead(0, 0, shift=False)).align(pairs)
     assert found[1] == set()
     assert all(len({target for _, target in links}) == 2 for links in (found[0], found[2]))
 

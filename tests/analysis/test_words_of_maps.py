@@ -6,8 +6,7 @@ import torch
 from jumok.analysis.maps.attention_map import word_numbers
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair, TokenizerPair
-from jumok.model_folder import new_model
-from jumok.recipe import make_recipe
+from jumok.tasks import TRANSLATION, make_recipe
 
 KOREAN = [
     "금요일에 서울에서 만나요",
@@ -34,7 +33,7 @@ def mapped(settings: dict, source: str, target: str, *, words: bool = True):
     pairs = [Pair(one, other) for one, other in zip(KOREAN, ENGLISH, strict=True)]
     tokenizers = TokenizerPair.train(pairs, recipe.tokenizer)
     ids = tokenizers.target.encode(target)[1:-1]
-    return map_of_translation(new_model(recipe, tokenizers).eval(), tokenizers, source, ids, words=words)
+    return map_of_translation(TRANSLATION.new_model(recipe, tokenizers).eval(), tokenizers, source, ids, words=words)
 
 
 @pytest.mark.parametrize("settings", TOKENIZERS, ids=str)

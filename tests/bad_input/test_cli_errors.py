@@ -48,8 +48,8 @@ def test_outputs_that_cannot_be_kept(reverser, tmp_path):
         ("translate -q", "there is no option -q; see jumok translate --help"),
         ("translate --beam", "--beam needs a value; see jumok translate --help"),
         ("translate --json=3", "--json takes no value; see jumok translate --help"),
-        ("translate a b c d", "there are more arguments than it takes: c d; see jumok translate --help"),
-        ("average one --out=", '--out: the name is empty: ""; name a folder, "." for the one you are in; see jumok a'),
+        ("translate a b c d", "there are too many arguments: c d; see jumok translate --help"),
+        ("average one --out=", '--out: the name is empty: ""; name a folder, "." for the current one; see jumok a'),
     ],
 )
 def test_a_command_that_is_not_understood_is_one_line_and_two(command, said):
@@ -86,14 +86,13 @@ def test_no_command_at_all_is_answered_with_help():
 
 
 def test_an_empty_key_does_not_leave_a_server_open():
-    assert refused("serve", "--api-key", "") == (
-        "the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out"
-    )
+    assert refused("serve", "--api-key", "").startswith("the API key is empty")
 
 
 def test_a_text_and_a_model_the_wrong_way_round_are_noticed(model):
     assert (
-        refused("look", "a text", model) == f"'a text' is no model folder, but {str(model)!r} is; the model comes first"
+        refused("look", "a text", model)
+        == f"'a text' is not a model folder, but {str(model)!r} is; the model comes first"
     )
 
 

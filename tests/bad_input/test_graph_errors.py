@@ -12,8 +12,8 @@ from jumok.graphs.graph import GraphConfig, SparseTable
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, write_graph
-from jumok.recipe import make_recipe
-from jumok.tasks.graph_model import make_graph_recipe
+from jumok.tasks import make_recipe
+from jumok.tasks.node_classification import GraphRecipe
 from support.commands import jumok, write
 from support.graphs import CONFIG, raw_graph
 
@@ -165,20 +165,19 @@ def test_where_a_graph_comes_from_is_said_once(settings, said):
 
 def test_recipes_of_graphs_and_of_texts_are_told_apart():
     graph = {"graph": {"built_in": "planted"}}
-    with pytest.raises(ConfigError, match="recipe of a graph network"):
-        make_recipe(graph)
-    with pytest.raises(ConfigError, match=r"no section \[decoder\] in the recipe of a graph"):
-        make_graph_recipe({**graph, "decoder": {}})
-    with pytest.raises(ConfigError, match=r'training.metric = "bleu" is of texts'):
-        make_graph_recipe({**graph, "training": {"metric": "bleu"}})
-    with pytest.raises(ConfigError, match=r'training.metric = "accuracy" is for graphs'):
+    assert isinstance(make_recipe(graph), GraphRecipe)
+    with pytest.raises(ConfigError, match=r"no section \[decoder\]; there are graph, network, sampling, training"):
+        make_recipe({**graph, "decoder": {}})
+    with pytest.raises(ConfigError, match=r"training.metric = 'bleu' is not one of 'loss', 'accuracy'"):
+        make_recipe({**graph, "training": {"metric": "bleu"}})
+    with pytest.raises(ConfigError, match=r"training.metric = 'accuracy' is not one of"):
         make_recipe({"data": {"corpus": "reverse"}, "training": {"metric": "accuracy"}})
     with pytest.raises(ConfigError, match=r"network.head is not a setting; did you mean heads"):
-        make_graph_recipe({**graph, "network": {"head": 3}})
+        make_recipe({**graph, "network": {"head": 3}})
     with pytest.raises(ConfigError, match=r"\[graph\] must be a section of its own, but it is the value 3"):
-        make_graph_recipe({"graph": 3})
+        make_recipe({"graph": 3})
     with pytest.raises(ConfigError, match="steps stands before the first section"):
-        make_graph_recipe({**graph, "steps": 3})
+        make_recipe({**graph, "steps": 3})
     with pytest.raises(ConfigError, match=r"sampling.fanout = \[0\]"):
         SamplingConfig(fanout=(0,))
 

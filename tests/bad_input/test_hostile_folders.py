@@ -9,21 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from jumok import model_folder
 from jumok.data import Tokenizer
 from jumok.errors import ConfigError, DataError, JumokError
 from jumok.images.resnet import ResNet, begin_with_weights
-from jumok.model_folder import load_model
 from jumok.models.weights import read_header, read_tensors, to_bytes, weights_of
-from jumok.tasks import caption_model, graph_model
-from jumok.tasks.caption_model import (
-    TrainedCaptioner,
-    load_captioner,
-    make_caption_recipe,
-    new_captioner,
-    publish_captioner,
-)
-from jumok.tasks.graph_model import TrainedGraph, load_graph_model, make_graph_recipe, new_network, publish_graph_model
+from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, load, make_recipe
+from jumok.tasks.captioning import TrainedCaptioner
+from jumok.tasks.node_classification import TrainedGraph
 from jumok.toml import parse_toml
 from support.commands import jumok, write
 from support.graphs import stored
@@ -50,9 +42,7 @@ def never_built(monkeypatch):
     def build(*arguments):
         raise AssertionError("built")
 
-    monkeypatch.setattr(model_folder, "new_model", build)
-    monkeypatch.setattr(caption_model, "new_captioner", build)
-    monkeypatch.setattr(graph_model, "new_network", build)
+    monkeypatch.setattr("jumok.tasks.task.Task.new_model", build)
 
 
 def change(folder, before, after):
@@ -72,7 +62,7 @@ def test_a_recipe_of_a_larger_model_than_its_weights(model, change_to):
     change(model, next(line for line in text.splitlines() if line.startswith(f"{setting} = ")), change_to)
     said = refused("translate", model)
     assert said.startswith(f"{model / 'model.safetensors'} holds ")
-    assert "but its recipe asks for " in said
+    assert "but its recipe needs " in said
     assert said.endswith("it belongs to another model; use the recipe that was saved beside it")
 
 
@@ -83,27 +73,27 @@ def captioner(folder):
         "encoder": {"kind": "patches", "width": 8, "heads": 2, "layers": 1, "hidden": 8},
         "decoder": {"kind": "rnn", "width": 8, "embedding": 6},
     }
-    recipe = make_caption_recipe(tables)
+    recipe = make_recipe(tables)
     tokenizer = Tokenizer.train(["빨간 별"], recipe.tokenizer)
-    trained = TrainedCaptioner(new_captioner(recipe, tokenizer), recipe, tokenizer)
+    trained = TrainedCaptioner(CAPTIONING.new_model(recipe, tokenizer), recipe, tokenizer)
     folder.mkdir()
     weights = folder / "new"
     weights.write_bytes(to_bytes(weights_of(trained.model)))
-    publish_captioner(folder, trained, weights)
+    CAPTIONING.publish(folder, trained, weights)
 
 
 def network(folder):
     graph = stored(folder)
     (folder / "graph").rename(folder / "data")
-    recipe = make_graph_recipe({"graph": {"path": "none"}, "network": {"width": 4, "heads": 2}})
-    trained = TrainedGraph(new_network(recipe, graph), recipe)
+    recipe = make_recipe({"graph": {"path": "none"}, "network": {"width": 4, "heads": 2}})
+    trained = TrainedGraph(NODE_CLASSIFICATION.new_model(recipe, graph), recipe, graph)
     weights = folder / "new"
     weights.write_bytes(to_bytes(weights_of(trained.model)))
-    publish_graph_model(folder, trained, graph, weights)
+    NODE_CLASSIFICATION.publish(folder, trained, weights)
 
 
-@pytest.mark.parametrize(("make", "load"), [(captioner, load_captioner), (network, load_graph_model)])
-def test_captioners_and_graph_networks_too(tmp_path, make, load, request):
+@pytest.mark.parametrize("make", [captioner, network])
+def test_captioners_and_graph_networks_too(tmp_path, make, request):
     folder = tmp_path / "model"
     make(folder)
     load(folder)
@@ -111,7 +101,7 @@ def test_captioners_and_graph_networks_too(tmp_path, make, load, request):
     text = (folder / "recipe.toml").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("layers = "))
     change(folder, line, "layers = 1000000000")
-    with pytest.raises(DataError, match="but its recipe asks for"):
+    with pytest.raises(DataError, match="but its recipe needs"):
         load(folder)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to("/dev/zero")
@@ -126,18 +116,18 @@ def test_the_graph_in_a_folder_too(tmp_path, name):
     path.rename(tmp_path / name)
     path.symlink_to(tmp_path / name)
     with pytest.raises(DataError, match=r"is a link to .*, outside"):
-        load_graph_model(tmp_path / "model")
+        load(tmp_path / "model")
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(DataError, match="is a pipe, not a plain file"):
-        load_graph_model(tmp_path / "model")
+    with pytest.raises(DataError, match="is a pipe"):
+        load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
 def test_a_pipe_in_place_of_a_file(model, name):
     (model / name).unlink()
     os.mkfifo(model / name)
-    assert refused("translate", model) == f"{model / name} is a pipe, not a plain file; put a plain file in its place"
+    assert refused("translate", model) == f"{model / name} is a pipe, not a regular file; replace it with one"
 
 
 @pytest.mark.parametrize("name", MODEL_FILES)
@@ -307,7 +297,7 @@ def test_loading_leaves_the_random_numbers_alone(reverser):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    load_model(reverser)
+    load(reverser, device="cpu")
     assert torch.equal(torch.rand(1), expected)
 
 

@@ -1,5 +1,7 @@
 """What is wrong with a map that was asked for is one line."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from jumok.analysis.maps.record import record
 from jumok.analysis.maps.regions import Regions
 from jumok.analysis.maps.source_layout import LINE
 from jumok.errors import ArgumentError, DataError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
@@ -19,9 +21,11 @@ from support.commands import jumok
 SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4}
 
 
-def transformer() -> Seq2Seq:
+def transformer() -> EncoderDecoder:
     encoder = TransformerEncoder(TransformerEncoderConfig(**SIZES), vocabulary=9)
-    return Seq2Seq(encoder, TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=9, encoder_width=16))
+    return EncoderDecoder(
+        encoder, TransformerDecoder(TransformerDecoderConfig(**SIZES), vocabulary=9, encoder_width=16)
+    )
 
 
 def test_what_cannot_be_recorded_is_said():
@@ -83,7 +87,7 @@ def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(r
     (tmp_path / "12.png").write_bytes(b"")
     done = jumok("look", reverser, "12.png")
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"jumok: {reverser} reads text, and 12.png is a file; give it the text itself")
+    assert done.err.startswith(f"jumok: {reverser} translates text, but 12.png is a file; give the text itself")
     assert done.err.count("\n") == 1
     assert jumok("look", reverser, "12").code == 0
     assert jumok("look", reverser, "12.svg").code == 0  # there is no such file: a text like any other
@@ -98,7 +102,7 @@ def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
 def test_a_model_without_attention_says_so_in_one_line(forgetful):
     done = jumok("look", forgetful, "12")
     assert (done.code, done.out) == (1, "")
-    assert done.err == "jumok: this model has no attention to show: its decoder sees only a fixed context\n"
+    assert done.err == "jumok: this model has no attention: its decoder sees only a fixed context\n"
 
 
 def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_install(reverser, tmp_path):
@@ -113,7 +117,7 @@ def test_letters_no_font_has_leave_the_map_in_the_terminal_and_say_what_to_insta
 def test_translate_names_the_kinds_of_maps_there_are(reverser, tmp_path):
     done = jumok("translate", reverser, "--attention", tmp_path, "--format", "../x", stdin="1\n")
     assert done.code == 1
-    assert done.err == "jumok: --format '../x' is not a kind of map; there are png, svg, pdf, html, json\n"
+    assert done.err == "jumok: --format '../x' is not a format of maps; choose one of png, svg, pdf, html, json\n"
 
 
 PIXELS = np.zeros((4, 4, 3), np.uint8)
@@ -209,3 +213,19 @@ def test_a_model_that_is_not_there_is_said_before_what_it_should_look_at(tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "picture.png").write_bytes(b"whatever it is")
     assert "there is no model folder runs/typo" in jumok("look", "runs/typo", "picture.png").err
+
+
+def test_words_without_quotes_are_told_of_quotes():
+    done = jumok("look", "two", "days", "ago")
+    assert (done.code, done.out) == (2, "")
+    assert 'put a text of several words in quotes: "two days ago"' in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["look", "two days ago", "--out", "a.png"], ["translate", "--format", "pdf"]])
+def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translated(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("jumok.tasks.translator.Translator.load", lambda *_, **__: pytest.fail("the work has begun"))
+    done = jumok(*command)
+    assert (done.code, done.out) == (1, "")
+    assert "needs matplotlib" in done.err

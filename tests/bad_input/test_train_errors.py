@@ -250,7 +250,7 @@ def test_memory_that_runs_out_is_said_in_one_line(monkeypatch):
     def run_out(*arguments, **options):
         raise MemoryError
 
-    monkeypatch.setattr("jumok.tasks.translation.new_model", run_out)
+    monkeypatch.setattr("jumok.tasks.task.Task.new_model", run_out)
     said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=training.steps=1")
     assert said.startswith("there is not enough memory; make the model smaller")
 

@@ -135,7 +135,7 @@ def test_a_checkpoint_made_to_do_harm_is_passed_over(finished):
     os.mkfifo(path)
     report = Remarks()
     run(finished, report=report, resume=True)
-    assert report.said[0].startswith(f"{path} is a pipe, not a plain file")
+    assert report.said[0].startswith(f"{path} is a pipe, not a regular file")
     path = newest(finished) / "average.safetensors"
     os.truncate(path, 2**40)
     manifest = json.loads((path.parent / "manifest.json").read_text())
@@ -184,7 +184,7 @@ def test_a_checkpoint_of_another_shape_is_refused_by_name(finished):
     other.decoder.hidden_layer = torch.nn.Linear(16, 5)
     with pytest.raises(
         DataError,
-        match=r"step-00000006/model.safetensors holds decoder.hidden_layer.weight as \[8, 16\], but this model wants "
+        match=r"step-00000006/model.safetensors holds decoder.hidden_layer.weight as \[8, 16\], but this model needs "
         r"\[5, 16\]; it belongs to another model; use the recipe",
     ):
         run(finished, model=other, resume=True)
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_shape_is_refused_by_name(finished):
         run(finished, model=other, resume=True)
     other = TinyModel()
     other.extra = torch.nn.Linear(2, 2)
-    with pytest.raises(DataError, match=r"has no extra.weight \[2, 2\], which this model wants"):
+    with pytest.raises(DataError, match=r"has no extra.weight \[2, 2\], which this model needs"):
         run(finished, model=other, resume=True)
 
 

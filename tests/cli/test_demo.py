@@ -5,11 +5,14 @@ import os
 import resource
 import subprocess
 import sys
+from inspect import signature
 
 import pytest
 from typer.testing import CliRunner
 
-from jumok.cli.app import app
+from jumok.cli.app import COMMANDS, app, load_command
+from jumok.cli.demo import demo
+from jumok.tasks.demo import ENOUGH_STEPS, demo_recipe, slow_machine_messages
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +76,8 @@ def test_a_demo_in_a_file_keeps_its_hangul_where_the_locale_has_none(tmp_path):
 
 @pytest.mark.slow
 def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.cli.demo_translation.TESTED", 20)
-    monkeypatch.setattr("jumok.cli.demo_translation.PAIRS", 15_000)
+    monkeypatch.setattr("jumok.tasks.demo.TEST_SENTENCES", 20)
+    monkeypatch.setattr("jumok.tasks.demo.TRAINING_PAIRS", 15_000)
     result = CliRunner().invoke(app, ["demo", "--minutes", "0.03", "--json", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -90,29 +93,21 @@ def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatc
     ("done", "said"),
     [
         (1200, []),
-        (700, ["only 700 of 1,200 steps in 12 minutes", "`jumok demo --minutes 48` gives it more time"]),
-        (30, ["only 30 of 1,200 steps in 12 minutes", "--minutes 48", "30 steps are too few to learn much"]),
+        (700, ["`jumok demo --minutes 48` gives it more time"]),
+        (30, ["--minutes 48", "30 steps are too few to learn much"]),
     ],
 )
 def test_a_slow_machine_is_told_what_its_demo_is_worth(done, said):
-    from jumok.cli.demo_translation import _say_if_short
-
-    lines = []
-    _say_if_short(done, 1200, 12.0, lines.append)
+    lines = list(slow_machine_messages(done, 1200, 12.0))
     assert len(lines) == len(said)
     assert all(part in line for part, line in zip(said, lines, strict=True))
 
 
 def test_the_demo_goes_by_steps_and_its_minutes_are_only_a_limit():
-    from inspect import signature
-
-    from jumok.cli.demo import demo
-    from jumok.cli.demo_translation import ENOUGH, demo_recipe
-
     settings = {name: signature(demo).parameters[name].default for name in ("steps", "minutes")}
     training = demo_recipe("additive", **settings).training
     assert (training.steps, training.minutes) == (settings["steps"], settings["minutes"])
-    assert training.steps > 2 * ENOUGH
+    assert training.steps > 2 * ENOUGH_STEPS
     assert training.patience == 0
 
 
@@ -121,6 +116,18 @@ def test_help_comes_without_importing_torch():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "demo" in done.stdout
     assert not {"torch", "numpy", "matplotlib", "sklearn"} & set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_first_line_of_each_command_s_help(name):
+    assert COMMANDS[name] == " ".join(load_command(name).help.partition("\n\n")[0].split())
+
+
+def test_a_command_imports_only_its_own_module():
+    program = "import sys; from jumok.cli.app import load_command; load_command('align'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stdout.splitlines()[-1].split() if name.startswith("jumok.cli.")}
+    assert loaded & {f"jumok.cli.{name}" for name in COMMANDS} == {"jumok.cli.align"}
 
 
 def test_help_takes_less_than_half_a_second_of_processor_time():

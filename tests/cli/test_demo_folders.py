@@ -4,10 +4,9 @@ import tomllib
 
 import pytest
 
-from jumok.cli import demo_translation as translation_demo
-from jumok.cli.demo_folders import MARK, check_models
 from jumok.errors import ArgumentError, CheckpointError
-from jumok.recipe import make_recipe
+from jumok.tasks import demo, make_recipe
+from jumok.tasks.demo import MARK, check_folders
 from support.commands import RECIPE, jumok, well, write
 from support.refusals import contents
 from support.runs import Remarks, interrupt
@@ -24,8 +23,8 @@ def train(folder, report=None, **settings):
     """What is said while a demo trains a model into the folder."""
     said = report or Remarks({})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation_demo, "report_to_stderr", lambda: said)
-        translation_demo._trained(tiny(**settings), folder, said.say)
+        patch.setattr(demo, "report_to_stderr", lambda: said)
+        demo.train_model(tiny(**settings), folder, said.say)
     return said.said
 
 
@@ -36,7 +35,7 @@ def test_what_no_demo_made_is_kept_and_nothing_is_begun(tmp_path, name):
     done = jumok("demo", "--out", tmp_path)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"jumok: {tmp_path / name} holds what no demo made (notes.txt), and a demo replaces it; "
+        f"jumok: {tmp_path / name} holds files that no demo made (notes.txt), and the demo replaces it; "
         "choose another folder with --out, or move it away\n"
     )
     assert contents(tmp_path) == {tmp_path / name / "notes.txt": b"mine"}
@@ -48,20 +47,20 @@ def test_a_model_that_was_trained_otherwise_is_kept(tmp_path, reverser):
         if file.is_file():
             (tmp_path / "fixed" / file.name).write_bytes(file.read_bytes())
     before = contents(tmp_path)
-    with pytest.raises(ArgumentError, match="holds what no demo made"):
-        check_models(tmp_path)
+    with pytest.raises(ArgumentError, match="holds files that no demo made"):
+        check_folders(tmp_path)
     assert contents(tmp_path) == before
 
 
 def test_a_file_or_a_link_in_the_place_of_a_model_is_refused(tmp_path):
     write(tmp_path / "attention", "mine")
-    with pytest.raises(ArgumentError, match="attention is a file, and a demo writes a model there"):
-        check_models(tmp_path)
+    with pytest.raises(ArgumentError, match="attention is a file, but the demo writes a model there"):
+        check_folders(tmp_path)
     (tmp_path / "attention").unlink()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "attention").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ArgumentError, match="attention is a link"):
-        check_models(tmp_path)
+        check_folders(tmp_path)
 
 
 def test_a_demo_replaces_the_models_of_the_demo_before_but_for_files_that_were_added(tmp_path):
@@ -72,14 +71,14 @@ def test_a_demo_replaces_the_models_of_the_demo_before_but_for_files_that_were_a
     assert (folder / MARK).exists()
     assert len(well("translate", folder, stdin="12\n").out.splitlines()) == 1
     first = contents(folder)
-    check_models(tmp_path)
+    check_folders(tmp_path)
     train(folder, seed=2)
     assert first[folder / "model.safetensors"] != contents(folder)[folder / "model.safetensors"]
     assert [path.name for path in tmp_path.iterdir()] == ["fixed"]
     write(folder / "notes.txt", "mine")
-    with pytest.raises(ArgumentError, match=r"holds what no demo made \(notes.txt\)"):
-        check_models(tmp_path)
-    with pytest.raises(ArgumentError, match="what no demo made"):  # even if it came while the new one was trained
+    with pytest.raises(ArgumentError, match=r"holds files that no demo made \(notes.txt\)"):
+        check_folders(tmp_path)
+    with pytest.raises(ArgumentError, match="files that no demo made"):  # even if it came while the new one was trained
         train(folder, seed=3)
     assert (folder / "notes.txt").read_text() == "mine"
 
@@ -93,7 +92,7 @@ def test_a_demo_that_is_stopped_leaves_the_models_before_it_and_says_what_is_tru
     assert contents(tmp_path) == before
     assert report.said[-2:] == [
         "stopped after step 2",
-        f"the demo was stopped: {folder} is as it was before; a demo begins anew each time",
+        f"the demo was stopped: {folder} is unchanged, and the next demo starts from the beginning",
     ]
     assert "--resume" not in "".join(report.said)
 
@@ -108,7 +107,7 @@ def test_what_a_killed_demo_left_is_replaced_but_not_under_one_that_still_trains
 
     def try_another():
         with pytest.raises(CheckpointError, match="another process is training into"):
-            check_models(tmp_path)
+            check_folders(tmp_path)
         second.append("refused")
 
     train(tmp_path / "fixed", Remarks({2: try_another}))

@@ -68,14 +68,15 @@ def endless(folder):
 def test_ctrl_c_while_the_program_is_loaded_is_one_line():
     """Wherever the import of the program is, from its first line on; Python's own start comes before that."""
     program = (
-        "import os, signal, sys, jumok.cli\n"
+        "import os, signal, sys, jumok.cli\nmodule = sys.argv[1]\n"
         "def pressed(event, arguments):\n"
-        "    if event == 'import' and arguments[0] == sys.argv[1]:\n"
+        "    if event == 'import' and arguments[0] == module:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.addaudithook(pressed)\n"
+        "sys.argv = ['jumok', 'inspect', '--help']\n"
         "jumok.cli.main()\n"
     )
-    for module in ("jumok.cli.app", "typer", "jumok.cli.usage"):
+    for module in ("jumok.cli.app", "typer", "jumok.cli.usage", "jumok.cli.inspect", "torch"):
         done = subprocess.run(
             [sys.executable, "-c", program, module],
             capture_output=True,

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from jumok.data import prepare
-from jumok.model_folder import Trained, new_model
-from jumok.recipe import read_recipe
+from jumok.tasks import TRANSLATION, read_recipe
 from jumok.tasks import translation as training_run
+from jumok.tasks.translation import Trained
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from support.runs import assert_same_run
 
@@ -68,8 +68,8 @@ def test_validation_does_not_depend_on_how_unicode_spells_the_targets(two_files,
     prepared = prepare(two_files / "data", recipe.data, recipe.tokenizer, recipe.filter)
     right = [SimpleNamespace(text=unicodedata.normalize("NFC", pair.target)) for pair in prepared.valid_pairs]
     monkeypatch.setattr(training_run.Translator, "translate", lambda *_: right)
-    trained = Trained(new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
-    assert training_run.make_validator(trained, prepared)(trained.model)["exact_match"] == 100
+    trained = Trained(TRANSLATION.new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
+    assert TRANSLATION.validate(trained, training_run.held_out_pairs(recipe, prepared))["exact_match"] == 100
 
 
 def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):
@@ -151,7 +151,7 @@ def test_a_validation_pair_too_long_for_the_model_is_left_out_and_that_is_said_o
     data = "--set=data.valid_pairs=valid.tsv", "--set=filter.max_length=23"
     done = well("train", write(two_files / "r.toml", SIX_LINES), "--device", "cpu", *BRIEFLY, *settings, *data)
     left_out = [line for line in done.err.splitlines() if "validation pairs" in line]
-    assert left_out == ["1 of 2 validation pairs is left out: longer than filter.max_length = 23 tokens"]
+    assert left_out == ["skipped 1 of 2 validation pairs, which are longer than filter.max_length = 23 tokens"]
 
 
 @pytest.mark.parametrize("form", ["pairs", "source", "target"])
@@ -172,7 +172,7 @@ def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_fil
     for stdin in ("", "other\ttext\n"):
         assert "going on after step 4" in well(*command, "--resume", stdin=stdin).err
     assert jumok(*command[:3], "new", *command[4:]).err == (
-        f"jumok: data.{form} is standard input, but nothing comes from there; pipe text in, or name a file\n"
+        f"jumok: data.{form} is standard input, which is empty; pipe text in, or name a file\n"
     )
 
 

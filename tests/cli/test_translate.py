@@ -10,7 +10,7 @@ from io import StringIO
 import pytest
 
 from jumok import Translator
-from jumok.cli.output import group_progress
+from jumok.cli.output import ProgressBars
 from support.commands import jumok, well, write
 
 LINES = ["123", "", "98", "   ", "5", "404"]
@@ -200,28 +200,24 @@ def test_at_a_terminal_lines_are_answered_as_they_are_typed_and_no_bar_is_drawn(
     expected = well("translate", reverser, stdin="12\n345\n").out
     write, read = pty.openpty()
     module = sys.modules["jumok.cli.translate"]
-    monkeypatch.setattr(module, "progress", lambda *_: pytest.fail("a bar stands where somebody types"))
+    monkeypatch.setattr(module.ProgressBars, "__call__", lambda *_: pytest.fail("a bar appears where texts are typed"))
     answers = Answers(write, ["345\n", "\x04"])  # Ctrl-D
     converse(monkeypatch, reverser, read, write, answers)
     assert answers.getvalue() == expected
     assert capsys.readouterr().err == "type a text and press Enter; Ctrl-D ends\n"
 
 
-def test_progress_within_one_long_line_is_shown_and_wiped(monkeypatch):
-    terminal, clock = Terminal(), iter([0.0, 1.9, 2.5, 2.6, 3.0])
+def test_the_progress_within_one_long_line_is_shown(monkeypatch):
+    terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("jumok.cli.output.time.monotonic", lambda: next(clock))
-    tell = group_progress("translating", "line")
-    for share in (0.2, 0.5, 0.6, 1.0):
-        tell(range(1, 2), share)
-    shown = [part.rstrip() for part in terminal.getvalue().split("\r")]
-    assert shown == ["", "translating: line 1, 50%", "translating: line 1, 100%", "", ""]
-    assert terminal.getvalue().endswith("\r")
-
-
-def test_no_progress_is_told_to_a_file(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", StringIO())
-    assert group_progress("translating", "line") is None
+    monkeypatch.setattr("jumok.cli.output.DELAY", 0.0)
+    with ProgressBars() as bars:
+        bars.show_share("line 1", 0.5)
+        bars.display.refresh()
+        bars.show_share("line 1", 1.0)
+        assert not bars.display.tasks
+    assert "line 1" in terminal.getvalue()
+    assert "50/100" in terminal.getvalue()
 
 
 class Terminal(StringIO):

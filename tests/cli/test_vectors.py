@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from jumok.data import read_vectors
-from jumok.model_folder import load_model
 from jumok.models.weights import read_tensors
+from jumok.tasks.translator import Translator
 from jumok.training.checkpoint import checkpoints
 from support.commands import jumok, well, write
 from support.runs import assert_same_run
@@ -79,7 +79,7 @@ def recipe(file, text=RECIPE, content=None):
 
 def begun(folder):
     """The embeddings of the source as they were before the first step, which a rate of nearly 0 leaves."""
-    trained = load_model(folder)
+    trained = Translator.load(folder, device="cpu").trained
     return trained.tokenizers.source.pieces, trained.model.encoder.embedding.table.detach()
 
 
@@ -119,7 +119,10 @@ def test_frozen_vectors_stay_as_they_begin_and_others_learn(frozen):
     well("train", recipe("glove.txt"), "--out", "fast", *fast)
     (_, before), (_, after) = begun("still"), begun("fast")
     assert torch.equal(before, after) == frozen
-    weights = [load_model(folder).model.encoder.forwards[0].state_dict() for folder in ("still", "fast")]
+    weights = [
+        Translator.load(folder, device="cpu").trained.model.encoder.forwards[0].state_dict()
+        for folder in ("still", "fast")
+    ]
     assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 

@@ -1,5 +1,6 @@
 import io
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from jumok.data import (
     prepare,
 )
 from jumok.data.dataset import write_dataset
-from jumok.data.fingerprint import MADE, RECORD, VOCABULARIES, foreign_files
+from jumok.data.fingerprint import PREPARED_FILES, RECORD, VOCABULARIES, foreign_files
 from jumok.data.prepare import unknown_message, unknown_share
 from jumok.data.subwords import BOS, EOS, UNK
 from jumok.graphs.graph import GraphConfig, SparseTable
@@ -215,8 +216,8 @@ def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
     assert unknown_message(many, 1, "target", tokenizer, roomy).endswith("raise tokenizer.coverage = 0.98")
 
 
-def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.data.prepare.SAMPLE", 100)
+def test_unknown_tokens_are_counted_in_rows_from_the_whole_dataset(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["jumok.data.prepare"], "SAMPLE", 100)  # the name is also that of a function
     rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
     assert unknown_share(write_dataset(tmp_path / "large", rows, size=9), 0) == 0.25
 
@@ -230,7 +231,7 @@ def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is
     edges = {"edges": np.array([[0, 30], [1, 31]]), "edge_features": np.ones((2, 3), np.float32)}
     write_graph(tmp_path / "sparse", replace(raw_graph(), features=sparse, **several, **edges), GraphConfig(path="x"))
     names = {file.name for folder in tmp_path.iterdir() for file in folder.iterdir()}
-    assert names <= {*MADE, *VOCABULARIES}
+    assert names <= {*PREPARED_FILES, *VOCABULARIES}
     assert {"edge_features.npy", "graph.npy", "columns.npy", "graph.json"} <= names
     for folder in tmp_path.iterdir():
         (folder / RECORD).unlink(missing_ok=True)

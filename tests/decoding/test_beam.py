@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jumok.decoding import BeamTree, DecodingConfig, Specials, beam_search
-from jumok.decoding.beam import nodes_of, repeats_a_run
+from jumok.decoding.beam import nodes_of, repeats_ngram
 from jumok.decoding.config import with_settings
 from jumok.layers import KeyValueCache
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.encoder_decoder import Decoder, Encoding, Prediction, State
+from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State
 
 SPECIALS = Specials(pad=0, bos=1, eos=2)
 
@@ -46,8 +46,10 @@ class AnyLanguage(Decoder):
         logits[[SPECIALS.pad, SPECIALS.bos]] = -torch.inf
         return logits.log_softmax(-1)
 
-    def forward(self, encoding, target_in) -> Prediction:
+    def hidden(self, encoding, target_in) -> Hidden:
         raise AssertionError("searching needs steps only")
+
+    logits = hidden
 
     def start(self, encoding, *, capacity):
         names = encoding.summary[:, 0].long()
@@ -132,9 +134,9 @@ def test_no_run_comes_twice_where_that_is_forbidden(name, run):
 
 def test_a_run_is_recognised_wherever_it_stood():
     ids = torch.tensor([[[5, 6, 7, 8, 5, 6]]])
-    assert repeats_a_run(ids, 3, 10)[0, 0].nonzero().flatten().tolist() == [7]
-    assert repeats_a_run(ids, 1, 10)[0, 0].nonzero().flatten().tolist() == [5, 6, 7, 8]
-    assert not repeats_a_run(ids[..., :1], 3, 10).any()
+    assert repeats_ngram(ids, 3, 10)[0, 0].nonzero().flatten().tolist() == [7]
+    assert repeats_ngram(ids, 1, 10)[0, 0].nonzero().flatten().tolist() == [5, 6, 7, 8]
+    assert not repeats_ngram(ids[..., :1], 3, 10).any()
 
 
 def test_an_empty_batch_gives_no_outputs():

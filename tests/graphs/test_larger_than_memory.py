@@ -32,7 +32,7 @@ def learn(steps):
     model = GraphAttentionNetwork(GatConfig(width=8, heads=2, dropout=0.0), features=graph.width, classes=graph.classes)
     config = TrainingConfig(steps=steps, learning_rate=0.02, warmup=1)
     batches = GraphBatches(graph, graph.train, sampling, layers=2)
-    train(model, batches, config, folder=Path(sys.argv[1]) / f"run{steps}", task=GraphTask())
+    train(model, batches, config, folder=Path(sys.argv[1]) / f"run{steps}", task=NodeClassificationTask())
     return held_out_scores(model.eval(), GraphBatches(graph, graph.test, sampling, layers=2, training=False))
 
 torch.set_num_threads(1)

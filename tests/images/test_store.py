@@ -67,9 +67,9 @@ def test_a_caption_too_long_is_no_reference_and_an_image_with_no_other_is_left_o
 def test_an_image_has_all_its_captions_and_the_right_pixels(files):
     found = prepared(files)
     assert found.train.images.shape == (6, 16, 16, 3)
-    assert len(found.train.store) == 12
+    assert len(found.train.captions) == 12
     assert found.references == [(f"a thing of kind {n} seen once", f"a thing of kind {n} seen again") for n in (0, 1)]
-    for (image,), ids in (found.train.store[row] for row in range(12)):
+    for (image,), ids in (found.train.captions[row] for row in range(12)):
         text = found.tokenizer.decode(ids.tolist())
         assert text.startswith(f"a thing of kind {image}")
         assert (found.train.images[image] == 20 * image).all()
@@ -121,7 +121,7 @@ def test_what_is_prepared_is_used_again_until_something_changes(files):
     assert store.stat().st_mtime_ns == before
     with (files / "captions.tsv").open("a") as file:
         file.write("train\ttrain-0.png\tone more\n")
-    assert len(prepared(files).train.store) == 13
+    assert len(prepared(files).train.captions) == 13
 
 
 def test_empty_captions_and_unused_images_are_left_out_and_said(files):
@@ -130,7 +130,7 @@ def test_empty_captions_and_unused_images_are_left_out_and_said(files):
     Image.new("RGB", (4, 4)).save(files / "images/nobody.png")
     said = []
     found = prepare_images(files / "data", config(files), WORDS, say=said.append)
-    assert len(found.train.store) == 12
+    assert len(found.train.captions) == 12
     assert any("1 files" in line and "no caption" in line for line in said)
     assert any("1 captions are empty" in line for line in said)
 

@@ -7,11 +7,11 @@ import torch
 from jumok.data.batches import BatchConfig
 from jumok.data.dataset import write_dataset
 from jumok.data.subwords import BOS, EOS, SPECIALS
-from jumok.images.captioner import ImageCaptioner, PatchEncoderConfig, build_captioner
+from jumok.images.build import ImageCaptioner, PatchEncoderConfig, build_captioner
 from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
 from jumok.models.rnn.decoder import RnnDecoderConfig
-from jumok.tasks.captioning import CaptionTask, unevenness
-from jumok.training import TrainingConfig, train
+from jumok.tasks.captioning import CaptioningTask, CaptionTraining, unevenness
+from jumok.training import train
 
 COLOURS = np.array([[220, 30, 30], [30, 180, 30], [40, 60, 220], [230, 210, 30]], np.uint8)
 SIDE, PATCH = 16, 4
@@ -40,11 +40,11 @@ def dots(count, seed):
 def trained(folder, decoder, steps=450, **settings) -> ImageCaptioner:
     images, captions = dots(800, seed=1)
     store = write_dataset(folder / "train.store", ([[n], ids] for n, ids in enumerate(captions)), size=800)
-    config = TrainingConfig(steps=steps, learning_rate=0.01, warmup=20, label_smoothing=0.0, **settings)
+    config = CaptionTraining(metric="loss", steps=steps, learning_rate=0.01, warmup=20, label_smoothing=0.0, **settings)
     encoder = PatchEncoderConfig(patch=PATCH, layers=0, width=32, dropout=0.0)
     model = build_captioner(encoder, decoder, side=SIDE, vocabulary=SPECIALS + len(COLOURS))
     batches = ImageBatches(PreparedSplit(images, store), BatchConfig(tokens=200), seed=1)
-    train(model, batches, config, folder=folder / "run", task=CaptionTask())
+    train(model, batches, config, folder=folder / "run", task=CaptioningTask())
     return model.eval()
 
 
@@ -99,12 +99,12 @@ def test_a_batch_that_does_not_fit_has_halves_that_are_the_whole():
     visible = torch.ones_like(ids[:, 1:], dtype=torch.bool)
     visible[3:, 2] = False
     batch = ImageBatch(to_tensor(list(images)), ids[:, :-1], ids[:, 1:], visible)
-    first, second = CaptionTask().halves(batch)
+    first, second = CaptioningTask().halves(batch)
     assert len(first.images) + len(second.images) == 5
     assert torch.equal(torch.cat([first.images, second.images]), batch.images)
     model = build_captioner(
         PatchEncoderConfig(patch=4, layers=0, width=32), DECODERS["general"], side=SIDE, vocabulary=8
     ).eval()
-    task, config = CaptionTask(), TrainingConfig()
+    task, config = CaptioningTask(), CaptionTraining()
     parts = [task.loss(model, part, torch.device("cpu"), config).total.item() for part in (batch, first, second)]
     assert parts[0] == pytest.approx(parts[1] + parts[2], rel=1e-4)

@@ -9,16 +9,17 @@ from jumok.graphs.files import planted_graph
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.map import graph_map
 from jumok.graphs.sampling import SamplingConfig
-from jumok.tasks.graph_model import read_graph_recipe
-from jumok.tasks.node_classification import predict, run_graph_recipe, whole_graph
+from jumok.tasks import read_recipe
+from jumok.tasks.node_classifier import predict, whole_graph
+from jumok.tasks.run import train
 from jumok.training import Report
 
 SIZE = 1200
 
 
 def planted(tmp_path, *changes):
-    recipe = read_graph_recipe("recipes/planted-graph.toml", [f"graph.size={SIZE}", "training.steps=300", *changes])
-    return run_graph_recipe(recipe, tmp_path / "model", device="cpu", report=Report())
+    recipe = read_recipe("recipes/planted-graph.toml", [f"graph.size={SIZE}", "training.steps=300", *changes])
+    return train(recipe, out=tmp_path / "model", device="cpu", report=Report())
 
 
 def share_looking_right(run):
@@ -41,7 +42,7 @@ def at_root(monkeypatch, request):
 def test_gatv2_looks_at_the_planted_neighbour(tmp_path):
     run = planted(tmp_path)
     assert share_looking_right(run) >= 0.95
-    assert run.scores["test accuracy"] >= 90
+    assert run.metrics["test accuracy"] >= 90
     shown = graph_map(run.trained.model, run.graph, 7)
     assert float(shown.mean()[0].sum()) == pytest.approx(1, abs=1e-5)
 
@@ -67,7 +68,7 @@ def test_whole_graphs_are_told_apart_by_pooling(tmp_path):
     features = np.tile(np.eye(each)[[0, 0, 1, 1, 1, 1]][:, :2], (count, 1)).astype(np.float32)
     path = tmp_path / "many.npz"
     np.savez(path, edges=np.array(edges), features=features, labels=labels, graph=np.repeat(np.arange(count), each))
-    recipe = read_graph_recipe(
+    recipe = read_recipe(
         "recipes/planted-graph.toml",
         [
             "network.pooling=sum",
@@ -80,4 +81,4 @@ def test_whole_graphs_are_told_apart_by_pooling(tmp_path):
         ],
     )
     recipe = replace(recipe, graph=GraphConfig(path=str(path)), sampling=SamplingConfig())
-    assert run_graph_recipe(recipe, tmp_path / "model", device="cpu", report=Report()).scores["test accuracy"] == 100
+    assert train(recipe, out=tmp_path / "model", device="cpu", report=Report()).metrics["test accuracy"] == 100

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 
@@ -23,25 +23,25 @@ def strings(count: int, shortest: int, longest: int) -> tuple[Tensor, Tensor, Te
     return source, visible, ended
 
 
-def model(cell: str = "gru", **settings) -> Seq2Seq:
+def model(cell: str = "gru", **settings) -> EncoderDecoder:
     torch.manual_seed(0)
     sizes = {"cell": cell, "embedding": 32, "width": 64, "dropout": 0.0}
     encoder = RnnEncoder(RnnEncoderConfig(**sizes), vocabulary=VOCABULARY)
     decoder = RnnDecoder(RnnDecoderConfig(**sizes, **settings), vocabulary=VOCABULARY, encoder_width=64)
-    return Seq2Seq(encoder, decoder)
+    return EncoderDecoder(encoder, decoder)
 
 
-def train(seq2seq: Seq2Seq, *, steps: int, shortest: int, longest: int, rate: float = 0.01) -> None:
+def train(seq2seq: EncoderDecoder, *, steps: int, shortest: int, longest: int, rate: float = 0.01) -> None:
     optimizer = torch.optim.Adam(seq2seq.parameters(), fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.2)
     for _ in range(steps):
         source, visible, target = strings(64, shortest, longest)
         target_in, counts = torch.nn.functional.pad(target[:, :-1], (1, 0), value=BOS), target != PAD
         hidden = seq2seq.decoder.hidden(seq2seq.encoder(source, visible), target_in)
-        logits = seq2seq.decoder.logits(hidden.states[counts], hidden.copied and hidden.copied.at(counts))
-        loss = cross_entropy(logits, target[counts])
-        if hidden.penalty is not None:
-            loss = loss + hidden.penalty[counts].mean()
+        selected = hidden.select(counts.flatten().nonzero().flatten())
+        loss = cross_entropy(seq2seq.decoder.logits(selected), target[counts])
+        if selected.penalty is not None:
+            loss = loss + selected.penalty.mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(seq2seq.parameters(), 1.0)
@@ -50,7 +50,7 @@ def train(seq2seq: Seq2Seq, *, steps: int, shortest: int, longest: int, rate: fl
 
 
 @torch.no_grad()
-def exact_match(seq2seq: Seq2Seq, *, shortest: int, longest: int) -> float:
+def exact_match(seq2seq: EncoderDecoder, *, shortest: int, longest: int) -> float:
     """How many unseen strings are reversed without a mistake, decoding greedily."""
     source, visible, target = strings(500, shortest, longest)
     seq2seq.eval()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jumok.cli.caption_scores import evaluate_captioner
 from jumok.images import scenes
-from jumok.tasks.caption_model import make_caption_recipe
-from jumok.tasks.captioning import run_caption_recipe
+from jumok.tasks import make_recipe
+from jumok.tasks.evaluation import evaluate_captioner
+from jumok.tasks.run import train
 from jumok.training import Report
 
 RECIPE = {
@@ -38,7 +38,7 @@ def two_things_of_one_size(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_things_of_one_size")
 def test_a_captioner_of_scenes_names_colours_and_looks_at_them(tmp_path):
-    run_caption_recipe(make_caption_recipe(RECIPE), tmp_path / "model", device="cpu", report=Report(), draw=False)
+    train(make_recipe(RECIPE), out=tmp_path / "model", device="cpu", report=Report(), draw=False)
     found = evaluate_captioner(tmp_path / "model", ["exact_match"], device="cpu")
     wanted = [scene.caption() for scene in scenes.scenes(len(found.outputs), split="test")]
     colours = [colours_of(said) == colours_of(right) for said, right in zip(found.outputs, wanted, strict=True)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from jumok.models import Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
 PAD, BOS, EOS, FIRST, LONGEST = 0, 1, 2, 3, 6
 
@@ -20,7 +20,7 @@ def digits(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return source, source != PAD, target
 
 
-def train(model: Seq2Seq, steps: int) -> None:
+def train(model: EncoderDecoder, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
     model.train()
@@ -29,7 +29,8 @@ def train(model: Seq2Seq, steps: int) -> None:
         target_in = torch.cat([torch.full((len(target), 1), BOS), target[:, :-1]], 1)
         counts = target != PAD
         hidden = model.decoder.hidden(model.encoder(source, visible), target_in)
-        loss = cross_entropy(model.decoder.logits(hidden.states[counts]), target[counts])
+        selected = hidden.select(counts.flatten().nonzero().flatten())
+        loss = cross_entropy(model.decoder.logits(selected), target[counts])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -37,7 +38,7 @@ def train(model: Seq2Seq, steps: int) -> None:
 
 
 @torch.no_grad()
-def greedy(model: Seq2Seq, source: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+def greedy(model: EncoderDecoder, source: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
     model.eval()
     state = model.decoder.start(model.encoder(source, visible), capacity=LONGEST + 1)
     ids = [torch.full((len(source), 1), BOS)]

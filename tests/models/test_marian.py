@@ -65,7 +65,7 @@ def test_marian_weights_give_marian_attention(batch):
     hidden = ours.decoder.hidden(encoding, target)
     for mine, other in zip(hidden.attention, wanted.cross_attentions, strict=True):
         torch.testing.assert_close(mine(), other, rtol=0, atol=1e-6)
-    for mine, other in zip(hidden.own, wanted.decoder_attentions, strict=True):
+    for mine, other in zip(hidden.self_attention, wanted.decoder_attentions, strict=True):
         torch.testing.assert_close(mine(), other, rtol=0, atol=1e-6)
     for mine, other in zip(own, wanted.encoder_attentions, strict=True):
         torch.testing.assert_close(mine(), other, rtol=0, atol=1e-6)

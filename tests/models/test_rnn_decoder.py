@@ -48,7 +48,7 @@ def test_a_beam_that_is_reordered_and_loses_sentences_equals_each_hypothesis_on_
         prefixes = torch.cat([prefixes, new[..., None]], -1)
         step, state = model.step(state, new)
         each = rows.repeat_interleave(prefixes.shape[1])
-        logits = model(Encoding(*(part[each] for part in source)), prefixes.flatten(0, 1)).logits[:, -1]
+        logits = model(source.select(each), prefixes.flatten(0, 1)).logits[:, -1]
         torch.testing.assert_close(step.flatten(0, 1).double(), logits.log_softmax(-1))
 
 
@@ -119,8 +119,8 @@ def test_logits_of_the_visible_places_are_those_of_the_whole(settings):
         target = targets()
         visible = torch.arange(5) < torch.tensor([5, 2, 3])[:, None]
         hidden = model.hidden(source, target)
-        some = model.logits(hidden.states[visible], hidden.copied and hidden.copied.at(visible))
-        torch.testing.assert_close(some, model(source, target).logits[visible])
+        selected = hidden.select(visible.flatten().nonzero().flatten())
+        torch.testing.assert_close(model.logits(selected), model(source, target).logits[visible])
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])

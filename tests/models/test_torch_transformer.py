@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from jumok.models import Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from support.copied_weights import copy_torch_transformer
 
 SIZES = {"width": 12, "heads": 3, "hidden": 20}
@@ -24,7 +24,7 @@ def their_model(norm: str, activation: str) -> nn.Transformer:
     return theirs
 
 
-def our_model(theirs: nn.Transformer, norm: str, activation: str) -> Seq2Seq:
+def our_model(theirs: nn.Transformer, norm: str, activation: str) -> EncoderDecoder:
     options = SIZES | {"norm": norm, "activation": activation, "dropout": 0.0}
     ours = build_model(
         TransformerEncoderConfig(layers=3, **options),

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from jumok.models import Encoding, Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.models import EncoderDecoder, Encoding, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerState
 
 POSITIONS = ("added", "concatenated", "learned", "rotary")
@@ -13,7 +13,7 @@ SIZES = {"width": 12, "heads": 3, "hidden": 20, "longest": 11, "position_width":
 VOCABULARY = 17
 
 
-def small_model(*, tied: str = "none", shared: bool = False, encoder=None, decoder=None, **both) -> Seq2Seq:
+def small_model(*, tied: str = "none", shared: bool = False, encoder=None, decoder=None, **both) -> EncoderDecoder:
     torch.manual_seed(0)
     model = build_model(
         TransformerEncoderConfig(**(SIZES | {"layers": 2} | both | (encoder or {}))),
@@ -55,7 +55,7 @@ def test_steps_give_what_the_whole_target_gives(batch, options):
         torch.testing.assert_close(log_probs[:, 0], prediction.logits[:, step].log_softmax(-1))
 
 
-def whole_pass(model: Seq2Seq, source, visible, targets):
+def whole_pass(model: EncoderDecoder, source, visible, targets):
     """Log-probabilities [sentence, beam, vocabulary] of what follows each target [sentence, beam, length]."""
     rows = torch.arange(len(source)).repeat_interleave(targets.shape[1])
     prediction = model(source[rows], visible[rows], targets.flatten(0, 1))
@@ -99,7 +99,9 @@ def test_weights_of_steps_are_those_of_the_whole_target(batch):
         torch.testing.assert_close(hidden.states[:, 0], whole.states[:, step])
         for layer in range(2):
             torch.testing.assert_close(hidden.attention[layer]()[:, :, 0], whole.attention[layer]()[:, :, step])
-            torch.testing.assert_close(hidden.own[layer]()[:, :, 0], whole.own[layer]()[:, :, step, : step + 1])
+            torch.testing.assert_close(
+                hidden.self_attention[layer]()[:, :, 0], whole.self_attention[layer]()[:, :, step, : step + 1]
+            )
 
 
 def test_keys_of_the_source_are_there_once_however_wide_the_beam(batch):
@@ -120,15 +122,15 @@ def test_every_layer_says_where_it_looked(batch):
     encoding, own = model.encoder.encode(source, visible)
     prediction = model(source, visible, target)
     hidden = model.decoder.hidden(encoding, target)
-    assert (len(own), len(prediction.attention), len(hidden.own)) == (3, 2, 2)
+    assert (len(own), len(prediction.attention), len(hidden.self_attention)) == (3, 2, 2)
     for weights, shape in (
         (own[2], (3, 3, 7, 7)),
         (prediction.attention[1], (3, 3, 6, 7)),
-        (hidden.own[1], (3, 3, 6, 6)),
+        (hidden.self_attention[1], (3, 3, 6, 6)),
     ):
         assert weights().shape == shape
         torch.testing.assert_close(weights().sum(-1), torch.ones(shape[:-1]).double())
-    assert hidden.own[1]().triu(1).eq(0).all()
+    assert hidden.self_attention[1]().triu(1).eq(0).all()
     for weights in (own[0](), prediction.attention[0]()):
         assert weights.masked_select(~visible[:, None, None]).eq(0).all()
     torch.testing.assert_close(prediction.attention[1](heads=[2]), hidden.attention[1]()[:, [2]])
@@ -213,9 +215,8 @@ def test_logits_of_chosen_places_are_those_of_the_whole(batch):
     model = small_model()
     places = torch.arange(6) < torch.tensor([[6], [2], [0]])
     hidden = model.decoder.hidden(model.encoder(source, visible), target)
-    torch.testing.assert_close(
-        model.decoder.logits(hidden.states[places]), model(source, visible, target).logits[places]
-    )
+    chosen = hidden.select(places.flatten().nonzero().flatten())
+    torch.testing.assert_close(model.decoder.logits(chosen), model(source, visible, target).logits[places])
 
 
 def test_a_decoder_takes_the_states_of_any_encoder_whatever_their_width():

@@ -41,3 +41,50 @@ def words(tmp_path_factory):
 def live(reverser, words):
     with serving({"reverser": reverser, "words": words}) as running:
         yield running
+
+
+CAPTIONER = """
+[images]
+scenes = "en"
+count = 60
+valid_count = 6
+size = 32
+[tokenizer]
+kind = "word"
+size = 60
+[encoder]
+stem = "large"
+blocks = [1, 1]
+channels = 8
+width = 16
+[decoder]
+kind = "rnn"
+width = 16
+embedding = 8
+[batch]
+tokens = 200
+[training]
+steps = 40
+learning_rate = 0.01
+warmup = 2
+validate_every = 40
+metric = "loss"
+[decoding]
+beam = 2
+max_length = 12
+"""
+
+
+@pytest.fixture(scope="session")
+def captioner(tmp_path_factory):
+    """The folder of a small captioner that has learnt some words."""
+    folder = tmp_path_factory.mktemp("captioner")
+    well("train", write(folder / "scenes.toml", CAPTIONER), "--out", folder / "model", "--device", "cpu")
+    return folder / "model"
+
+
+@pytest.fixture(scope="session")
+def both(words, captioner):
+    """A server with a translator and a captioner."""
+    with serving({"words": words, "scenes": captioner}) as running:
+        yield running

@@ -9,13 +9,13 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_look
-from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
-from jumok.model_folder import BUNDLED, load_model
+from jumok.model_folder import BUNDLED
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.tasks.translator import Translator
 from support.serving import events, serving
@@ -132,7 +132,7 @@ def test_alignment_is_that_of_jumok_align_with_the_usual_look(live, translators)
     pair = Pair("the old  house", "house old")
     answer = live.post("/api/align", {"source": pair.source, "target": pair.target, "model": "words"}).json
     trained = translators["words"].trained
-    (links,) = Aligner(trained.model, trained.tokenizers, Look(0, None, True)).align([pair])
+    (links,) = Aligner(trained.model, trained.tokenizers, AlignmentHead(0, None, True)).align([pair])
     assert answer["links"] == sorted(map(list, links))
     assert (answer["source"], answer["target"]) == (["the", "old", "house"], ["house", "old"])
     assert answer["pharaoh"] == " ".join(f"{source}-{target}" for source, target in sorted(links))
@@ -142,25 +142,29 @@ def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
     with serving({"en-ko": BUNDLED}) as bundled:
         asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}
         assert bundled.post("/api/align", asked).json["pharaoh"] == "0-3 1-1 2-2 3-0"
-        trained = load_model(BUNDLED)
+        trained = Translator.load(BUNDLED, device="cpu").trained
         pairs = list(corpus_pairs("phrases", 200, split="valid"))
-        look = choose_look(trained.model, trained.tokenizers, pairs, all_looks(trained.model))
-        assert bundled.service.models["en-ko"].aligner.look == look
+        look = choose_head(trained.model, trained.tokenizers, pairs, alignment_heads(trained.model))
+        assert bundled.service.models["en-ko"].aligner.head == look
 
 
 @pytest.mark.parametrize(
     ("layer", "head", "look"),
-    [(1, 0, Look(1, 0, False)), (-1, -1, Look(1, 1, False)), (None, None, Look(0, None, False))],
+    [
+        (1, 0, AlignmentHead(1, 0, False)),
+        (-1, -1, AlignmentHead(1, 1, False)),
+        (None, None, AlignmentHead(0, None, False)),
+    ],
 )
 def test_a_model_that_was_taught_to_align_aligns_with_what_was_taught(words, layer, head, look):
     served = taught(words, guided_layer=layer, guided_head=head, guided_shift=False)
-    assert served.aligner.look == look
+    assert served.aligner.head == look
 
 
 def test_a_layer_that_is_asked_for_is_of_the_pass_that_translates(words):
     served = taught(words, guided_context="full", guided_null=True)
-    assert served.aligner.look == Look(0, None, True, informed=True, null=True)
-    assert served.aligner_with(1, None).look == Look(1, None, True)
+    assert served.aligner.head == AlignmentHead(0, None, True, informed=True, null=True)
+    assert served.aligner_with(1, None).head == AlignmentHead(1, None, True)
 
 
 def taught(folder, **changes):
@@ -181,7 +185,7 @@ def test_an_alignment_looks_with_the_layer_and_head_asked_for(live, translators,
     pair = Pair("the old house", "house old")
     asked = {"source": pair.source, "target": pair.target, "model": "words", "layer": layer, "head": head}
     answer, trained = live.post("/api/align", asked).json, translators["words"].trained
-    (links,) = Aligner(trained.model, trained.tokenizers, Look(layer or 0, head, True)).align([pair])
+    (links,) = Aligner(trained.model, trained.tokenizers, AlignmentHead(layer or 0, head, True)).align([pair])
     assert answer["links"] == sorted(map(list, links))
     assert (answer["layer"], answer["head"]) == (layer or 0, head)
 

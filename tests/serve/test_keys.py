@@ -15,6 +15,14 @@ def test_what_the_server_says_of_itself_asks_for_the_key(locked, path):
     assert locked.get(path, **RIGHT).status == 200
 
 
+def test_the_openapi_description_shows_where_a_key_is_required(locked):
+    paths = locked.get("/openapi.json", **RIGHT).json["paths"]
+    secured = {
+        path for path, methods in paths.items() for one in methods.values() if one.get("security") == [{"key": []}]
+    }
+    assert secured == paths.keys() - {"/health"}
+
+
 @pytest.fixture(scope="module")
 def locked(reverser):
     with serving({"reverser": reverser}, key="sesame", proxies=("127.0.0.1",)) as running:

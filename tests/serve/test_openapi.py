@@ -11,16 +11,17 @@ schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 GenerationMode = schemathesis.GenerationMode
 
-POSTED = ["translate", "stream", "beam", "attention", "page", "align"]
+POSTED = ["translate", "stream", "beam", "align", "caption", "attention", "page"]
 OPERATIONS = [("POST", f"/api/{name}") for name in POSTED] + [
     ("GET", path) for path in ("/api/models", "/health", "/metrics")
 ]
 
 
 @pytest.fixture(scope="module")
-def description(reverser, words):
+def description(reverser, words, captioner):
     """Of a server with room and time for all that is asked, so that no answer may be one of 5xx."""
-    with serving({"reverser": reverser, "words": words}, queue=10_000, seconds=600, characters=300) as live:
+    models = {"reverser": reverser, "words": words, "scenes": captioner}
+    with serving(models, queue=10_000, seconds=600, characters=300) as live:
         yield schemathesis.openapi.from_url(f"{live.url}/openapi.json")
 
 
@@ -56,6 +57,7 @@ def test_every_path_says_what_can_go_wrong(live):
             assert {"200", "400", "404", "413", "415", "421", "422", "503", "504"} <= methods["post"][
                 "responses"
             ].keys(), path
+    assert "contentEncoding" in described["components"]["schemas"]["CaptionRequest"]["properties"]["image"]
     described_text = described["components"]["schemas"]["TextRequest"]["properties"]["text"]
     assert described_text["maxLength"] == live.service.limits.characters
     assert "HTTPValidationError" not in json.dumps(described["paths"])

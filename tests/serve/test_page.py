@@ -6,40 +6,15 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from support.serving import busy, serving, until
+from support.serving import busy, serving, until, visits
 
 expect = pytest.importorskip("playwright.sync_api", reason="needs playwright").expect
 
 
 @pytest.fixture
 def visit(browser, live):
-    """Open the page; at the end, nothing must have gone wrong in it and nothing been asked of anyone else."""
-    contexts, wrong, elsewhere = [], [], []
-
-    def route(request):
-        if request.request.url.startswith((live.url, "blob:", "data:")):
-            return request.continue_()
-        elsewhere.append(request.request.url)
-        return request.abort()
-
-    def open_page(width=1200, height=900, model="reverser", **options):
-        context = browser.new_context(**{"viewport": {"width": width, "height": height}, "locale": "en-US", **options})
-        contexts.append(context)
-        context.route("**/*", route)
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.set_default_timeout(20_000)
-        page.goto(live.url)
-        page.wait_for_selector("#examples button")
-        page.select_option("#model", model)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert wrong == []
-    assert elsewhere == []
+    with visits(browser, live, model="reverser") as open_page:
+        yield open_page
 
 
 HOUSE = "the old house"
@@ -253,10 +228,10 @@ def test_it_speaks_korean_to_a_korean_browser_and_when_asked(visit):
     assert page.evaluate("document.documentElement.lang") == "ko"
     expect(page.locator("#clear")).to_have_text("지우기")
     typed(page, "12 34")
-    expect(page.locator("#look-title")).to_have_text("어디를 보았나")
+    expect(page.locator("#look-title")).to_have_text("모델이 본 곳")
     expect(page.locator(".jumok-read")).to_contain_text("단어를 가리키거나")
     page.click('[data-lang="en"]')
-    expect(page.locator("#look-title")).to_have_text("Where it looked")
+    expect(page.locator("#look-title")).to_have_text("Where the model looked")
     page.reload()
     expect(page.locator("#clear")).to_have_text("Clear")
 
@@ -281,7 +256,7 @@ def test_a_page_saved_from_the_korean_page_is_in_korean(visit, tmp_path):
 
 def test_it_says_what_little_a_small_model_knows(visit):
     page = visit()
-    expect(page.locator("#domain")).to_have_text("This small model writes digits backwards. It knows nothing else.")
+    expect(page.locator("#domain")).to_have_text("This small model writes digits backwards, and nothing else.")
     page.click('[data-lang="ko"]')
     expect(page.locator("#domain")).to_have_text("이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.")
     page.select_option("#model", "words")
@@ -295,7 +270,7 @@ def test_a_long_text_leaves_what_is_said_of_it_in_sight(visit, size):
     expect(page.locator("#count")).to_have_text("3,000 / 5,000")
     page.fill("#text", 700 * "1234567 ")
     message = page.locator("#split")
-    expect(message).to_have_text("A line may have 5,000 characters at most.")
+    expect(message).to_have_text("A line may have at most 5,000 characters.")
     expect(page.locator("#count")).to_be_in_viewport()
     expect(message).to_be_in_viewport()
     page.fill("#text", "\n".join(map(str, range(40))))
@@ -331,7 +306,7 @@ def test_every_part_of_a_long_text_has_its_map(visit):
     expect(page.locator("#part-now")).to_have_text("Part 2 of 3")
     expect(page.locator("#map")).to_contain_text("654321")
     page.fill("#text", "123456 654321")
-    expect(page.locator("#split")).to_contain_text("longer than any the model was trained on")
+    expect(page.locator("#split")).to_contain_text("longer than those the model was trained on")
     expect(page.locator("#parts")).to_be_hidden()
     expect(page.locator("#map")).to_contain_text("654321")
 
@@ -384,7 +359,7 @@ def test_what_goes_wrong_is_said_kindly_and_mended(browser, live):
     full = {"status": 503, "headers": {"Retry-After": "1"}, "json": {"error": "many are waiting"}}
     page.route("**/api/stream", lambda route: route.fulfill(**full))
     page.fill("#text", "123")
-    expect(page.locator("#notice")).to_contain_text("Many ask at once")
+    expect(page.locator("#notice")).to_contain_text("The server is busy")
     page.unroute("**/api/stream")
     expect(page.locator("#output .line")).to_have_text("321")
     expect(page.locator("#notice")).to_be_hidden()

@@ -4,11 +4,11 @@ import torch
 from torch import nn
 
 from jumok.layers import MultiHeadAttention
-from jumok.models import Seq2Seq, TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
 
 @torch.no_grad()
-def copy_torch_transformer(theirs: nn.Transformer, ours: Seq2Seq) -> None:
+def copy_torch_transformer(theirs: nn.Transformer, ours: EncoderDecoder) -> None:
     """Every layer of theirs into ours; embeddings and output, which theirs lacks, stay as they are."""
     for half, other in ((ours.encoder, theirs.encoder), (ours.decoder, theirs.decoder)):
         for mine, layer in zip(half.layers, other.layers, strict=True):
@@ -34,7 +34,7 @@ def _copy_torch_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttentio
 
 
 @torch.no_grad()
-def as_jumok(marian: nn.Module) -> Seq2Seq:
+def as_jumok(marian: nn.Module) -> EncoderDecoder:
     """Ours with the weights of a Hugging Face MarianMTModel.
 
     Its sinusoids stand in two halves, all sines and then all cosines, where ours alternate. So wherever a vector of the

@@ -127,3 +127,34 @@ def busy(live: Live) -> Iterator[Blocker]:
         yield blocker
     finally:
         blocker.go_on.set()
+
+
+@contextmanager
+def visits(browser: Any, live: Live, model: str) -> Iterator[Any]:
+    """A function that opens the page; at the end, there were no errors in it and no requests to other servers."""
+    contexts, errors, elsewhere = [], [], []
+
+    def route(request: Any) -> Any:
+        if request.request.url.startswith((live.url, "blob:", "data:")):
+            return request.continue_()
+        elsewhere.append(request.request.url)
+        return request.abort()
+
+    def open_page(width: int = 1200, height: int = 900, model: str = model, **options: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": width, "height": height}, "locale": "en-US", **options})
+        contexts.append(context)
+        context.route("**/*", route)
+        page = context.new_page()
+        page.on("console", lambda event: errors.append(event.text) if event.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.set_default_timeout(20_000)
+        page.goto(live.url)
+        page.wait_for_selector("#model option", state="attached")
+        page.select_option("#model", model)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert elsewhere == []

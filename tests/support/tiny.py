@@ -5,14 +5,15 @@ from torch import Tensor, nn
 
 from jumok.data import Batch
 from jumok.data.batches import pad
-from jumok.models.encoder_decoder import Hidden
+from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder, Encoding, Hidden
 from jumok.training import held_out_loss
 
 VOCABULARY = 9
 
 
-class TinyEncoder(nn.Module):
+class TinyEncoder(Encoder):
     width = 8
+    vocabulary = VOCABULARY
 
     def __init__(self, dropout: float) -> None:
         super().__init__()
@@ -20,12 +21,15 @@ class TinyEncoder(nn.Module):
         self.mix = nn.GRU(self.width, self.width, batch_first=True)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, source: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, source: Tensor, visible: Tensor) -> Encoding:
         states, _ = self.mix(self.dropout(self.table(source)))
-        return (states * visible[..., None]).sum(1) / visible.sum(1, keepdim=True)
+        summary = (states * visible[..., None]).sum(1) / visible.sum(1, keepdim=True)
+        return Encoding(states, visible, summary)
 
 
-class TinyDecoder(nn.Module):
+class TinyDecoder(Decoder):
+    vocabulary = VOCABULARY
+
     def __init__(self, width: int, dropout: float, *, penalised: bool) -> None:
         super().__init__()
         self.table = nn.Embedding(VOCABULARY, width)
@@ -35,23 +39,21 @@ class TinyDecoder(nn.Module):
         self.output.weight = self.table.weight
         self.dropout, self.penalised = nn.Dropout(dropout), penalised
 
-    def hidden(self, summary: Tensor, target_in: Tensor) -> Hidden:
+    def hidden(self, encoding: Encoding, target_in: Tensor) -> Hidden:
         words = self.table(target_in)
-        both = torch.cat([words, summary[:, None].expand_as(words)], -1)
+        both = torch.cat([words, encoding.summary[:, None].expand_as(words)], -1)
         states = self.norm(torch.tanh(self.hidden_layer(self.dropout(both))))
         return Hidden(states, penalty=states.square().mean(-1) if self.penalised else None)
 
-    def logits(self, states: Tensor) -> Tensor:
-        return self.output(states)
+    def logits(self, hidden: Hidden) -> Tensor:
+        return self.output(hidden.states)
 
 
-class TinyModel(nn.Module):
+class TinyModel(EncoderDecoder):
     def __init__(self, *, dropout: float = 0.1, seed: int = 0, width: int = 8, penalised: bool = False) -> None:
-        super().__init__()
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            self.encoder = TinyEncoder(dropout)
-            self.decoder = TinyDecoder(width, dropout, penalised=penalised)
+            super().__init__(TinyEncoder(dropout), TinyDecoder(width, dropout, penalised=penalised))
 
 
 class TinyBatches:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
-from jumok.model_folder import is_captioner
+from jumok.tasks import CAPTIONING, task_in
 from jumok.tasks.captioner import Captioner
 from support.commands import jumok, well, write
 
@@ -151,7 +151,7 @@ def test_inspect_shows_what_a_captioner_is_made_of(model):
     assert facts["training"]["steps"] > 0
     assert facts["regions"] == "4 × 4"
     assert facts["parameters"] > 1000
-    assert is_captioner(model)
+    assert task_in(model) is CAPTIONING
 
 
 def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
@@ -255,4 +255,4 @@ def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_
     for arguments in (("caption", reverser, pictures / "0.png"), ("average", model, reverser, "--out", tmp_path / "x")):
         done = jumok(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert f"{reverser} is a model, but not a captioner" in done.err
+        assert f"{reverser} holds a model that translates text, not one that captions images" in done.err

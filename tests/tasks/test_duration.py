@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from jumok.data import Batches, prepare
-from jumok.model_folder import new_model
-from jumok.recipe import read_recipe
+from jumok.tasks import TRANSLATION, read_recipe
 from jumok.tasks import translation as duration
 from jumok.tasks.translation import patience_message
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
@@ -19,7 +18,7 @@ def measured(tmp_path, monkeypatch):
     def said(*changes):
         recipe = read_recipe(write(tmp_path / "reverse.toml", RECIPE), ["data.size=100", *changes])
         prepared = prepare(tmp_path / "data", recipe.data, recipe.tokenizer, recipe.filter)
-        model = new_model(recipe, prepared.tokenizers)
+        model = TRANSLATION.new_model(recipe, prepared.tokenizers)
         return patience_message(model, Batches(prepared.train, recipe.batch), recipe), model
 
     return said

@@ -11,9 +11,9 @@ from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import ALL, SamplingConfig
 from jumok.graphs.store import write_graph
-from jumok.tasks.graph_model import GraphRecipe
-from jumok.tasks.node_classification import GraphBatches, GraphTask, held_out_scores, predict, run_graph_recipe
-from jumok.training import TrainingConfig
+from jumok.tasks.node_classification import GraphRecipe, GraphTraining, NodeClassificationTask, held_out_scores
+from jumok.tasks.node_classifier import GraphBatches, predict
+from jumok.tasks.run import train
 from support.graphs import raw_graph, stored
 from support.runs import Remarks, assert_same_run, interrupt
 
@@ -36,7 +36,7 @@ def test_neighbourhoods_of_everything_give_the_loss_and_gradients_of_the_whole_g
         model = network_of(graph, config)
         batches = GraphBatches(graph, graph.train, SamplingConfig(fanout=fanout, batch=7), layers=layers)
         losses = [
-            GraphTask().loss(model, batches.batch(0, step), CPU, TrainingConfig(label_smoothing=0.1)).total
+            NodeClassificationTask().loss(model, batches.batch(0, step), CPU, GraphTraining(label_smoothing=0.1)).total
             for step in range(batches.steps(0))
         ]
         sum(losses).backward()
@@ -85,7 +85,7 @@ RECIPE = GraphRecipe(
     graph=GraphConfig(built_in="planted", size=60, undirected=False),
     network=NETWORK,
     sampling=SamplingConfig(),
-    training=TrainingConfig(
+    training=GraphTraining(
         steps=12, validate_every=4, metric="loss", warmup=0, schedule="constant", log_every=3, keep=2, ema=0.9
     ),
 )
@@ -96,27 +96,27 @@ RECIPE = GraphRecipe(
 )
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, sampling):
     recipe = replace(RECIPE, sampling=sampling)
-    run_graph_recipe(recipe, tmp_path / "whole", device="cpu", report=Remarks())
-    stopped = run_graph_recipe(recipe, tmp_path / "parts", device="cpu", report=Remarks({5: interrupt}))
+    train(recipe, out=tmp_path / "whole", device="cpu", report=Remarks())
+    stopped = train(recipe, out=tmp_path / "parts", device="cpu", report=Remarks({5: interrupt}))
     assert stopped.stopped == "interrupted"
-    run_graph_recipe(recipe, tmp_path / "parts", device="cpu", report=Remarks(), resume=True)
+    train(recipe, out=tmp_path / "parts", device="cpu", report=Remarks(), resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
 def test_a_resume_with_another_network_or_graph_is_refused(tmp_path):
-    run_graph_recipe(RECIPE, tmp_path, device="cpu", report=Remarks())
+    train(RECIPE, out=tmp_path, device="cpu", report=Remarks())
     for changed, said in (
         (replace(RECIPE, network=replace(NETWORK, dropout=0.3)), r"network.dropout was 0.2 and is now 0.3"),
         (replace(RECIPE, graph=replace(RECIPE.graph, size=70)), r"graph.size was 60 and is now 70"),
     ):
         with pytest.raises(ConfigError, match=said):
-            run_graph_recipe(changed, tmp_path, device="cpu", report=Remarks(), resume=True)
+            train(changed, out=tmp_path, device="cpu", report=Remarks(), resume=True)
 
 
 def test_memory_that_does_not_suffice_is_said_with_what_to_set(tmp_path):
     graph = stored(tmp_path)
     with pytest.raises(TrainingError, match=r"out of memory with 40 nodes.*sampling.fanout"):
-        GraphTask().halves(GraphBatches(graph, graph.train, SamplingConfig(), layers=2).batch(0, 0))
+        NodeClassificationTask().halves(GraphBatches(graph, graph.train, SamplingConfig(), layers=2).batch(0, 0))
 
 
 def test_a_fanout_has_one_number_for_each_layer(tmp_path):

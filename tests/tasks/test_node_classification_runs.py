@@ -113,7 +113,7 @@ def test_training_that_stopped_goes_on_to_the_same_model(tmp_path, monkeypatch, 
 def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, reverser):
     done = jumok("translate", model, stdin="hello\n")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "is a graph model" in done.err
+    assert "holds a model that classifies the nodes of a graph, not one that translates text" in done.err
     assert "jumok look" in done.err
     done = jumok("look", reverser, "--node", 3)
     assert (done.code, done.err.count("\n")) == (1, 1)
@@ -186,4 +186,4 @@ def test_the_average_of_graph_models_is_their_mean(model, reverser, tmp_path):
     assert json.loads(well("evaluate", tmp_path / "mean", "--json").out)["items"] == 16
     done = jumok("average", model, reverser, "--out", tmp_path / "other")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "but not of a graph" in done.err
+    assert "holds a model that translates text" in done.err

@@ -8,8 +8,9 @@ import torch
 import jumok
 from jumok.data import BOS, corpus_pairs
 from jumok.errors import ArgumentError
-from jumok.model_folder import BUNDLED, Trained, new_model
-from jumok.recipe import make_recipe
+from jumok.model_folder import BUNDLED
+from jumok.tasks import TRANSLATION, make_recipe
+from jumok.tasks.translation import Trained
 from jumok.tasks.translator import Translator
 
 DIGITS = ["12", "", "987654", "3", "   ", "00", "41414", "2718", "12"]
@@ -206,8 +207,8 @@ def test_a_model_without_attention_says_that_it_has_none(learned):
     half = {"kind": "rnn", "width": 8, "embedding": 6}
     recipe = make_recipe({"data": {"corpus": "reverse"}, "encoder": half, "decoder": half | {"attention": "none"}})
     tokenizers = learned.trained.tokenizers
-    (found,) = Translator(Trained(new_model(recipe, tokenizers), recipe, tokenizers)).translate(["12"])
-    with pytest.raises(ArgumentError, match="this model has no attention to show"):
+    (found,) = Translator(Trained(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)).translate(["12"])
+    with pytest.raises(ArgumentError, match="this model has no attention"):
         found.attention()
 
 

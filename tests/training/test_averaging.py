@@ -31,7 +31,7 @@ def test_files_of_different_models_are_refused_by_name(tmp_path):
     save_file({"a": torch.zeros(3)}, tmp_path / "one")
     save_file({"a": torch.zeros(4)}, tmp_path / "two")
     save_file({"b": torch.zeros(3)}, tmp_path / "three")
-    with pytest.raises(DataError, match=r"two holds a as \[4\], but this model wants \[3\]"):
+    with pytest.raises(DataError, match=r"two holds a as \[4\], but this model needs \[3\]"):
         average_files([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
     with pytest.raises(DataError, match=r"three has no a \[3\]"):
         average_files([tmp_path / "one", tmp_path / "three"], tmp_path / "out")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -42,13 +42,15 @@ TRANSFORMERS = {
 def rnn(seed, **options):
     torch.manual_seed(seed)
     encoder = RnnEncoder(RnnEncoderConfig(cell=options.get("cell", "gru"), **RNN), vocabulary=VOCABULARY)
-    return Seq2Seq(encoder, RnnDecoder(RnnDecoderConfig(**RNN, **options), vocabulary=VOCABULARY, encoder_width=8))
+    return EncoderDecoder(
+        encoder, RnnDecoder(RnnDecoderConfig(**RNN, **options), vocabulary=VOCABULARY, encoder_width=8)
+    )
 
 
 def transformer(seed, **options):
     torch.manual_seed(seed)
     tied = "none" if options.get("positions") == "concatenated" else "output"
-    return Seq2Seq(
+    return EncoderDecoder(
         TransformerEncoder(TransformerEncoderConfig(**TRANSFORMER, **options), vocabulary=VOCABULARY),
         TransformerDecoder(
             TransformerDecoderConfig(tied=tied, **TRANSFORMER, **options), vocabulary=VOCABULARY, encoder_width=8

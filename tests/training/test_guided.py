@@ -8,17 +8,17 @@ import torch
 
 from jumok.data import Batch
 from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
-from jumok.models.rnn.decoder import OneHead
-from jumok.recipe import make_recipe
-from jumok.training.loss import Guide, guided_layer
-from jumok.training.task import SEQUENCES
+from jumok.models.encoder_decoder import SingleHeadWeights
+from jumok.tasks import make_recipe
+from jumok.training.loss import GuidedAlignment, guided_layer
+from jumok.training.objective import SEQUENCES
 from support.commands import RECIPE, well, write
 from support.runs import assert_same_run
 
 
 def layers(*weights):
     """Attention of [batch, target, source] weights, one layer each."""
-    return tuple(OneHead((one,)) for one in weights)
+    return tuple(SingleHeadWeights((one,)) for one in weights)
 
 
 def test_the_loss_is_the_cross_entropy_from_links_to_weights():
@@ -31,7 +31,7 @@ def test_the_loss_is_the_cross_entropy_from_links_to_weights():
         for t in range(4):
             linked = [s for s in range(3) if links[b, t, s]]
             wanted -= sum(math.log(weights[b, t, s]) for s in linked) / max(len(linked), 1)
-    guide = Guide(weight=0.3, layer=0, head=0, shift=False)
+    guide = GuidedAlignment(weight=0.3, layer=0, head=0, shift=False)
     assert float(guide.loss(layers(weights)[0], links)) == pytest.approx(0.3 * wanted, rel=1e-5)
 
 
@@ -40,13 +40,15 @@ def test_shifted_the_row_that_reads_a_token_is_taught_its_links():
     weights[0, 1] = torch.tensor([1.0, 0.0])
     links = torch.zeros(1, 3, 2, dtype=torch.bool)
     links[0, 0, 0] = True  # row 0 writes the token that row 1 reads
-    assert float(Guide(weight=1, layer=0, head=0, shift=True).loss(layers(weights)[0], links)) == 0
-    assert float(Guide(weight=1, layer=0, head=0, shift=False).loss(layers(weights)[0], links)) > 0.6
+    assert float(GuidedAlignment(weight=1, layer=0, head=0, shift=True).loss(layers(weights)[0], links)) == 0
+    assert float(GuidedAlignment(weight=1, layer=0, head=0, shift=False).loss(layers(weights)[0], links)) > 0.6
 
 
 def test_a_weight_of_zero_on_a_link_gives_a_finite_loss():
     weights = torch.tensor([[[0.0, 1.0]]], requires_grad=True)
-    loss = Guide(weight=1, layer=0, head=None, shift=False).loss(layers(weights)[0], torch.tensor([[[True, False]]]))
+    loss = GuidedAlignment(weight=1, layer=0, head=None, shift=False).loss(
+        layers(weights)[0], torch.tensor([[[True, False]]])
+    )
     loss.backward()
     assert loss.isfinite()
     assert weights.grad.isfinite().all()
@@ -72,9 +74,9 @@ def small():
 
 def guided_gradient(model, batch, context):
     """What the guided loss alone teaches each weight."""
-    guide = Guide(weight=1, layer=None, head=None, shift=True, context=context)
+    guide = GuidedAlignment(weight=1, layer=None, head=None, shift=True, context=context)
     encoding = model.encoder(batch.source, batch.source_visible)
-    taught = guide.taught(model.decoder, encoding, model.decoder.hidden(encoding, batch.target_in), batch)
+    taught = guide.attention(model.decoder, encoding, model.decoder.hidden(encoding, batch.target_in), batch)
     model.zero_grad()
     guide.loss(taught, batch.word_links).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -85,12 +87,12 @@ def test_only_with_full_context_what_is_taught_depends_on_later_words(small, con
     model, batch = small
     other = batch.target_in.clone()
     other[0, 3] = (other[0, 3] + 1) % 9
-    guide = Guide(weight=1, layer=None, head=None, shift=True, context=context)
+    guide = GuidedAlignment(weight=1, layer=None, head=None, shift=True, context=context)
 
     def rows(target_in):
         encoding = model.encoder(batch.source, batch.source_visible)
         hidden = model.decoder.hidden(encoding, target_in)
-        return guide.taught(model.decoder, encoding, hidden, batch._replace(target_in=target_in))()
+        return guide.attention(model.decoder, encoding, hidden, batch._replace(target_in=target_in))()
 
     before, after = rows(batch.target_in), rows(other)
     assert torch.equal(before[0, :, :3], after[0, :, :3]) is not depends
@@ -112,7 +114,7 @@ def test_words_without_links_are_taught_to_look_at_the_end_of_the_source(small):
     _, batch = small
     batch = batch._replace(word_links=torch.zeros(2, 4, 4, dtype=torch.bool))
     batch.word_links[0, 1, 2] = True
-    guide = Guide(weight=1, layer=None, head=None, shift=True, null=True)
+    guide = GuidedAlignment(weight=1, layer=None, head=None, shift=True, null=True)
     wanted = batch.word_links.clone()
     wanted[0, [0, 2, 3], 3] = True
     wanted[1, [0, 1], 1] = True  # what is padded has no word
@@ -140,7 +142,7 @@ def test_a_batch_that_is_split_splits_its_links():
 
 
 def test_a_recipe_without_guidance_has_no_guide():
-    assert Guide.of(make_recipe({"data": {"corpus": "reverse"}}).training) is None
+    assert make_recipe({"data": {"corpus": "reverse"}}).training.guide is None
 
 
 @pytest.mark.parametrize(("kind", "context", "null"), [("rnn", "causal", "false"), ("transformer", "full", "true")])

@@ -3,13 +3,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from jumok.data import Batch
-from jumok.models.encoder_decoder import Copied, Hidden
+from jumok.models.encoder_decoder import Copied, Decoder, EncoderDecoder, Hidden
 from jumok.training import batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
-from jumok.training.loss import Places
-from support.tiny import TinyBatches, TinyModel
+from jumok.training.loss import TargetTokens
+from support.tiny import TinyBatches, TinyEncoder, TinyModel
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
@@ -22,7 +21,7 @@ def test_loss_and_gradient_are_those_of_torch(smoothing, gaps, tokens, vocabular
     want = F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
     found = smoothed_cross_entropy(logits, target, smoothing=smoothing, gaps=gaps)
     torch.testing.assert_close(found.total, want)
-    torch.testing.assert_close(found.surprise, F.cross_entropy(logits, target, reduction="sum").detach())
+    torch.testing.assert_close(found.cross_entropy, F.cross_entropy(logits, target, reduction="sum").detach())
     (gradient,) = torch.autograd.grad(found.total, logits)
     torch.testing.assert_close(gradient, torch.autograd.grad(want, logits)[0])
 
@@ -56,8 +55,8 @@ def test_half_precision_logits_are_summed_in_single_precision():
     torch.testing.assert_close(found, F.cross_entropy(logits.float(), target, label_smoothing=0.1, reduction="sum"))
 
 
-def loss_of(model: nn.Module, batch: Batch, **options):
-    return batch_loss(model, batch, Places.of(batch), **options)
+def loss_of(model: EncoderDecoder, batch: Batch, **options):
+    return batch_loss(model, batch, TargetTokens.of(batch), **options)
 
 
 def test_padding_changes_nothing():
@@ -68,33 +67,31 @@ def test_padding_changes_nothing():
         torch.testing.assert_close(loss_of(model, other).total, loss_of(model, batch).total)
 
 
-def test_a_models_own_penalty_is_added_at_visible_places_but_is_no_surprise():
+def test_a_models_own_penalty_is_added_at_visible_places_but_is_not_in_the_cross_entropy():
     batch = TinyBatches().batch(0, 0)
     plain, penalised = TinyModel(dropout=0.0), TinyModel(dropout=0.0, penalised=True)
     hidden = penalised.decoder.hidden(penalised.encoder(batch.source, batch.source_visible), batch.target_in)
     extra = hidden.penalty[batch.target_visible].sum()
     found, without = loss_of(penalised, batch), loss_of(plain, batch)
     torch.testing.assert_close(found.total, without.total + extra)
-    torch.testing.assert_close(found.surprise, without.surprise)
+    torch.testing.assert_close(found.cross_entropy, without.cross_entropy)
 
 
 def test_what_a_decoder_copies_is_cut_to_the_visible_places():
     batch, seen = TinyBatches().batch(0, 0), []
 
-    class Decoder(nn.Module):
+    class Copier(Decoder):
         def hidden(self, encoding, target_in):
             states = F.one_hot(target_in, 9).float()
             weights = target_in.float()[..., None]
             return Hidden(states, copied=Copied(target_in[..., None], weights, weights[..., 0]))
 
-        def logits(self, states, copied):
-            seen.append((states, copied))
+        def logits(self, hidden):
+            states = hidden.states
+            seen.append((states, hidden.copied))
             return states.masked_fill(states == 0, -torch.inf).index_fill(1, torch.tensor([2, 4, 5, 6, 7, 8]), 0.0)
 
-    model = nn.Module()
-    model.encoder, model.decoder = nn.Identity(), Decoder()
-    model.encoder.forward = lambda source, visible: None
-    found = loss_of(model, batch, smoothing=0.1)
+    found = loss_of(EncoderDecoder(TinyEncoder(0.0), Copier()), batch, smoothing=0.1)
     states, copied = seen[0]
     assert torch.equal(copied.weights[:, 0], batch.target_in[batch.target_visible].float())
     assert len(states) == batch.target_visible.sum()
@@ -104,10 +101,10 @@ def test_what_a_decoder_copies_is_cut_to_the_visible_places():
 def test_held_out_loss_is_the_mean_over_tokens_not_over_batches():
     model, batches = TinyModel().eval(), TinyBatches(steps=3)
     found = [batches.batch(0, step) for step in range(3)]
-    surprise = sum(float(loss_of(model, batch).surprise) for batch in found)
+    cross_entropy = sum(float(loss_of(model, batch).cross_entropy) for batch in found)
     tokens = sum(int(batch.target_visible.sum()) for batch in found)
     scores = held_out_loss(model, batches)
-    assert scores["loss"] == pytest.approx(surprise / tokens)
+    assert scores["loss"] == pytest.approx(cross_entropy / tokens)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
 
 

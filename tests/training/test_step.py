@@ -8,9 +8,9 @@ from jumok.data import Batch
 from jumok.errors import TrainingError
 from jumok.layers import LearnedPositions, TokenEmbedding
 from jumok.training import TrainingConfig
+from jumok.training.objective import SEQUENCES, cut
 from jumok.training.optimiser import load_moments, make_optimiser, moments, set_rate, trained
 from jumok.training.step import gradients, train_step
-from jumok.training.task import SEQUENCES, cut
 from support.tiny import TinyBatches, TinyModel
 
 CONFIG = TrainingConfig(clip=0.0)
@@ -47,7 +47,7 @@ def test_accumulated_gradients_are_those_of_one_big_batch(penalised):
     whole, one = gradient_of(model, [together(batches)])
     assert_close(found, whole)
     assert sums.tokens == one.tokens == sum(int(batch.target_visible.sum()) for batch in batches)
-    torch.testing.assert_close(sums.surprise, one.surprise)
+    torch.testing.assert_close(sums.cross_entropy, one.cross_entropy)
 
 
 def test_halves_have_all_sentences_and_no_padding_they_do_not_need():

@@ -1,40 +1,50 @@
-"""The command line: one file per command; each parses, calls and prints.
+"""The command line: one file per command, which parses its arguments, calls the library and prints the result.
 
-This file is loaded first, and loads next to nothing itself: from here on Ctrl-C ends the program with one line, not
-with a traceback through whatever is being imported.
+This file is loaded first and imports next to nothing: from here on, Ctrl-C ends the program with one line rather than
+with a traceback from whatever is being imported.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # without enum, which takes longer to load than all else here
 import os
+import sys
 
 INTERRUPTED = 130
-"""What a program ends with after Ctrl-C, by the custom of shells; typer keeps to it."""
+"""Exit code after Ctrl-C, by the convention of shells; typer uses the same one."""
 
 
 def main() -> None:
-    """The command `jumok`."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # else whoever started the program wants something else
-        signal.signal(signal.SIGINT, _quit)
-    from jumok.cli.app import run
-
+    """Run the command `jumok`."""
     try:
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
-        run()
+        load("jumok.cli.app")
+        sys.modules["jumok.cli.app"].run()
     except KeyboardInterrupt:
-        _say_interrupted()
+        _report_interrupt()
         raise SystemExit(INTERRUPTED) from None
 
 
+def load(module: str) -> None:
+    """Import a module; Ctrl-C meanwhile ends the program at once.
+
+    An exception would not do: what is being imported may catch it or replace it with another.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not signal.default_int_handler:  # the caller of the program handles Ctrl-C in another way
+        __import__(module)
+        return
+    signal.signal(signal.SIGINT, _quit)
+    try:
+        __import__(module)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def _quit(*_: object) -> None:
-    """Leave at once: an exception would be caught, or turned into another, by what is being imported."""
-    _say_interrupted()
+    _report_interrupt()
     os._exit(INTERRUPTED)
 
 
-def _say_interrupted() -> None:
+def _report_interrupt() -> None:
     try:  # noqa: SIM105  # contextlib would have to be loaded
         os.write(2, b"jumok: interrupted\n")
-    except OSError:  # nobody reads it
+    except OSError:  # standard error is closed
         pass

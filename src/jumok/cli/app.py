@@ -1,32 +1,62 @@
-"""All commands as one program, and what it says and ends with when one fails."""
+"""The program `jumok`: its commands, each loaded when it is run, and its messages and exit codes when one fails."""
 
 import os
 import sys
 from textwrap import indent
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
-from jumok.cli import INTERRUPTED
-from jumok.cli.align import align
-from jumok.cli.average import average
-from jumok.cli.caption import caption
-from jumok.cli.compare import compare
-from jumok.cli.demo import demo
-from jumok.cli.evaluate import evaluate
-from jumok.cli.inspect import inspect
-from jumok.cli.look import look
-from jumok.cli.serve import serve
-from jumok.cli.streams import PIPE_CLOSED, is_of_stdout, open_streams
-from jumok.cli.train import train
-from jumok.cli.translate import translate
-from jumok.cli.usage import Commands, UsageError, is_help, usage_line
+from jumok import __version__
+from jumok.cli import INTERRUPTED, load
+from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
+from jumok.cli.usage import CommandGroup, UsageError, is_help, usage_line
 from jumok.errors import JumokError
 from jumok.screen import to_screen
 
+COMMANDS = {
+    "train": "Train a model by a recipe; Ctrl-C saves and --resume goes on exactly there.",
+    "translate": "Translate one text per line; line n of the output belongs to line n of the input.",
+    "caption": "Caption images: a line for each, its file and what it shows.",
+    "look": "Translate a text, or caption an image, and show the attention of each word.",
+    "evaluate": "Score translations against references: BLEU, chrF and TER with signatures and 95% intervals.",
+    "compare": "Compare models: quality, gradient or speed against length, as a table and a picture.",
+    "align": "Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2.",
+    "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
+    "inspect": "Show what a model is made of, checking every file on the way.",
+    "average": "Average the weights of several models into a new one; all else is taken from the first.",
+    "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",
+}
+"""The first line of each command's help, which is also its docstring: listing the commands imports none of them."""
+
+OUT_OF_MEMORY = ("out of memory", "allocate memory", "alloc_cpu")
+"""Words by which PyTorch reports that memory ran out."""
+
+
+class LazyCommands(CommandGroup):
+    """A group that imports the module of a command when the command is run or its help is asked for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names, and the words behind it."""
+        name, _, arguments = super().resolve_command(ctx, args)
+        return name, load_command(name), arguments
+
+
+def load_command(name: str) -> Any:
+    """The command called `name`: the function or the group of that name in its own module."""
+    load(f"jumok.cli.{name}")
+    command = getattr(sys.modules[f"jumok.cli.{name}"], name)
+    if isinstance(command, typer.Typer):
+        return get_command(command)
+    single = typer.Typer(add_completion=False)
+    single.command(name)(command)
+    return get_command(single)
+
+
 app = typer.Typer(
     name="jumok",
-    cls=Commands,
+    cls=LazyCommands,
     help="Attention you can read: sequence-to-sequence models, and what they look at.",
     no_args_is_help=True,
     add_completion=False,
@@ -34,53 +64,41 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> bool:
-    if asked:
-        import jumok
-
-        print(f"jumok {jumok.__version__}")
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"jumok {__version__}")
         raise typer.Exit
-    return asked
+    return wanted
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Attention you can read: sequence-to-sequence models, and what they look at."""
 
 
-for command in (train, translate, caption, look, evaluate, align, serve, inspect, average, demo):
-    app.command()(command)
-app.add_typer(compare, cls=Commands, no_args_is_help=True)
+def _listed() -> None:
+    """Stands for a command in the list of commands."""
 
 
-def _is_about_memory(error: Exception) -> bool:
-    """PyTorch says so in words only."""
-    said = ("out of memory", "allocate memory", "alloc_cpu")
-    return isinstance(error, MemoryError) or any(words in str(error) for words in said)
-
-
-def _forget_odd_columns() -> None:
-    """A width of the terminal that is none, such as 0, would leave tables and help without a letter."""
-    width = os.environ.get("COLUMNS", "1")
-    if not (width.isdecimal() and int(width) > 0):
-        del os.environ["COLUMNS"]
+for name, line in COMMANDS.items():
+    app.command(name, help=line)(_listed)
 
 
 def run() -> None:
-    """Run a command; what the caller can mend is one line on standard error and exit code 1, or 2 for usage."""
+    """Run a command; an error that users can correct is one line on standard error and exit code 1, or 2 for usage."""
     open_streams()
-    _forget_odd_columns()
+    _drop_invalid_columns()
     try:
         code = app(prog_name="jumok", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code or 0)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # so typer and rich end
-            sys.exit(_failed(end.__context__))
+        if isinstance(end.__context__, BrokenPipeError):  # typer and rich end the program this way
+            sys.exit(_report_os_error(end.__context__))
         if end.code == INTERRUPTED:
             print("jumok: interrupted", file=sys.stderr)
         raise
@@ -92,7 +110,7 @@ def run() -> None:
         print(indent(f"jumok: {error}", 7 * " ").strip(), file=sys.stderr)
         sys.exit(1)
     except (MemoryError, RuntimeError) as error:
-        if not _is_about_memory(error):
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
         print(
             "jumok: there is not enough memory; make the model smaller (encoder.width, decoder.width, tokenizer.size) "
@@ -101,15 +119,22 @@ def run() -> None:
         )
         sys.exit(1)
     except OSError as error:
-        sys.exit(_failed(error))
+        sys.exit(_report_os_error(error))
 
 
-def _failed(error: OSError) -> int:
-    """Say what could not be read or written; gives the exit code."""
-    what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-    if is_of_stdout(error):
-        if isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
-            return PIPE_CLOSED
-        what = f"cannot write to standard output: {error.strerror}"
-    to_screen(f"jumok: {what}")
+def _drop_invalid_columns() -> None:
+    """Ignore a terminal width such as 0, which would leave tables and help empty."""
+    width = os.environ.get("COLUMNS", "1")
+    if not (width.isdecimal() and int(width) > 0):
+        del os.environ["COLUMNS"]
+
+
+def _report_os_error(error: OSError) -> int:
+    """Say what could not be read or written, and return the exit code."""
+    if not is_from_stdout(error):
+        to_screen(f"jumok: {error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return 1
+    if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
+        return PIPE_CLOSED
+    to_screen(f"jumok: cannot write to standard output: {error.strerror}")
     return 1

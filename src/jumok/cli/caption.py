@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, print_json, progress, say
+from jumok.cli.arguments import Beam, Device
+from jumok.cli.output import print_json, say
+from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
+from jumok.screen import progress
 
 if TYPE_CHECKING:
     from jumok.tasks.captioner import Caption, Captioner
@@ -16,15 +19,13 @@ if TYPE_CHECKING:
 def caption(
     model: Annotated[Path, Argument(help="Folder of a captioner, written by `jumok train`.")],
     images: Annotated[list[Path], Argument(help="Images, or folders of images.")],
-    beam: Annotated[
-        int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; 1 is greedy.")
-    ] = None,
+    beam: Beam = None,
     n_best: Annotated[
-        int, Option(min=1, max=WIDEST_BEAM, help="Captions for each image, best first, with their scores.")
+        int, Option(min=1, max=WIDEST, help="Captions for each image, best first, with their scores.")
     ] = 1,
     max_length: Annotated[int | None, Option(min=1, help="Most tokens of a caption.")] = None,
     no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     json: Annotated[bool, Option("--json", help="One JSON object an image, with scores.")] = False,
 ) -> None:
     """Caption images: a line for each, its file and what it shows."""

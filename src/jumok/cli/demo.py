@@ -3,71 +3,51 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
 from typer import Option
 
-from jumok.cli.output import named_folder, print_json, say
+from jumok.analysis.draw.terminal import terminal_map
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
 from jumok.errors import ArgumentError, MissingExtraError
+from jumok.tasks.demo import (
+    ATTENTION,
+    FIXED,
+    SURNAMES,
+    KernelFit,
+    RegressionDemo,
+    TranslationDemo,
+    check_folders,
+    demonstrate_regression,
+    demonstrate_translation,
+)
 
 
 def demo(
     out: Annotated[
         Path,
-        Option(parser=named_folder, metavar="<path>", help="Folder for models and pictures; made if it is not there."),
+        Option(parser=named_folder, metavar="<path>", help="Folder for models and pictures; created if missing."),
     ] = Path("demo"),
     steps: Annotated[int, Option(min=1, help="Training steps of each of the two models.")] = 1800,
-    minutes: Annotated[float, Option(min=0.01, help="Most minutes of training of each, on a slow machine.")] = 12,
-    quick: Annotated[bool, Option("--quick", help="Only the part that trains nothing.")] = False,
+    minutes: Annotated[float, Option(min=0.01, help="Time limit for training each model, in minutes.")] = 12,
+    quick: Annotated[bool, Option("--quick", help="Run only the first part, which trains nothing.")] = False,
     json: Annotated[bool, Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Kernel regression, a soft database, and two translators: one with a fixed context, one with attention."""
-    from jumok.cli.demo_folders import check_models
-
+    """Show kernel regression, a soft database, and two translators: with a fixed context and with attention."""
     _make_folder(out)
     if not quick:
-        check_models(out)
-    found = _beginnings(out, json)
+        check_folders(out)
+    results = _regression(out, json)
     if not quick:
-        found |= _translators(out, steps, minutes, json)
+        results |= _translation(out, steps, minutes, json)
     if json:
-        print_json(found)
-
-
-def _beginnings(out: Path, json: bool) -> dict[str, Any]:
-    from jumok.cli import demo_regression as beginnings
-
-    say("1. the oldest forms of attention: fitting and drawing ...")
-    try:
-        found = beginnings.begin(out)
-    except MissingExtraError as error:
-        say(f"skipped: {error}")
-        return {}
-    if not json:
-        beginnings.show(found, _console())
-    for picture in found.pictures:
-        say(f"wrote {picture}")
-    return beginnings.as_plain(found)
-
-
-def _translators(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
-    from jumok.cli import demo_translation as translation_demo
-
-    say(f"\n2. two translators from English to Korean, {steps:,} steps of training each: some three minutes on two")
-    say(f"quiet cores; a slow or busy machine takes longer, but at most {minutes:g} minutes for each:")
-    found = translation_demo.compare(out, steps=steps, minutes=minutes, say=say)
-    if not json:
-        translation_demo.show(found, _console())
-    say(f"wrote {found.picture}; the models are in {out / 'fixed'} and {out / 'attention'}")
-    return translation_demo.as_plain(found)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True)
+        print_json(results)
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder, and find out whether it can be written to before any work is done."""
+    """Create the folder, and check that it can be written to before any work is done."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         probe = out / ".jumok-can-write"
@@ -76,3 +56,80 @@ def _make_folder(out: Path) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise ArgumentError(f"cannot write into the folder {out} ({reason}); choose another with --out") from None
+
+
+def _regression(out: Path, json: bool) -> dict[str, Any]:
+    say("1. the oldest forms of attention: fitting and drawing ...")
+    try:
+        results = demonstrate_regression(out)
+    except MissingExtraError as error:
+        say(f"skipped: {error}")
+        return {}
+    if not json:
+        _print_regression(results, _console())
+    for picture in results.pictures:
+        say(f"wrote {picture}")
+    return results.as_plain()
+
+
+def _translation(out: Path, steps: int, minutes: float, json: bool) -> dict[str, Any]:
+    say(f"\n2. two translators from English to Korean, {steps:,} training steps each: about three minutes on two idle")
+    say(f"cores; a slow or busy machine takes longer, but at most {minutes:g} minutes for each:")
+    results = demonstrate_translation(out, steps=steps, minutes=minutes, say=say)
+    if not json:
+        _print_translation(results, _console())
+    say(f"wrote {results.picture}; the models are in {out / FIXED} and {out / ATTENTION}")
+    return results.as_plain()
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _print_regression(results: RegressionDemo, console: Console) -> None:
+    console.print("[bold]Kernel regression[/]: ŷ(x) = Σ α(x, xᵢ) yᵢ", soft_wrap=True)
+    console.print(
+        f"50 points of y = 2 sin x + x, noise of standard deviation {results.noise}; bandwidths by leave-one-out. "
+        "The error is the root mean squared distance to the true curve.",
+        soft_wrap=True,
+    )
+    console.print(_fits_table(results.fits))
+    console.print()
+    console.print("[bold]Soft database[/]: every key answers by how much it resembles the query", soft_wrap=True)
+    console.print("{" + ", ".join(f"({key}, {value})" for key, value in SURNAMES) + "}", soft_wrap=True, markup=False)
+    for answer in results.answers:
+        first, *weights = str(answer).splitlines()
+        console.print(f"\n[bold]{first}[/]", soft_wrap=True)
+        console.print("\n".join(weights), soft_wrap=True, markup=False)
+
+
+def _fits_table(fits: list[KernelFit]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("kernel")
+    table.add_column("bandwidth", justify="right")
+    table.add_column("error", justify="right")
+    best = min(fit.rmse for fit in fits)
+    for fit in fits:
+        bandwidth = "–" if fit.bandwidth is None else f"{fit.bandwidth:.2f}"
+        name = "plain mean" if fit.kernel == "constant" else fit.kernel
+        table.add_row(name, bandwidth, f"{fit.rmse:.3f}", style="bold" if fit.rmse == best else None)
+    return table
+
+
+def _print_translation(results: TranslationDemo, console: Console) -> None:
+    """Print the table by length, the examples and the attention map."""
+    console.print("[bold]Exact match[/] on values never seen, by the length of the source in tokens")
+    table = Table(box=box.SIMPLE_HEAD)
+    for header in ("tokens", "sentences", "fixed context", "attention"):
+        table.add_column(header, justify="left" if header == "tokens" else "right")
+    for name, count, fixed, attention in results.bands:
+        table.add_row(name, str(count), f"{fixed:.1f}%", f"{attention:.1f}%")
+    total = sum(count for _, count, _, _ in results.bands)
+    exact = [f"{results.exact[name]:.1f}%" for name in ("fixed", "attention")]
+    table.add_row("all", str(total), *exact, style="bold")
+    console.print(table)
+    for source, fixed_text, attention_text in results.examples:
+        console.print(source, style="bold", markup=False)
+        console.print(f"  fixed context  {fixed_text}\n  attention      {attention_text}", markup=False)
+    console.print(f"\n[bold]Where it looked[/] ({results.map.crossings()} pairs of words change places)")
+    console.print(terminal_map(results.map, width=console.width, plain=console.color_system is None))

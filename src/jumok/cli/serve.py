@@ -6,8 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.output import WIDEST_BEAM, named_or_bundled, say
-from jumok.cli.systems import all_named
+from jumok.cli.arguments import Device, model_or_bundled, named_paths
+from jumok.cli.output import say
+from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError, MissingExtraError
 
 
@@ -29,7 +30,7 @@ def serve(
         list[str] | None,
         Option(help="Address of a reverse proxy that sets X-Forwarded-For; repeat for several."),
     ] = None,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     batch_tokens: Annotated[int, Option(min=1, help="Source tokens per batch.")] = 4096,
     window: Annotated[
         float, Option(min=0, help="Milliseconds to wait for more requests before starting a batch.")
@@ -38,7 +39,7 @@ def serve(
     max_image_bytes: Annotated[int, Option(min=1, help="Bytes of an image.")] = 5 << 20,
     max_texts: Annotated[int, Option(min=1, help="Texts per request.")] = 64,
     max_characters: Annotated[int, Option(min=1, help="Characters of a text.")] = 5000,
-    max_beam: Annotated[int, Option(min=1, max=WIDEST_BEAM, help="Beam size.")] = 32,
+    max_beam: Annotated[int, Option(min=1, max=WIDEST, help="Beam size.")] = 32,
     max_queue: Annotated[
         int, Option(min=1, help="Texts and images that may wait; beyond it, the server answers 503.")
     ] = 1024,
@@ -49,7 +50,7 @@ def serve(
         int, Option(min=1, help="Connections at the same time, as far as the limit of open files allows.")
     ] = 1000,
 ) -> None:
-    """Serve a web page that translates text or describes images and shows the attention, and a REST API at /api."""
+    """Serve a web page that translates text or describes images and shows attention, and a REST API."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "the server")
@@ -72,7 +73,7 @@ def serve(
         queue=max_queue,
         seconds=max_seconds,
     )
-    folders = {named.name: named.path for named in all_named(models or [str(named_or_bundled(None))])}
+    folders = dict(named_paths(models or [str(model_or_bundled(None))]))
     with listen(host, port) as listening:
         loaded = load_models(folders, device=device)
         service = Service.start(loaded, limits, batch_tokens=batch_tokens, window=window / 1000)

@@ -1,128 +1,142 @@
-"""`jumok translate`: standard input to standard output, one text a line."""
+"""`jumok translate`: standard input to standard output, one text per line."""
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from os.path import exists, isdir, isfile
 from pathlib import Path
 from re import fullmatch
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.cli.output import (
-    HELP,
-    MAX_SOURCE,
-    WIDEST_BEAM,
-    group_progress,
+from jumok.analysis.draw.save import KINDS
+from jumok.cli.arguments import (
+    BUNDLED_HELP,
+    Beam,
+    Device,
+    MaxSource,
+    check_picture_kind,
+    model_or_bundled,
     named_folder,
-    named_or_bundled,
-    print_json,
-    progress,
-    say,
 )
+from jumok.cli.output import ProgressBars, print_json, say
+from jumok.cli.streams import is_live, live_groups
+from jumok.data import read_lines
+from jumok.decoding.config import WIDEST
+from jumok.errors import ArgumentError
+from jumok.files import STDIN, check_place
+from jumok.tasks.translator import Translation, Translator
 
 
 def translate(
-    model: Annotated[Path | None, Argument(help=HELP)] = None,
-    file: Annotated[str | None, Argument(help="File to translate, as with --source.")] = None,
+    model: Annotated[Path | None, Argument(help=BUNDLED_HELP)] = None,
+    file: Annotated[str | None, Argument(help="File to translate; the same as --source.")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
-    beam: Annotated[
-        int | None, Option(min=1, max=WIDEST_BEAM, help="Hypotheses kept at each step; 1 is greedy.")
-    ] = None,
+    beam: Beam = None,
     n_best: Annotated[
-        int, Option(min=1, max=WIDEST_BEAM, help="Translations for each line, tab-separated with their scores.")
+        int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
     ] = 1,
     length_penalty: Annotated[
-        float | None, Option(min=-5, max=5, help="0 favours short outputs, 1 is neutral.")
+        float | None, Option(min=-5, max=5, help="Length normalisation: 0 favours short outputs, 1 is neutral.")
     ] = None,
-    min_length: Annotated[int | None, Option(min=0, help="Fewest tokens of an output.")] = None,
-    max_length: Annotated[int | None, Option(min=1, help="Most tokens of an output.")] = None,
-    no_repeat: Annotated[int | None, Option(min=0, help="No run of this many tokens twice; 0 allows all.")] = None,
-    max_source: Annotated[int | None, Option(min=1, help=MAX_SOURCE)] = None,
-    split: Annotated[bool, Option(help="Translate texts that are too long in parts, rather than refuse them.")] = True,
+    min_length: Annotated[int | None, Option(min=0, help="Least number of tokens in an output.")] = None,
+    max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in an output.")] = None,
+    no_repeat: Annotated[
+        int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")
+    ] = None,
+    max_source: MaxSource = None,
+    split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
     attention: Annotated[
         Path | None,
         Option(
             parser=named_folder, metavar="<path>", help="Also draw an attention map for each line into this folder."
         ),
     ] = None,
-    format: Annotated[str, Option(help="Kind of these maps: svg, png, pdf, html or json.")] = "svg",
-    batch: Annotated[int, Option(min=1, help="Lines translated at once, at most.")] = 1024,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
-    json: Annotated[bool, Option("--json", help="One JSON object a line, with scores.")] = False,
+    format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html or json.")] = "svg",
+    batch: Annotated[int, Option(min=1, help="Largest number of lines translated at once.")] = 1024,
+    device: Device = "auto",
+    json: Annotated[bool, Option("--json", help="Print one JSON object per line, with scores.")] = False,
 ) -> None:
-    """Translate one text a line; empty lines stay empty, and line n of the output belongs to line n of the input."""
-    from jumok.cli.streams import is_live, live_groups
-    from jumok.data import read_lines
-    from jumok.files import STDIN, check_place
-    from jumok.tasks.translator import Translator
-
+    """Translate one text per line; line n of the output belongs to line n of the input."""
     if attention is not None:
         check_place(attention)
-    older = set() if attention is None else _maps(attention)
-    _check_format(format)
+    if format not in KINDS:
+        raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(KINDS)}")
+    check_picture_kind(format)
+    older_maps = set() if attention is None else _saved_maps(attention)
     source = _source(model, file, source)
-    translator = Translator.load(named_or_bundled(model), device=device)
-    barred = not _is_typed(source) and not sys.stdout.isatty()  # a bar would stand in the line of who types or reads
-    tell = group_progress("translating", "line") if barred else None
-    settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split, "tell": tell}
-    settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
-    settings["max_source"] = max_source
-    if source == STDIN and is_live():
-        found = translator.stream_groups(live_groups(batch), **settings)
-    else:
-        found = translator.stream(read_lines(source), chunk=batch, **settings)
-    if _is_typed(source):
-        say("type a text and press Enter; Ctrl-D ends")
-    doubts = Doubts()
-    for number, translation in enumerate(progress(found, "translating", "lines") if barred else found, start=1):
-        if attention is not None and translation.pieces:
-            older -= set(_draw(translation, attention, f"{number:04}", format))
-        _print(translation, n_best, json)
-        if len(translation.pieces) > 1:
-            say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
-        doubts.tell(number, translation.warnings())
-    doubts.end()
-    if older:
-        maps = "1 map" if len(older) == 1 else f"{len(older)} maps"
-        say(f"{attention} also holds {maps} of an earlier run, such as {min(older).name}")
+    translator = Translator.load(model_or_bundled(model), device=device)
+    # At a terminal a bar would appear between the lines that are typed or printed.
+    with_bars = not _is_typed(source) and not sys.stdout.isatty()
+    with ProgressBars() as bars:
+        settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
+        settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+        settings |= {"max_source": max_source, "tell": _show_group(bars) if with_bars else None}
+        if source == STDIN and is_live():
+            translations = translator.stream_groups(live_groups(batch), **settings)
+        else:
+            translations = translator.stream(read_lines(source), chunk=batch, **settings)
+        if _is_typed(source):
+            say("type a text and press Enter; Ctrl-D ends")
+        warnings = Warnings()
+        lines = bars(translations, "translating") if with_bars else translations
+        for number, translation in enumerate(lines, start=1):
+            if attention is not None and translation.pieces:
+                older_maps -= set(_draw(translation, attention, f"{number:04}", format))
+            _print(translation, n_best, json)
+            if len(translation.pieces) > 1:
+                say(f"line {number} was too long for the model and translated in {len(translation.pieces)} parts")
+            warnings.add(number, translation.warnings())
+    warnings.summarise()
+    if older_maps:
+        maps = "1 map" if len(older_maps) == 1 else f"{len(older_maps)} maps"
+        say(f"{attention} also holds {maps} of an earlier run, such as {min(older_maps).name}")
 
 
-class Doubts:
-    """Says what makes a translation doubtful: of every kind the first in full, of the others how many there were."""
+class Warnings:
+    """Reports doubtful translations: the first of each kind in full, and the number of all at the end."""
 
     def __init__(self) -> None:
         self.lines: Counter[str] = Counter()
 
-    def tell(self, number: int, warnings: Mapping[Any, str]) -> None:
-        """What there is to say of a line."""
+    def add(self, number: int, warnings: Mapping[Any, str]) -> None:
+        """Count the warnings of a line."""
         for kind, message in warnings.items():
             if not self.lines[kind]:
                 say(f"line {number}: {message}")
             self.lines[kind] += 1
 
-    def end(self) -> None:
-        """No more lines come."""
-        what = {"length": "are longer than the model was trained on", "words": "are of words unknown to the model"}
+    def summarise(self) -> None:
+        """Report how many lines had each kind of warning, if there were several."""
+        problems = {"length": "are longer than the model was trained on", "words": "are of words unknown to the model"}
         for kind, lines in self.lines.items():
             if lines > 1:
-                say(f"in all, {lines:,} lines {what[kind]}")
+                say(f"in all, {lines:,} lines {problems[kind]}")
 
 
-def _draw(translation: Any, folder: Path, name: str, format: str) -> list[Path]:
-    """Save the map, or those of the parts, of a line."""
+def _show_group(bars: ProgressBars) -> Callable[[range, float], None]:
+    """Shows the progress within lines that are translated together, such as one long line."""
+
+    def show(numbers: range, share: float) -> None:
+        lines = f"lines {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"line {numbers[0]}"
+        bars.show_share(lines, share)
+
+    return show
+
+
+def _draw(translation: Translation, folder: Path, name: str, format: str) -> list[Path]:
+    """Save the map of a line, or the maps of its parts."""
     maps = translation.attention_maps()
     names = [name] if len(maps) == 1 else [f"{name}-{part}" for part in range(1, len(maps) + 1)]
-    paths = [folder / f"{one}.{format}" for one in names]
+    paths = [folder / f"{name}.{format}" for name in names]
     for path, shown in zip(paths, maps, strict=True):
         shown.save(path)
     return paths
 
 
-def _maps(folder: Path) -> set[Path]:
-    """The maps that a folder holds, of whatever kind."""
-    from jumok.analysis.draw.save import KINDS
-
+def _saved_maps(folder: Path) -> set[Path]:
+    """The attention maps in a folder, in any format."""
     kinds = "|".join(KINDS)
     return {path for path in folder.glob("*.*") if fullmatch(rf"\d{{4,}}(-\d+)?\.({kinds})", path.name)}
 
@@ -131,33 +145,29 @@ def _is_typed(source: str) -> bool:
     return source == "-" and sys.stdin is not None and sys.stdin.isatty()
 
 
-def _print(translation: Any, n_best: int, json: bool) -> None:
+def _print(translation: Translation, n_best: int, json: bool) -> None:
     best = translation.n_best or (translation,)
     if json:
-        found = [{"text": one.text, "score": round(one.score, 4)} for one in best]
-        doubts = list(translation.warnings().values())
-        more = ({"n_best": found} if n_best > 1 else {}) | ({"warnings": doubts} if doubts else {})
-        print_json({"source": translation.source, **found[0], **more})
-    elif n_best > 1 and translation.pieces:  # an empty line stays one
-        print("\t".join(f"{one.text}\t{one.score:.4f}" for one in best), flush=True)
+        outputs = [{"text": output.text, "score": round(output.score, 4)} for output in best]
+        warnings = list(translation.warnings().values())
+        more = ({"n_best": outputs} if n_best > 1 else {}) | ({"warnings": warnings} if warnings else {})
+        print_json({"source": translation.source, **outputs[0], **more})
+    elif n_best > 1 and translation.pieces:  # an empty line stays empty
+        print("\t".join(f"{output.text}\t{output.score:.4f}" for output in best), flush=True)
     else:
         print(translation.text, flush=True)
 
 
 def _source(model: Path | None, file: str | None, source: str) -> str:
-    """The file to translate; whoever wrote a text behind the command is told where texts come from."""
-    from os.path import exists, isdir, isfile
-
-    from jumok.errors import ArgumentError
-
+    """The file to translate; the errors for a text in place of a file say how to translate it."""
     if file is not None and source != "-":
-        raise ArgumentError(f"two files to translate are named: {file} and --source {source}")
+        raise ArgumentError(f"two files to translate are named: {file} and --source {source}; name one")
     if file not in (None, "-") and not exists(str(file)):
         raise ArgumentError(f"there is no file {file}; if that is a text: echo {file!r} | jumok translate {model}")
     if str(model) == "-" and not isdir("-"):
         raise ArgumentError(
-            "- is no model folder; standard input is read unless a file is named, and the model stands before that: "
-            "jumok translate [MODEL] [FILE]"
+            "- is not a model folder; the first argument is the model, and standard input is read unless a file is "
+            "named: jumok translate [MODEL] [FILE]"
         )
     if model is not None and isfile(model):
         raise ArgumentError(f"{model} is a file, not a model folder; to translate it: jumok translate --source {model}")
@@ -166,11 +176,3 @@ def _source(model: Path | None, file: str | None, source: str) -> str:
             f"there is no model folder {str(model)!r}; if that is a text: echo {str(model)!r} | jumok translate"
         )
     return file or source
-
-
-def _check_format(format: str) -> None:
-    from jumok.analysis.draw.save import KINDS
-    from jumok.errors import ArgumentError
-
-    if format not in KINDS:
-        raise ArgumentError(f"--format {format!r} is not a kind of map; there are {', '.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""A command that was not understood, in one line: what was wrong, the value seen, and where the right ones stand."""
+"""Usage errors as one line: what was wrong, the value seen, and where the valid ones are listed."""
 
 import json
 import re
@@ -13,34 +13,34 @@ from jumok.setting_hints import option_hint
 from jumok.toml import nearest
 
 UsageError: type[Exception] = BadParameter.__bases__[0]
-"""The base of all that can be wrong with a command; typer shows one kind of it only."""
+"""The base class of all usage errors; typer exports only one subclass of it."""
 
 NUMBERS = {int: "a whole number", float: "a number"}
-LONGEST = 60
+LONGEST_VALUE = 60
 
 
-class Commands(TyperGroup):
-    """Commands of which an unknown one is told the nearest."""
+class CommandGroup(TyperGroup):
+    """A group of commands that suggests the nearest name for an unknown one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first word names."""
+        """The command that the first word names, and the words behind it."""
         if args[0] not in self.commands:
-            ctx.fail(f"there is no command {_shown(args[0])}{nearest(args[0], self.commands)}")
+            ctx.fail(f"there is no command {_quoted(args[0])}{nearest(args[0], self.commands)}")
         return super().resolve_command(ctx, args)
 
 
 def usage_line(error: Any) -> str:
-    """What to say of a command that typer refuses."""
-    said = " ".join(_said(error).split())
-    return f"{said}{'' if said.endswith('?') else ';'} see {_command(error)} --help"
+    """The message for a command that typer refuses."""
+    problem = " ".join(_problem(error).split())
+    return f"{problem}{'' if problem.endswith('?') else ';'} see {_command(error)} --help"
 
 
 def is_help(error: Any) -> bool:
-    """Whether nothing was asked, and help was printed for an answer."""
-    return type(error).__name__ == "NoArgsIsHelpError"  # newer ones only have it
+    """Whether no arguments were given, so that typer has printed the help."""
+    return type(error).__name__ == "NoArgsIsHelpError"  # typer does not export it
 
 
-def _said(error: Any) -> str:
+def _problem(error: Any) -> str:
     param, option = getattr(error, "param", None), getattr(error, "option_name", "")
     if type(error).__name__ == "MissingParameter":
         return f"{_name(param)} is missing"
@@ -52,27 +52,33 @@ def _said(error: Any) -> str:
         return f"{option} {'takes no value' if 'does not take' in error.message else 'needs a value'}"
     message = str(error.format_message()).rstrip(".")
     if extra := re.search(r"unexpected extra argument\S* \((.*)\)", message, re.DOTALL):
-        return f"there are more arguments than it takes: {extra[1]}"
+        return _too_many(extra[1], error.ctx)
     return message[:1].lower() + message[1:]
 
 
+def _too_many(extra: str, context: Any) -> str:
+    problem = f"there are too many arguments: {extra}"
+    takes_text = context is not None and any(param.name == "text" for param in context.command.params)
+    return f'{problem}; put a text of several words in quotes: "two days ago"' if takes_text else problem
+
+
 def _bad_value(error: Any, param: Any) -> str:
-    """What a value must be and what it is; where typer does not tell, its own words."""
-    seen = error.__cause__.errors() if hasattr(error.__cause__, "errors") else ()
-    wanted = _wanted(param)
-    if seen and wanted:
-        return f"{_name(param)} must be {wanted}, but it is {_shown(seen[0]['input'])}"
+    """The valid values and the value given; typer's own words where it does not provide them."""
+    errors = error.__cause__.errors() if hasattr(error.__cause__, "errors") else ()
+    valid = _valid_values(param)
+    if errors and valid:
+        return f"{_name(param)} must be {valid}, but it is {_quoted(errors[0]['input'])}"
     return f"{_name(param)}: {error.message.rstrip('.')}"
 
 
-def _wanted(param: Any) -> str | None:
-    described = getattr(param, "type_descriptor", None)
-    if described is None:
+def _valid_values(param: Any) -> str | None:
+    descriptor = getattr(param, "type_descriptor", None)
+    if descriptor is None:
         return None
-    if described.choices:
-        return " or ".join(map(str, described.choices))
-    kind = next(iter(get_args(described.annotation)), described.annotation)  # of a list, that of its items
-    least, most = described.parameter_info.min, described.parameter_info.max
+    if descriptor.choices:
+        return " or ".join(map(str, descriptor.choices))
+    kind = next(iter(get_args(descriptor.annotation)), descriptor.annotation)  # of a list, the type of its items
+    least, most = descriptor.parameter_info.min, descriptor.parameter_info.max
     if kind not in NUMBERS:
         return None
     if least is not None and most is not None:
@@ -101,6 +107,6 @@ def _command(error: Any) -> str:
     return " ".join(["jumok", *(word for word in sys.argv[1:2] if not word.startswith("-"))])
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = str(value)
-    return json.dumps(text if len(text) <= LONGEST else f"{text[:LONGEST]} ...", ensure_ascii=False)
+    return json.dumps(text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} ...", ensure_ascii=False)

@@ -1,7 +1,8 @@
-"""From a recipe's [data] to a tokenizer and tokenised corpora on disk, made once and used while nothing changes."""
+"""From a recipe's [data] to tokenizers and tokenised datasets on disk, reused until a source or setting changes."""
 
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields, replace
 from itertools import islice
@@ -11,111 +12,36 @@ from typing import Any, NamedTuple
 from jumok.data.dataset import Dataset, open_dataset, write_dataset
 from jumok.data.filters import FilterConfig, FilterReport, PairFilter
 from jumok.data.fingerprint import (
-    find,
+    compare_sources,
     fingerprint_of,
     mismatch_message,
     missing_files_message,
     record_sources,
     text_fingerprint,
 )
-from jumok.data.pairs import Pair, read_pairs
+from jumok.data.pairs import Pair
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import UNK
 from jumok.data.tokenizer import Tokenizer, TokenizerConfig, TokenizerPair
 from jumok.data.word_links import Link, spaced_links, spaced_words
 from jumok.errors import DataError
-from jumok.files import STDIN, atomic_write, open_bytes
+from jumok.files import STDIN, atomic_write
 
-FIRST = 1000
-"""Lines of every file that are really read."""
-AT_ONCE = 1 << 20
-
-
-def check_inputs(data: DataConfig) -> None:
-    """Raise a DataError for a file that is missing or unreadable, is not UTF-8 at its beginning, or lacks text."""
-    for one, other in ((data.source, data.target), (data.valid_source, data.valid_target)):
-        if one:
-            _read(islice(read_pairs(one, other), FIRST))
-            if _lines(one) != _lines(other):
-                _read(read_pairs(one, other))  # says where
-    for path in (data.pairs, data.valid_pairs):
-        if path:
-            _read(islice(read_pairs(path, columns=data.columns, only=data.only), FIRST))
-    if data.alignments:
-        _read(islice(data.training_with_links(), FIRST))
-    if data.files():
-        _find_whole_pair(data)
-
-
-def _find_whole_pair(data: DataConfig) -> None:
-    """Of text without any, a tokenizer would be learnt of one side, which fails for reasons that are not the cause."""
-    count = 0
-    for pair in data.training():
-        if pair.source.strip() and pair.target.strip():
-            return
-        count += 1
-    raise DataError(
-        f"no pair is left to learn from: a side of each of the {count:,} pairs of {data.origin} is empty; "
-        "give text on both sides"
-    )
-
-
-def _read(items: Iterable[object]) -> None:
-    for _ in items:
-        pass
-
-
-def _lines(path: str) -> int:
-    """How many there are, the last one with or without its end."""
-    count, last = 0, b"\n"
-    with open_bytes(path) as file:
-        while part := file.read(AT_ONCE):
-            count, last = count + part.count(b"\n"), part[-1:]
-    return count + (last != b"\n")
-
-
-MANY = 0.1
-"""The share of unknown tokens above which it is said."""
+CHECKED_LINES = 1000
+COMMON = 10
+"""Pairs of a length that a model can learn it from; one in a hundred if there are fewer than a thousand pairs."""
+KEPT_PAIRS = "kept_pairs"
+"""Under this name the note of a validation dataset holds the text of its pairs."""
+MOST_WORDS = 1 << 16
+"""Words of a sentence that can have links."""
+UNKNOWN_SHARE = 0.1
+"""Share of unknown tokens above which a notice appears."""
 SAMPLE = 2000
-"""Rows looked at, from one end of the store to the other."""
-
-
-def unknown_message(store: Dataset, side: int, called: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
-    """What is to be said of a side of a store, and which setting to raise; "" where the vocabulary knows enough."""
-    share = unknown_share(store, side)
-    if share <= MANY:
-        return ""
-    return (
-        f"about {share:.0%} of the tokens of the {called} are unknown to the vocabulary, and a model cannot tell them "
-        f"apart; raise {_setting(tokenizer, config)}"
-    )
-
-
-def unknown_share(store: Dataset, side: int) -> float:
-    """How many of the tokens are unknown, begin and end not counted."""
-    rows = range(len(store)) if len(store) <= SAMPLE else [at * len(store) // SAMPLE for at in range(SAMPLE)]
-    texts = [store[row][side] for row in rows]
-    unknown, tokens = sum(int((ids == UNK).sum()) for ids in texts), sum(len(ids) - 2 for ids in texts)
-    return unknown / max(tokens, 1)
-
-
-def _setting(tokenizer: Tokenizer, config: TokenizerConfig) -> str:
-    """What left tokens out of the vocabulary."""
-    if tokenizer.kind in ("char", "word") and tokenizer.size >= config.size:
-        pieces = ', or set tokenizer.kind = "unigram"' if tokenizer.kind == "word" else ""
-        return f"tokenizer.size = {config.size}{pieces}"
-    if config.coverage < 1:
-        return f"tokenizer.coverage = {config.coverage}"
-    return f"tokenizer.sentences = {config.sentences}"
-
-
-OFTEN = 10  # pairs that a length is learnt from, or every hundredth where there are fewer than a thousand
-PAIRS = "pairs"  # what a validation store notes of its text
-WORDS = 1 << 16  # links are kept between the first so many words of a pair
+"""Rows in which unknown tokens are counted."""
 
 
 class Prepared(NamedTuple):
-    """Everything training needs to know about its data."""
+    """Everything that training needs from its data."""
 
     tokenizers: TokenizerPair
     train: Dataset
@@ -125,17 +51,17 @@ class Prepared(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """What is trained on, whatever the files were called and whenever they were written."""
+        """Identifies what is trained on, whatever the names and times of its files."""
         return fingerprint_of(self.train.contents, [side.pieces for side in self.tokenizers])
 
     @property
     def longest_source(self) -> int:
-        """Tokens of the longest source, begin and end not counted; half as much again as is often learnt from at most.
+        """Tokens of the longest source without BOS and EOS, but at most 1.5 times the longest common length.
 
-        One outlier teaches no length, but a text a little longer than the others is better not cut in two.
+        A model learns no length from one outlier, but a text slightly longer than the others is better not split.
         """
-        often = min(OFTEN, max(len(self.train) // 100, 1))
-        longest, usual = (self.train.length_counts.reached(pairs) - 2 for pairs in (1, often))
+        common = min(COMMON, max(len(self.train) // 100, 1))
+        longest, usual = (self.train.length_counts.reached(pairs) - 2 for pairs in (1, common))
         return max(min(longest, usual + usual // 2), 1)
 
 
@@ -147,57 +73,110 @@ def prepare(
     *,
     say: Callable[[str], None] = lambda message: None,
 ) -> Prepared:
-    """Train the tokenizers and write train.store and valid.store into `folder`, unless they are there already.
+    """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
 
-    They count as there if the configs and the text are those they were made from, wherever that text is now; if it is
-    gone, they are all there is. Standard input, which can be read only once, is first copied into the folder. `say` is
-    told what is being done.
+    They are if they were made with the same settings from the same text, wherever that text is now; if it no longer
+    exists, they are used as they are. Standard input, which can be read only once, is first copied into the folder.
+    `say` receives progress messages.
     """
     folder, tokenizer, filters = Path(folder), tokenizer or TokenizerConfig(), filters or FilterConfig()
-    data = _keep_input(folder, data)
-    inputs = text_fingerprint(data)
-    found = find(folder, inputs)
-    tokenizers = _tokenizers(folder, data, tokenizer, found.fingerprint, say)
-    made_from = _made_from(found.fingerprint, filters, tokenizers)
-    train = open_dataset(folder / "train.store", made_from)
+    data = _copy_standard_input(folder, data)
+    sources = text_fingerprint(data)
+    comparison = compare_sources(folder, sources)
+    vocabulary = _vocabulary_fingerprint(comparison.fingerprint, tokenizer)
+    tokenizers = _saved_tokenizers(folder, vocabulary)
+    if tokenizers is None:
+        check_inputs(data)
+        say("learning the vocabulary")
+        tokenizers = TokenizerPair.train(_Rereadable(data.training), tokenizer, fingerprint=vocabulary)
+        tokenizers.save(folder)
+    fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
+    train = open_dataset(folder / "train.store", fingerprint)
     if train is None:
         say("tokenising the training text")
-        record_sources(folder, inputs, found.fingerprint)
-        rows = data.training_with_links(tell=say) if data.alignments else ((pair, None) for pair in data.training())
-        train = _write(folder / "train.store", rows, tokenizers, filters, made_from, guided=bool(data.alignments))
+        record_sources(folder, sources, comparison.fingerprint)
+        train = _write_train(folder / "train.store", data, tokenizers, filters, fingerprint, say)
         for side, name in enumerate(("source", "target")):
             if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
                 say(message)
-    valid = open_dataset(folder / "valid.store", made_from)
-    if valid is None or PAIRS not in valid.note:
-        held_out = list(data.validation())
-        valid = valid or _write_valid(folder / "valid.store", held_out, tokenizers, filters, made_from, say)
-    else:
-        held_out = [Pair(*pair) for pair in valid.note[PAIRS]]
-    if found.gone:
-        say(missing_files_message(found.gone, folder))
-    rules = PairFilter(_no_longer(filters))
-    valid_pairs = [pair for pair in held_out if rules.keeps(pair, *_lengths(_row(pair, tokenizers)))]
+    valid = open_dataset(folder / "valid.store", fingerprint)
+    if valid is None or KEPT_PAIRS not in valid.note:
+        valid = _write_valid(folder / "valid.store", data.validation(), tokenizers, filters, fingerprint, say)
+    if comparison.missing:
+        say(missing_files_message(comparison.missing, folder))
+    valid_pairs = [Pair(*pair) for pair in valid.note[KEPT_PAIRS]]
     return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
+
+
+def check_inputs(data: DataConfig) -> None:
+    """Raise a DataError for validation text or word links that would fail only after the vocabulary is trained."""
+    if not (data.holds_out or data.corpus):
+        deque(islice(data.validation(), None if data.files() else CHECKED_LINES), maxlen=0)
+    if data.alignments:
+        deque(islice(data.training_with_links(), CHECKED_LINES), maxlen=0)
+
+
+def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
+    """Why `prepare` would overwrite data prepared from other text or with other settings; "" if it would not."""
+    folder = Path(folder)
+    if not (folder / "train.store").exists():
+        return ""
+    sources = text_fingerprint(kept_input(folder, data))
+    comparison = compare_sources(folder, sources)
+    tokenizers = _saved_tokenizers(folder, _vocabulary_fingerprint(comparison.fingerprint, tokenizer))
+    if tokenizers is not None:
+        fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
+        if open_dataset(folder / "train.store", fingerprint):
+            return ""
+    return mismatch_message(folder, sources, comparison, "data")
 
 
 def kept_input(folder: str | Path, data: DataConfig) -> DataConfig:
     """The same data, with the file that standard input ("-") was copied to when this folder was prepared."""
-    key, path = _input_place(Path(folder), data)
+    key, path = _input_copy(Path(folder), data)
     return _with_file(data, key, path) if key and path.exists() else data
 
 
-def _keep_input(folder: Path, data: DataConfig) -> DataConfig:
-    """Copy standard input, if it is to be read, into the folder: the same data, with the file."""
-    key, path = _input_place(folder, data)
+def unknown_message(dataset: Dataset, side: int, name: str, tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+    """A notice about many unknown tokens on a side of a dataset, with the setting to raise; "" if there are few."""
+    share = unknown_share(dataset, side)
+    if share <= UNKNOWN_SHARE:
+        return ""
+    return (
+        f"about {share:.0%} of the tokens of the {name} are unknown to the vocabulary, and a model cannot tell them "
+        f"apart; raise {_vocabulary_setting(tokenizer, config)}"
+    )
+
+
+def unknown_share(dataset: Dataset, side: int) -> float:
+    """The share of unknown tokens, BOS and EOS not counted, in rows from the whole dataset."""
+    count = len(dataset)
+    rows = range(count) if count <= SAMPLE else [number * count // SAMPLE for number in range(SAMPLE)]
+    texts = [dataset[row][side] for row in rows]
+    unknown, tokens = sum(int((ids == UNK).sum()) for ids in texts), sum(len(ids) - 2 for ids in texts)
+    return unknown / max(tokens, 1)
+
+
+def _vocabulary_setting(tokenizer: Tokenizer, config: TokenizerConfig) -> str:
+    """The setting that kept tokens out of the vocabulary."""
+    if tokenizer.kind in ("char", "word") and tokenizer.size >= config.size:
+        pieces = ', or set tokenizer.kind = "unigram"' if tokenizer.kind == "word" else ""
+        return f"tokenizer.size = {config.size}{pieces}"
+    if config.coverage < 1:
+        return f"tokenizer.coverage = {config.coverage}"
+    return f"tokenizer.sentences = {config.sentences}"
+
+
+def _copy_standard_input(folder: Path, data: DataConfig) -> DataConfig:
+    """Copy standard input, if a setting names it, into the folder, and return the data with that file."""
+    key, path = _input_copy(folder, data)
     if not key:
         return data
-    waiting = sys.stdin is not None and not sys.stdin.isatty()
     with atomic_write(path) as file:
-        if waiting:
+        if sys.stdin is not None and not sys.stdin.isatty():
             shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)  # it may be larger than memory
         if not file.tell():
-            raise DataError(f"data.{key} is standard input, but nothing comes from there; pipe text in, or name a file")
+            raise DataError(f"data.{key} is standard input, which is empty; pipe text in, or name a file")
     return _with_file(data, key, path)
 
 
@@ -206,58 +185,30 @@ def _with_file(data: DataConfig, key: str, path: Path) -> DataConfig:
     return replace(data, **changed)
 
 
-def _input_place(folder: Path, data: DataConfig) -> tuple[str, Path]:
-    """Which setting is standard input, "" if none is; and where that is kept."""
+def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
+    """The setting that names standard input, "" if none does, and the file to copy it to."""
     key = next((field.name for field in fields(data) if getattr(data, field.name) == STDIN), "")
     return key, folder / f"standard-input{'.tsv' if 'pairs' in key else '.txt'}"
 
 
-def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
-    """Why `prepare` would write over what it made of other text or with other settings; "" if it would not."""
-    folder, inputs = Path(folder), text_fingerprint(kept_input(folder, data))
-    found, tokenizers = find(folder, inputs), _saved_tokenizers(folder)
-    if tokenizers is None or not (folder / "train.store").exists():
-        return ""
-    same_vocabulary = tokenizers.source.fingerprint == _vocabulary(found.fingerprint, tokenizer)
-    if same_vocabulary and open_dataset(folder / "train.store", _made_from(found.fingerprint, filters, tokenizers)):
-        return ""
-    why = mismatch_message(folder, inputs, found, "data")
-    if found.recorded or not all(Path(path).exists() for path in inputs.files.values()):
-        return why
-    return f"{why}, or, if they hold the same, move {folder} away: it is made anew"
+def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
+    return fingerprint_of(sources, asdict(config) | {"sampling": 0})
 
 
-def _vocabulary(inputs: str, config: TokenizerConfig) -> str:
-    return fingerprint_of(inputs, asdict(config) | {"sampling": 0})
+def _dataset_fingerprint(sources: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:
+    return fingerprint_of(sources, asdict(filters), [side.model.hex() for side in tokenizers])
 
 
-def _made_from(inputs: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:
-    return fingerprint_of(inputs, asdict(filters), [side.model.hex() for side in tokenizers])
-
-
-def _saved_tokenizers(folder: Path) -> TokenizerPair | None:
+def _saved_tokenizers(folder: Path, fingerprint: str) -> TokenizerPair | None:
     try:
-        return TokenizerPair.load(folder)
+        saved = TokenizerPair.load(folder)
     except DataError:
         return None
+    return saved if saved.source.fingerprint == saved.target.fingerprint == fingerprint else None
 
 
-def _tokenizers(
-    folder: Path, data: DataConfig, config: TokenizerConfig, inputs: str, say: Callable[[str], None]
-) -> TokenizerPair:
-    fingerprint = _vocabulary(inputs, config)
-    found = _saved_tokenizers(folder)
-    if found is not None and found.source.fingerprint == fingerprint and found.target.fingerprint == fingerprint:
-        return found
-    check_inputs(data)
-    say("learning the vocabulary")
-    trained = TokenizerPair.train(_Again(data.training), config, fingerprint=fingerprint)
-    trained.save(folder)
-    return trained
-
-
-class _Again:
-    """A stream that starts anew each time it is gone through."""
+class _Rereadable:
+    """A stream of pairs that starts again each time it is iterated."""
 
     def __init__(self, start: Callable[[], Iterator[Pair]]) -> None:
         self.start = start
@@ -266,73 +217,78 @@ class _Again:
         return self.start()
 
 
-def _write(
+def _write_train(
     path: Path,
-    pairs: Iterable[tuple[Pair, list[Link] | None]],
-    tokenizers: TokenizerPair,
-    config: FilterConfig,
-    fingerprint: str,
-    *,
-    purpose: str = "learn from",
-    guided: bool = False,
-    note: dict[str, Any] | None = None,
-) -> Dataset:
-    """A row for each pair that is kept: source, target and, where there are any, word links as a third side."""
-    rules = PairFilter(config)
-    note = dict(note or {})
-
-    def rows() -> Iterator[list[list[int]]]:
-        for pair, links in pairs:
-            row = _row(pair, tokenizers)
-            if rules.keeps(pair, *_lengths(row)):
-                yield row if links is None else [*row, _flat(links, pair, tokenizers)]
-        if not rules.report.kept:
-            raise DataError(f"no pair is left to {purpose}: {rules.report}")
-        note["filter"] = asdict(rules.report)
-
-    size = max(*(side.size for side in tokenizers), WORDS if guided else 0)
-    return write_dataset(path, rows(), sides=2 + guided, size=size, fingerprint=fingerprint, note=note)
-
-
-def _write_valid(
-    path: Path,
-    pairs: list[Pair],
+    data: DataConfig,
     tokenizers: TokenizerPair,
     filters: FilterConfig,
     fingerprint: str,
     say: Callable[[str], None],
 ) -> Dataset:
-    """The pairs to validate on: none longer than those learnt from, for a model may have no more positions.
+    """A row for each pair that passes the filters: source, target and, if there are any, word links as a third side."""
+    pair_filter, note = PairFilter(filters), dict[str, Any]()
 
-    The text of all of them is noted, so that a resumed run translates the same ones whatever became of their file.
+    def rows() -> Iterator[list[list[int]]]:
+        if data.alignments:
+            for pair, links in data.training_with_links(say=say):
+                if row := _tokenised(pair, tokenizers, pair_filter):
+                    yield [*row, _link_numbers(links, pair, tokenizers)]
+        else:
+            yield from filter(None, (_tokenised(pair, tokenizers, pair_filter) for pair in data.training()))
+        note["filter"] = _checked_report(pair_filter, "learn from")
+
+    size, sides = max(side.size for side in tokenizers), 2
+    if data.alignments:
+        size, sides = max(size, MOST_WORDS), 3
+    return write_dataset(path, rows(), sides=sides, size=size, fingerprint=fingerprint, note=note)
+
+
+def _write_valid(
+    path: Path,
+    pairs: Iterable[Pair],
+    tokenizers: TokenizerPair,
+    filters: FilterConfig,
+    fingerprint: str,
+    say: Callable[[str], None],
+) -> Dataset:
+    """A row for each validation pair that is not empty or too long: one endless line would outweigh all others.
+
+    The note keeps their text, so that a resumed run translates the same pairs whatever became of the file.
     """
-    rules = _no_longer(filters)
-    rows: Iterator[tuple[Pair, None]] = ((pair, None) for pair in pairs)
-    valid = _write(path, rows, tokenizers, rules, fingerprint, purpose="validate on", note={PAIRS: pairs})
-    if longer := valid.note["filter"]["dropped"]["too long"]:
+    pair_filter = PairFilter(FilterConfig(max_length=filters.max_length, duplicates=False))
+    kept: list[Pair] = []
+    note: dict[str, Any] = {KEPT_PAIRS: kept}
+
+    def rows() -> Iterator[list[list[int]]]:
+        for pair in pairs:
+            if row := _tokenised(pair, tokenizers, pair_filter):
+                kept.append(pair)
+                yield row
+        note["filter"] = _checked_report(pair_filter, "validate on")
+
+    valid = write_dataset(path, rows(), size=max(side.size for side in tokenizers), fingerprint=fingerprint, note=note)
+    if longer := pair_filter.report.dropped["too long"]:
         say(
-            f"{longer:,} of {len(pairs):,} validation pairs {'is' if longer == 1 else 'are'} left out: longer than "
+            f"skipped {longer:,} of {pair_filter.report.read:,} validation pairs, which are longer than "
             f"filter.max_length = {filters.max_length} tokens"
         )
     return valid
 
 
-def _no_longer(filters: FilterConfig) -> FilterConfig:
-    """The rules for pairs to validate on: one line of 100,000 words would outweigh all others in loss and scores."""
-    return FilterConfig(max_length=filters.max_length, duplicates=False)
+def _tokenised(pair: Pair, tokenizers: TokenizerPair, pair_filter: PairFilter) -> list[list[int]] | None:
+    """The ids of both sides, or None if the filter drops the pair."""
+    source, target = tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)
+    return [source, target] if pair_filter.keeps(pair, len(source) - 2, len(target) - 2) else None
 
 
-def _row(pair: Pair, tokenizers: TokenizerPair) -> list[list[int]]:
-    return [tokenizers.source.encode(pair.source), tokenizers.target.encode(pair.target)]
+def _checked_report(pair_filter: PairFilter, purpose: str) -> dict[str, Any]:
+    if not pair_filter.report.kept:
+        raise DataError(f"no pair is left to {purpose}: {pair_filter.report}")
+    return asdict(pair_filter.report)
 
 
-def _lengths(row: list[list[int]]) -> tuple[int, int]:
-    """Tokens of source and target, begin and end not counted."""
-    return len(row[0]) - 2, len(row[1]) - 2
-
-
-def _flat(links: list[Link], pair: Pair, tokenizers: TokenizerPair) -> list[int]:
-    """Numbers of spaced words of source and target in turn."""
+def _link_numbers(links: list[Link], pair: Pair, tokenizers: TokenizerPair) -> list[int]:
+    """Numbers of linked words of source and target in turn, counted in the normalised text."""
     source = spaced_words(pair.source, tokenizers.source.normaliser)
     target = spaced_words(pair.target, tokenizers.target.normaliser)
-    return [number for link in spaced_links(links, source, target) if max(link) < WORDS for number in link]
+    return [number for link in spaced_links(links, source, target) if max(link) < MOST_WORDS for number in link]

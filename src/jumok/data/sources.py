@@ -1,4 +1,4 @@
-"""What to learn from: the [data] of a recipe, and the pairs it names, as streams that can be read again."""
+"""The [data] of a recipe, and the streams of training and validation pairs it names."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,42 +8,42 @@ from typing import Literal, get_args
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
-from jumok.files import STDIN, name
+from jumok.files import STDIN, display_name
 
-Row = tuple[Pair, list[Link]]
+LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
 
 
-def join_sentences(rows: Iterable[Row], together: Sequence[int]) -> Iterator[Row]:
-    """For each number n of `together`, every n consecutive pairs as one; what is left at the end is left out.
+def join_sentences(pairs: Iterable[LinkedPair], sizes: Sequence[int]) -> Iterator[LinkedPair]:
+    """For each n of `sizes`, join every n consecutive pairs into one; an incomplete last group is dropped.
 
-    Only whole pairs are joined with others: one whose side is empty would teach to leave its words out.
+    Only pairs with text on both sides are joined: an empty side would teach the model to leave words out.
     """
-    waiting: dict[int, list[Row]] = {size: [] for size in together}
-    read = made = 0
-    for row in rows:
+    groups: dict[int, list[LinkedPair]] = {size: [] for size in sizes}
+    read = joined = 0
+    for pair in pairs:
         read += 1
-        for size, run in waiting.items():
-            if size == 1 or all(text.strip() for text in row[0]):
-                run.append(row)
-            if len(run) == size:
-                made += 1
-                yield _one(run)
-                run.clear()
-    if read and not made:
-        raise DataError(f"data.joined = {list(together)} makes no text of {read} pairs; set it to less, such as [1, 2]")
+        for size, group in groups.items():
+            if size == 1 or all(text.strip() for text in pair[0]):
+                group.append(pair)
+            if len(group) == size:
+                joined += 1
+                yield _joined(group)
+                group.clear()
+    if read and not joined:
+        raise DataError(f"data.joined = {list(sizes)} leaves none of {read} pairs; use smaller numbers such as [1, 2]")
 
 
-def _one(run: Sequence[Row]) -> Row:
-    """The pairs as one; a link counts the words of the texts before it, too."""
-    if len(run) == 1:
-        return run[0]
+def _joined(group: Sequence[LinkedPair]) -> LinkedPair:
+    """The pairs as one, with the words of links counted from the beginning of the joined text."""
+    if len(group) == 1:
+        return group[0]
     links: list[Link] = []
-    before, before_target = 0, 0
-    for pair, of_pair in run:
-        links += [(before + source, before_target + target) for source, target in of_pair]
-        before, before_target = before + len(pair.source.split()), before_target + len(pair.target.split())
-    sides = (" ".join(text.strip() for text in side) for side in zip(*(pair for pair, _ in run), strict=True))
+    source_words = target_words = 0
+    for pair, pair_links in group:
+        links += [(source_words + source, target_words + target) for source, target in pair_links]
+        source_words, target_words = source_words + len(pair.source.split()), target_words + len(pair.target.split())
+    sides = (" ".join(text.strip() for text in side) for side in zip(*(pair for pair, _ in group), strict=True))
     return Pair(*sides), links
 
 
@@ -119,13 +119,13 @@ class DataConfig:
 
     @property
     def origin(self) -> str:
-        """What is learnt from, in words."""
-        files = f"{name(self.source)} and {name(self.target)}"
-        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
+        """The source of the training data, in words."""
+        files = f"{display_name(self.source)} and {display_name(self.target)}"
+        return self.corpus or self.dataset or (display_name(self.pairs) if self.pairs else files)
 
     @property
     def holds_out(self) -> bool:
-        """Whether the pairs to validate on are taken from those to learn from."""
+        """Whether validation pairs are held out from the training pairs."""
         return not (self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split))
 
     def files(self) -> list[str]:
@@ -143,45 +143,45 @@ class DataConfig:
             return read_pairs(self.valid_pairs, columns=self.columns, only=self.only)
         if self.dataset and self.valid_split:
             return read_dataset(self.dataset, split=self.valid_split, columns=self.columns or ("source", "target"))
-        return islice(self._everything(), 0, 100 * self.valid_size, 100)
+        return islice(self._all_pairs(), 0, 100 * self.valid_size, 100)
 
     def training(self) -> Iterator[Pair]:
-        """The pairs to learn from; a source sentence that was held out for validation is not among them."""
-        rows: Iterator[Row] = ((pair, []) for pair in self._everything())
-        return (pair for pair, _ in join_sentences(self._kept(rows), self.joined))
+        """The pairs to train on, without those whose source is held out for validation."""
+        pairs: Iterator[LinkedPair] = ((pair, []) for pair in self._all_pairs())
+        return (pair for pair, _ in join_sentences(self._without_held_out(pairs), self.joined))
 
-    def training_with_links(self, *, tell: Callable[[str], None] = lambda message: None) -> Iterator[Row]:
-        """The pairs to learn from, each with its word links; `tell` hears of links that are left out."""
-        return join_sentences(self._kept(with_word_links(self._everything(), self.alignments, tell=tell)), self.joined)
+    def training_with_links(self, *, say: Callable[[str], None] = lambda message: None) -> Iterator[LinkedPair]:
+        """The pairs to train on, each with its word links; `say` receives a notice about links that are dropped."""
+        pairs = with_word_links(self._all_pairs(), self.alignments, say=say)
+        return join_sentences(self._without_held_out(pairs), self.joined)
 
-    def _kept(self, pairs: Iterable[Row]) -> Iterator[Row]:
-        """Those whose source was not held out; an error if there are none."""
+    def _without_held_out(self, pairs: Iterable[LinkedPair]) -> Iterator[LinkedPair]:
         if not self.holds_out:
             yield from pairs
             return
         held_out = {pair.source for pair in self.validation() if pair.source.strip()}
-        count, found = 0, False
+        count = kept = 0
         for pair, links in pairs:
             count += 1
             if pair.source not in held_out:
-                found = True
+                kept += 1
                 yield pair, links
-        if not found:
+        if not kept:
             raise self._all_held_out(count, len(held_out))
 
     def _all_held_out(self, pairs: int, sources: int) -> DataError:
-        """Why there is nothing to learn from: a single pair, or the same sources over and over."""
-        what, more = "", "more than one sentence"
+        """The error for a single pair, or for pairs that all repeat the held-out sources."""
+        why, wanted = "", "more than one sentence"
         if pairs > 1:
-            what, more = f", and none of its {pairs:,} pairs has another source", "sentences that differ"
-            what += ": all are equal" if sources == 1 else ""
+            why, wanted = f", and none of its {pairs:,} pairs has another source", "sentences that differ"
+            why += ": all are equal" if sources == 1 else ""
         return DataError(
-            f"{name(self.source or self.pairs or self.dataset)} leaves nothing to learn from: every hundredth pair, "
-            f"beginning with the first, is held out to validate on{what}; give {more}, or others to validate on "
-            "(data.valid_source with data.valid_target, or data.valid_pairs)"
+            f"{display_name(self.source or self.pairs or self.dataset)} leaves no pair to train on: every hundredth "
+            f"pair, starting with the first, is held out for validation{why}; give {wanted}, or separate validation "
+            "pairs (data.valid_source with data.valid_target, or data.valid_pairs)"
         )
 
-    def _everything(self) -> Iterator[Pair]:
+    def _all_pairs(self) -> Iterator[Pair]:
         if self.corpus:
             return self._built_in("train", self.size)
         if self.dataset:
@@ -191,7 +191,7 @@ class DataConfig:
         return read_pairs(self.source, self.target)
 
     def _built_in(self, split: Split, count: int) -> Iterator[Pair]:
-        from jumok.data.corpora.built_in import corpus_pairs
+        from jumok.data.corpora.built_in import corpus_pairs  # Babel is slow to import
 
         assert self.corpus
         source, target = self.locales

@@ -1,4 +1,4 @@
-"""Greedy and beam search over any decoder; gives back hypotheses."""
+"""Greedy and beam search over any decoder."""
 
 from jumok.decoding.beam import BeamTree, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.config import DecodingConfig

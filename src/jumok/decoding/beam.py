@@ -1,4 +1,7 @@
-"""The search as a tree: every step's hypotheses, each with the one it extends."""
+"""Beam search over any decoder, and the tree of hypotheses that it keeps.
+
+score of y₁ … yₙ = log p(y₁ … yₙ, end) / (n + 1) ^ length_penalty        (Wu et al. 2016)
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,30 +16,30 @@ from jumok.decoding.config import DecodingConfig
 from jumok.models.encoder_decoder import Decoder, Encoding, State
 
 
-def repeats_a_run(
-    ids: Int[Tensor, "sentence beam length"], run: int, vocabulary: int
+def repeats_ngram(
+    ids: Int[Tensor, "sentence beam length"], size: int, vocabulary: int
 ) -> Bool[Tensor, "sentence beam {vocabulary}"]:
-    """True for every token that would end a run of `run` tokens that occurred before (Paulus et al. 2018)."""
+    """True for every token that would complete an n-gram of this size that occurred before (Paulus et al. 2018)."""
     sentences, beam, length = ids.shape
     banned = torch.zeros(sentences, beam, vocabulary, dtype=torch.bool, device=ids.device)
-    if length < run:
+    if length < size:
         return banned
-    runs = ids.unfold(-1, run, 1)  # sentence beam start run
-    ending = ids[:, :, length - run + 1 :]
-    same = (runs[..., :-1] == ending[:, :, None, :]).all(-1)
-    # A token is banned if any run that begins like our ending ends in it; others must not overwrite that.
-    return banned.int().scatter_add(-1, runs[..., -1], same.int()) > 0
+    ngrams = ids.unfold(-1, size, 1)  # sentence beam start ngram
+    ending = ids[:, :, length - size + 1 :]
+    same = (ngrams[..., :-1] == ending[:, :, None, :]).all(-1)
+    # A token is banned if any n-gram that begins like our ending ends in it; others must not overwrite that.
+    return banned.int().scatter_add(-1, ngrams[..., -1], same.int()) > 0
 
 
 class Hypothesis(NamedTuple):
-    """One output for one input: its token ids, and its log-probability over its length to the length penalty."""
+    """An output for one input: its token ids and its score."""
 
     ids: list[int]
     score: float
 
 
 class Specials(NamedTuple):
-    """The ids that are not words."""
+    """The ids of the special tokens: padding, beginning and end of sentence."""
 
     pad: int
     bos: int
@@ -44,16 +47,16 @@ class Specials(NamedTuple):
 
 
 class Survivors(NamedTuple):
-    """What one step of the search leaves: for each sentence the hypotheses that grow on, then those that end here."""
+    """The hypotheses that one step of the search keeps: for each sentence those that continue, then those that end."""
 
     sentences: Int[Tensor, " sentence"]
     """Which sentences of the batch these are."""
     parents: Int[Tensor, "sentence kept"]
-    """The hypothesis of the step before that each extends, counted among those that grew on."""
+    """The hypothesis of the step before that each extends, counted among those that continued."""
     tokens: Int[Tensor, "sentence kept"]
-    """What each appends; the end of the sentence for those that end."""
+    """The token that each appends; the end of the sentence for those that end."""
     totals: Float[Tensor, "sentence kept"]
-    """Log-probability of each; -inf where there is none. Those that grow come best first."""
+    """Log-probability of each, -inf where there is none; those that continue come best first."""
 
 
 Observer = Callable[[Survivors], None]
@@ -62,13 +65,13 @@ Observer = Callable[[Survivors], None]
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The sentences still being searched, each with `beam` hypotheses that grow and up to `beam` finished ones."""
+    """The sentences still being searched, each with `beam` growing hypotheses and up to `beam` finished ones."""
 
     state: State
     sentences: Int[Tensor, " sentence"]
     """Which sentences of the batch these are."""
     longest: Int[Tensor, " sentence"]
-    """Most tokens an output may have."""
+    """The most tokens an output may have."""
     ids: Int[Tensor, "sentence growing length"]
     totals: Float[Tensor, "sentence growing"]
     """Log-probability of each growing hypothesis; -inf where there is none."""
@@ -92,10 +95,10 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for every sentence of the batch, best first: up to `config.beam` of them, all different.
 
-    `observe` is shown what every step leaves, for those who want to watch the search; it changes nothing.
+    `observe` is called with the hypotheses that every step keeps; it changes nothing.
     """
     search = _begin(decoder, encoding, specials, config)
-    found: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
+    outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
     while len(search.sentences):
         log_probs, state = decoder.step(search.state, search.ids[:, :, -1])
@@ -105,9 +108,9 @@ def beam_search(
         done = _finished(search, length, config)
         if done.any():
             for row in done.nonzero().flatten().tolist():
-                found[int(search.sentences[row])] = _hypotheses(search, row, specials)
+                outputs[int(search.sentences[row])] = _hypotheses(search, row, specials)
             search = search.keep(~done)
-    return found
+    return outputs
 
 
 def _begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig) -> _Search:
@@ -133,11 +136,11 @@ def _allowed(
     specials: Specials,
     config: DecodingConfig,
 ) -> Float[Tensor, "sentence beam vocabulary"]:
-    """The log-probabilities with everything that must not come next at -inf."""
+    """The log-probabilities, with -inf for every token that must not come next."""
     forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
     if config.no_repeat:
-        forbidden |= repeats_a_run(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])
-    # An output that has reached its longest can only end.
+        forbidden |= repeats_ngram(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])
+    # An output of the greatest length can only end.
     forbidden |= (length >= search.longest)[:, None, None]
     forbidden[:, :, specials.eos] = length < config.min_length
     forbidden[:, :, [specials.pad, specials.bos]] = True
@@ -152,7 +155,7 @@ def _extend(
     config: DecodingConfig,
     observe: Observer | None,
 ) -> _Search:
-    """Every hypothesis by every token: the best that end go to the pool, the best that do not grow on."""
+    """Extend every hypothesis by every token: the best that end go to the pool, the best of the others grow on."""
     vocabulary, beam = log_probs.shape[-1], config.beam
     candidates = (search.totals[:, :, None] + log_probs).flatten(1)
     # At most `beam` of the 2 · beam best candidates end here, so `beam` are left to grow.
@@ -178,23 +181,23 @@ def _extend(
 
 
 def _pool(search: _Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The pools with newly finished hypotheses in them, cut to the best of each."""
+    """The best of the finished hypotheses of each sentence, old and new."""
     older = torch.nn.functional.pad(search.pool_ids, (0, 1))
     scores, order = torch.cat([search.pool_scores, scores], 1).topk(search.pool_scores.shape[1], dim=1)
     return _rows(torch.cat([older, ids], 1), order), scores
 
 
 def _finished(search: _Search, length: int, config: DecodingConfig) -> Bool[Tensor, " sentence"]:
-    """Sentences at their longest, or with a full pool that nothing can enter any more."""
-    # A total only falls; what it is divided by may still grow until the longest length there can be.
+    """Sentences at their greatest length, or whose pool no growing hypothesis can enter any more."""
+    # A total only falls; its divisor may still grow until the greatest length.
     reach = search.longest if config.length_penalty > 0 else torch.full_like(search.longest, length)
     best_to_come = search.totals.amax(1) / (reach + 1.0) ** config.length_penalty
     return (length > search.longest) | (search.pool_scores[:, -1] >= best_to_come)
 
 
 def _hypotheses(search: _Search, row: int, specials: Specials) -> list[Hypothesis]:
-    found = zip(search.pool_ids[row].tolist(), search.pool_scores[row].tolist(), strict=True)
-    return [Hypothesis(_words(ids, specials), score) for ids, score in found if score > -torch.inf]
+    pool = zip(search.pool_ids[row].tolist(), search.pool_scores[row].tolist(), strict=True)
+    return [Hypothesis(_words(ids, specials), score) for ids, score in pool if score > -torch.inf]
 
 
 def _words(ids: list[int], specials: Specials) -> list[int]:
@@ -207,10 +210,10 @@ def _rows(table: Int[Tensor, "sentence row length"], rows: Int[Tensor, "sentence
 
 
 class Node(NamedTuple):
-    """A hypothesis that a step kept, known by what it appends to its parent."""
+    """A hypothesis that a step kept: its parent and the token it appends."""
 
     parent: int
-    """Which node of the step before it extends; 0 in the first step, where all extend the empty output."""
+    """The node of the step before that it extends; 0 in the first step, where all extend the empty output."""
     token: int
     total: float
     """The log-probability of the whole hypothesis."""
@@ -218,44 +221,45 @@ class Node(NamedTuple):
 
 def nodes_of(survivors: Survivors) -> Iterator[tuple[int, list[Node]]]:
     """For each sentence still searched, its number in the batch and the hypotheses this step kept."""
-    # Those that grow come first and best first, so parents count the same without the empty places.
+    # Growing hypotheses come first, best first, so leaving out those with -inf does not change what parents count.
     for sentence, *row in zip(*(field.tolist() for field in survivors), strict=True):
         yield sentence, [Node(*node) for node in zip(*row, strict=True) if node[-1] > -inf]
 
 
 class BeamTree:
-    """Grows by a step at a time."""
+    """The hypotheses kept by every step of a search, each with the one it extends."""
 
     def __init__(self, eos: int) -> None:
         self.eos = eos
         self.steps: list[list[Node]] = []
 
     def grow(self, nodes: list[Node]) -> None:
-        """One more step of the search."""
+        """Add a step of the search."""
         self.steps.append(nodes)
 
     def path(self, step: int, index: int) -> list[int]:
-        """The places in their steps, from the first to this one, of the hypotheses that led to a node."""
-        places = [index]
-        for at in range(step, 0, -1):
-            places.append(self.steps[at][places[-1]].parent)
-        return places[::-1]
+        """The indices, from the first step to this one, of the hypotheses that led to a node."""
+        indices = [index]
+        for later in range(step, 0, -1):
+            indices.append(self.steps[later][indices[-1]].parent)
+        return indices[::-1]
 
     def ids(self, step: int, index: int) -> list[int]:
-        """The output a node stands for, without its end."""
-        tokens = [self.steps[at][place].token for at, place in enumerate(self.path(step, index))]
+        """The output of a node, without the end of the sentence."""
+        tokens = [nodes[place].token for nodes, place in zip(self.steps, self.path(step, index), strict=False)]
         return tokens[:-1] if tokens[-1] == self.eos else tokens
 
     def best(self, length_penalty: float) -> tuple[list[int], float]:
         """The best output so far, finished or not, and its score."""
-        ended = [(at, i) for at, nodes in enumerate(self.steps) for i, node in enumerate(nodes) if self.is_end(node)]
+        ended = [
+            (step, i) for step, nodes in enumerate(self.steps) for i, node in enumerate(nodes) if self.is_end(node)
+        ]
         growing = [(len(self.steps) - 1, i) for i, node in enumerate(self.steps[-1]) if not self.is_end(node)]
-        places = ended + growing
-        step, index = max(places, key=lambda place: self.score(place[0], place[1], length_penalty))
+        step, index = max(ended + growing, key=lambda node: self.score(node[0], node[1], length_penalty))
         return self.ids(step, index), self.score(step, index, length_penalty)
 
     def score(self, step: int, index: int, length_penalty: float) -> float:
-        """Log-probability over length to the length penalty, as hypotheses are compared by."""
+        """Log-probability / length ^ length_penalty, by which hypotheses are compared."""
         return float(self.steps[step][index].total / (step + 1) ** length_penalty)
 
     def is_end(self, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""How hypotheses are searched for and compared."""
+"""The settings of beam search."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,7 +58,7 @@ class DecodingConfig:
 
 
 def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
-    """The saved settings but for those given, such as beam=5; a beam that is not given is at least `n_best` wide."""
+    """The saved settings, replaced by those given, such as beam=5; by default the beam is at least `n_best` wide."""
     known = DecodingConfig.__dataclass_fields__
     for name in settings:
         if name not in known:

@@ -1,4 +1,4 @@
-"""A text that is too long for a model, cut where it hurts least: after a sentence, else at a space, else anywhere."""
+"""Splitting a text that is too long for a model: after a sentence, else at a space, else anywhere."""
 
 import re
 from collections.abc import Callable
@@ -10,16 +10,16 @@ SPACE = re.compile(r"\s+")
 
 
 class Limits(NamedTuple):
-    """The most tokens of a part."""
+    """The most tokens of a part of a text."""
 
     part: int
-    """Of one or several sentences."""
+    """The limit for a part of several sentences."""
     sentence: int
-    """Of a single sentence, which stays whole up to here."""
+    """The limit for a part that is a single sentence, which is not split up to here."""
 
 
 def split_text(text: str, limits: Limits, count: Callable[[str], int]) -> list[str]:
-    """Pieces within the limits, by `count`; the text itself where it is short enough."""
+    """Parts within the limits, by the tokens that `count` counts; the whole text if it is short enough."""
     tokens = count(text)
     if tokens <= limits.part:
         return [text]
@@ -42,7 +42,7 @@ def _cut_at(text: str, boundary: re.Pattern[str]) -> list[str]:
 
 
 def _packed(pieces: list[str], limit: int, count: Callable[[str], int]) -> list[str]:
-    """Neighbours joined again as long as they fit, so that there are few pieces."""
+    """Neighbouring pieces joined as long as they fit, so that there are few."""
     packed, sizes = [pieces[0]], [count(pieces[0])]
     for piece in pieces[1:]:
         size = count(piece)

@@ -11,13 +11,13 @@ import numpy as np
 
 from jumok.data.arrays import open_npy
 from jumok.data.fingerprint import (
-    Inputs,
-    find,
+    SourceFingerprint,
+    compare_sources,
+    file_state,
     fingerprint_of,
     mismatch_message,
     missing_files_message,
     record_sources,
-    state,
 )
 from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json
@@ -46,10 +46,10 @@ def prepare_graph(
     from jumok.graphs.files import read_graph
 
     folder, inputs = Path(folder), graph_fingerprint(config)
-    known, graph = find(folder, inputs), open_graph(folder)
+    known, graph = compare_sources(folder, inputs), open_graph(folder)
     if graph is not None and graph.fingerprint == known.fingerprint:
-        if known.gone:
-            say(missing_files_message(known.gone, folder))
+        if known.missing:
+            say(missing_files_message(known.missing, folder))
         return graph
     say("putting the graph in order")
     raw = read_graph(config)
@@ -60,20 +60,20 @@ def prepare_graph(
 def why_outdated(folder: str | Path, config: GraphConfig) -> str:
     """Why `prepare_graph` would write over what it made of other files; "" if it would not."""
     folder, inputs = Path(folder), graph_fingerprint(config)
-    found, graph = find(folder, inputs), open_graph(folder)
+    found, graph = compare_sources(folder, inputs), open_graph(folder)
     if graph is None or graph.fingerprint == found.fingerprint:
         return ""
     return mismatch_message(folder, inputs, found, "graph")
 
 
-def graph_fingerprint(config: GraphConfig) -> Inputs:
+def graph_fingerprint(config: GraphConfig) -> SourceFingerprint:
     """What a recipe for a graph names."""
     from jumok.graphs.files import files_of
 
     files, places = files_of(config), ("path", "nodes", "edges")
     settings = {key: value for key, value in asdict(config).items() if key not in places}
-    states = [state(path) for path in files.values()]
-    return Inputs(fingerprint_of(asdict(config), states, FORMAT), fingerprint_of(settings, FORMAT), files)
+    states = [file_state(path) for path in files.values()]
+    return SourceFingerprint(fingerprint_of(asdict(config), states, FORMAT), fingerprint_of(settings, FORMAT), files)
 
 
 def write_graph(folder: Path, raw: RawGraph, config: GraphConfig, *, fingerprint: str = "") -> Graph:

@@ -1,7 +1,7 @@
-"""Image encoders: a picture becomes a grid of regions, each a vector that a decoder can look at.
+"""Image encoders: an image becomes a grid of regions, each a vector that a decoder can attend to.
 
-The grid of a residual network (as in Show, Attend and Tell, Xu et al. 2015) or patches through Transformer layers
-(Dosovitskiy et al. 2021). What a region knows of its place is added to it, a vector for its row and one for its column.
+The grid is that of a residual network (as in Show, Attend and Tell, Xu et al. 2015), or patches through Transformer
+layers (Dosovitskiy et al. 2021). Each region gets its position as two learned vectors, of its row and of its column.
 """
 
 from abc import ABC, abstractmethod
@@ -12,14 +12,14 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.transformer.config import initialise
 
-MEAN, SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of the colours of many photographs; what networks trained on ImageNet expect to be taken out."""
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and standard deviation of the colours in ImageNet, which its networks expect to be standardised."""
 
 Layout = Literal["own", "resnet18", "resnet34", "resnet50"]
 LAYOUTS: dict[str, tuple[Block, tuple[int, ...]]] = {
@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[Block, tuple[int, ...]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEncoderConfig:
-    """What all image encoders are told."""
+    """The settings that all image encoders share."""
 
     section: ClassVar[str] = "encoder"
 
@@ -129,40 +129,35 @@ class ImageEncoder(nn.Module, ABC):
     def __init__(self, config: ImageEncoderConfig, *, side: int, grid: tuple[int, int]) -> None:
         super().__init__()
         self.width, self.side, self.grid = config.width, side, grid
-        self.places = GridPlaces(grid, config.width) if config.positions else nn.Identity()
+        self.places = GridPositions(grid, config.width) if config.positions else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, images: UInt8[Tensor, "batch 3 side side"]) -> Encoding:
         """Encode a batch; the summary of an image is the mean of its regions."""
-        if images.dim() != 4 or tuple(images.shape[1:]) != (3, self.side, self.side) or images.dtype != torch.uint8:
-            raise ArgumentError(
-                f"images are {list(images.shape)} of {images.dtype}; wanted [batch, 3, {self.side}, {self.side}] of "
-                "torch.uint8"
-            )
-        # Under autocast the last map gives half precision; sums over many words want more.
+        # Under autocast the last layer gives half precision; sums over many words need more.
         states = self.regions(_standardised(images)).to(next(self.parameters()).dtype)
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:
-        """The vectors of the regions, from colours of mean 0 and spread 1."""
+        """The vectors of the regions, from standardised colours."""
 
 
 def _standardised(images: UInt8[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch 3 side side"]:
-    mean, spread = (torch.tensor(part, device=images.device).view(3, 1, 1) for part in (MEAN, SPREAD))
-    return (images / 255 - mean) / spread
+    mean, deviation = (torch.tensor(part, device=images.device).view(3, 1, 1) for part in (MEAN, DEVIATION))
+    return (images / 255 - mean) / deviation
 
 
 class GridEncoder(ImageEncoder):
-    """The last grid of a residual network, each region through one linear map."""
+    """The last grid of a residual network, projected to `width`."""
 
     def __init__(self, config: GridEncoderConfig, *, side: int) -> None:
         network = config.network()
         cells = -(-side // network.shrinks)
         if cells < 2:
             raise ConfigError(
-                f"images.size = {side} leaves a single region to look at: the network's are {network.shrinks} pixels a "
+                f"images.size = {side} leaves a single region, because the network's are {network.shrinks} pixels a "
                 f"side; wanted at least {network.shrinks + 1}, or fewer stages"
             )
         super().__init__(config, side=side, grid=(cells, cells))
@@ -172,13 +167,13 @@ class GridEncoder(ImageEncoder):
             network.requires_grad_(False)
 
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:
-        """Convolve, then take the grid apart."""
+        """Convolve, then flatten the grid row by row."""
         grid: Tensor = self.network(images)
         states: Tensor = self.dropout(self.places(self.to_width(grid.flatten(2).transpose(1, 2))))
         return states
 
     def train(self, mode: bool = True) -> "GridEncoder":
-        """Frozen, the network also keeps the means and spreads of its norms."""
+        """Set the mode; a frozen network stays in evaluation mode, which keeps the statistics of its norms."""
         super().train(mode)
         if self.config.freeze:
             self.network.eval()
@@ -186,7 +181,7 @@ class GridEncoder(ImageEncoder):
 
 
 class PatchEncoder(ImageEncoder):
-    """Patches, each through one linear map, then layers in which every patch looks at every other."""
+    """Patches, projected to `width`, through Transformer layers in which each attends to all."""
 
     def __init__(self, config: PatchEncoderConfig, *, side: int) -> None:
         if side % config.patch:
@@ -201,7 +196,7 @@ class PatchEncoder(ImageEncoder):
         initialise(self.layers)
 
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:
-        """Cut, place, let them look at each other."""
+        """Project the patches, add positions, and run the layers."""
         x: Tensor = self.dropout(self.places(self.to_width(images).flatten(2).transpose(1, 2)))
         for layer in self.layers:
             x = layer(x).values
@@ -215,20 +210,20 @@ def _layer(config: PatchEncoderConfig) -> EncoderLayer:
     )
 
 
-class GridPlaces(nn.Module):
+class GridPositions(nn.Module):
     """x + R[row] + C[column]: a learned vector for every row of the grid and one for every column."""
 
     def __init__(self, grid: tuple[int, int], width: int) -> None:
         super().__init__()
-        self.rows, self.columns = (GridPlace(count, width) for count in grid)
+        self.rows, self.columns = (PositionTable(count, width) for count in grid)
 
     def forward(self, x: Float[Tensor, "batch region width"]) -> Float[Tensor, "batch region width"]:
         """Regions come row by row."""
         return x + (self.rows.table[:, None] + self.columns.table[None, :]).flatten(0, 1).to(x.dtype)
 
 
-class GridPlace(nn.Module):
-    """A table, so called that weight decay leaves it alone."""
+class PositionTable(nn.Module):
+    """Learned vectors; weight decay skips parameters named `table`."""
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()

@@ -195,11 +195,6 @@ class ImageFolder:
     def __contains__(self, image: str) -> bool:
         return self._has(self._found(image))
 
-    def is_outside(self, image: str) -> bool:
-        """Whether a name, with .. in it or beginning at the root, leads out of the folder."""
-        home = os.path.abspath(self.path)
-        return self._zip is None and not Path(os.path.normpath(Path(home, image))).is_relative_to(home)
-
     def names(self) -> list[str]:
         """The files there are, as captions name them."""
         if self._zip is not None:
@@ -227,7 +222,10 @@ class ImageFolder:
         return image if image.isascii() or self._has(image) else self._composed.get(composed(image), image)
 
     def _has(self, image: str) -> bool:
-        return image in self._infos if self._zip is not None else (self.path / image).is_file()
+        if self._zip is not None:
+            return image in self._infos
+        home = os.path.abspath(self.path)  # a name with .. in it, or from the root, may lead out of the folder
+        return Path(os.path.normpath(Path(home, image))).is_relative_to(home) and (self.path / image).is_file()
 
     @cached_property
     def _composed(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""ResNet: the network, and weights of torchvision read into it."""
+"""A residual network (He et al. 2016), and reading torchvision's weights into it."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from jumok.errors import DataError
 from jumok.files import open_plain
-from jumok.models.weights import read_tensors
+from jumok.models.weights import check_fit, read_tensors
 
 Block = Literal["basic", "bottleneck"]
 Stem = Literal["large", "small"]
@@ -31,11 +31,11 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = _convolution(channels, channels, 3)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = _way_round(inputs, channels, stride)
+        self.downsample = _shortcut(inputs, channels, stride)
         self.relu = nn.ReLU()
 
     def forward(self, x: Float[Tensor, "batch inputs row column"]) -> Float[Tensor, "batch channels rows columns"]:
-        """The sum of both ways."""
+        """The block with its residual connection."""
         change = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         out: Tensor = self.relu(change + (x if self.downsample is None else self.downsample(x)))
         return out
@@ -54,11 +54,11 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv3 = _convolution(channels, 4 * channels, 1)
         self.bn3 = nn.BatchNorm2d(4 * channels)
-        self.downsample = _way_round(inputs, 4 * channels, stride)
+        self.downsample = _shortcut(inputs, 4 * channels, stride)
         self.relu = nn.ReLU()
 
     def forward(self, x: Float[Tensor, "batch inputs row column"]) -> Float[Tensor, "batch channels rows columns"]:
-        """The sum of both ways."""
+        """The block with its residual connection."""
         change = self.relu(self.bn1(self.conv1(x)))
         change = self.bn3(self.conv3(self.relu(self.bn2(self.conv2(change)))))
         out: Tensor = self.relu(change + (x if self.downsample is None else self.downsample(x)))
@@ -66,7 +66,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images to a grid of regions: `blocks` of each stage, the first `channels` wide and every next twice that."""
+    """Images to a grid of regions; stage n has `blocks[n]` blocks and `channels` · 2ⁿ channels."""
 
     def __init__(self, *, block: Block, blocks: Sequence[int], channels: int = 64, stem: Stem = "large") -> None:
         super().__init__()
@@ -86,11 +86,11 @@ class ResNet(nn.Module):
             self.add_module(f"layer{number}", stage)
         self.width = inputs
         self.shrinks = (4 if large else 1) * 2 ** (len(stages) - 1)
-        """How many pixels of the image a region of the grid is high and wide."""
+        """Side of a region of the grid in pixels of the image."""
         _initialise(self)
 
     def forward(self, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch channels rows columns"]:
-        """The last stage's grid."""
+        """The grid of the last stage."""
         x: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for number in range(1, self.stages + 1):
             x = self.get_submodule(f"layer{number}")(x)
@@ -108,55 +108,48 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Co
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
-def _way_round(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    """Where shapes differ, the way round a block goes through a 1 × 1 convolution."""
+def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """The residual connection of a block: a 1 × 1 convolution where shapes differ, else None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
 def _initialise(model: nn.Module) -> None:
-    """He's normal spread, which keeps what goes through a rectifier as large as it was (He et al. 2015)."""
+    """He-normal weights, which keep the variance of activations through rectifiers (He et al. 2015)."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 MOST_BYTES = 2**31
-"""Eight times what the largest residual network of torchvision takes."""
+"""Eight times the size of torchvision's largest residual network."""
 BROKEN = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, zipfile.BadZipFile)
-"""What reading a damaged file ends with."""
-COUNTER = "num_batches_tracked"  # not in older files, and nothing depends on it
+"""The errors of reading a damaged file."""
+COUNTER = "num_batches_tracked"  # missing in older files, and not used
 
 
 def begin_with_weights(network: ResNet, path: str | Path) -> None:
-    """Put the weights of a .pth, .pt or .safetensors file into the network; what comes after its stages is left out."""
-    tensors = {name: tensor for name, tensor in _read(Path(path)).items() if not name.startswith("fc.")}
+    """Load the weights of a .pth, .pt or .safetensors file into the network; later stages in the file are ignored."""
+    unused = ("fc.", *(f"layer{number}." for number in range(network.stages + 1, 5)))
+    tensors = {
+        name: tensor
+        for name, tensor in _read(Path(path)).items()
+        if not name.startswith(unused) and not name.endswith(COUNTER)
+    }
     wanted = {name: tensor for name, tensor in network.state_dict().items() if not name.endswith(COUNTER)}
-    for name, weight in wanted.items():
-        if name not in tensors:
-            raise DataError(f"{path} has no {name}: it is not of the network that encoder.layout and its like describe")
-        if tensors[name].shape != weight.shape:
-            raise DataError(
-                f"{path}: {name} is {list(tensors[name].shape)}, but encoder.layout and its like make it "
-                f"{list(weight.shape)}"
-            )
-    known = {f"layer{number}." for number in range(network.stages + 1, 5)}
-    for name in tensors:
-        beyond = any(name.startswith(stage) for stage in known)
-        if name not in wanted and not name.endswith(COUNTER) and not beyond:
-            raise DataError(f"{path} has {name}, which the network has not; is it of another layout?")
-    network.load_state_dict({name: tensors[name] for name in wanted}, strict=False)
+    check_fit(wanted, tensors, path, hint="set encoder.layout to the network that the weights belong to")
+    network.load_state_dict(tensors, strict=False)
 
 
 def _check_size(file: BufferedReader, path: Path) -> None:
-    """Refuse what would not fit: a sparse file of any size, or a .pth, which is a .zip, that unpacks to one."""
+    """Refuse a file that is too large, or a .pth file, which is a .zip, that unpacks to too much."""
     size = os.fstat(file.fileno()).st_size
     if size <= MOST_BYTES and zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as parts:
             size = sum(part.file_size for part in parts.infolist())
     if size > MOST_BYTES:
-        raise DataError(f"encoder.weights: {path} holds {size:,} bytes; {MOST_BYTES:,} are the most it may hold")
+        raise DataError(f"encoder.weights: {path} holds {size:,} bytes, but it may hold at most {MOST_BYTES:,}")
     file.seek(0)
 
 
@@ -168,12 +161,12 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         with open_plain(path) as file:
             _check_size(file, path)
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
     except DataError:
         raise
     except BROKEN as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise DataError(f"{path} is not a file of weights alone, or is damaged ({reason})") from None
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise DataError(f"{path} holds no table of weights by name; save model.state_dict(), not the model")
-    return found
+        raise DataError(f"{path} is damaged or holds more than weights ({reason})") from None
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise DataError(f"{path} holds no tensors by name; save model.state_dict(), not the model")
+    return tensors

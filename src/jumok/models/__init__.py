@@ -1,7 +1,16 @@
-"""Sequence models, tensors in and tensors out: encoders, decoders, and what any two of them are together."""
+"""Encoder-decoder models: the contracts, recurrent and Transformer encoders and decoders, and `build_model`."""
 
 from jumok.models.build import build_model
-from jumok.models.encoder_decoder import Decoder, Encoder, Encoding, Prediction, Seq2Seq, State
+from jumok.models.encoder_decoder import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Encoding,
+    Hidden,
+    Prediction,
+    SingleHeadWeights,
+    State,
+)
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -10,13 +19,15 @@ from jumok.models.transformer.encoder import TransformerEncoder, TransformerEnco
 __all__ = [
     "Decoder",
     "Encoder",
+    "EncoderDecoder",
     "Encoding",
+    "Hidden",
     "Prediction",
     "RnnDecoder",
     "RnnDecoderConfig",
     "RnnEncoder",
     "RnnEncoderConfig",
-    "Seq2Seq",
+    "SingleHeadWeights",
     "State",
     "TransformerDecoder",
     "TransformerDecoderConfig",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
-from jumok.models.encoder_decoder import Decoder, Encoder, Seq2Seq
+from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
@@ -16,14 +16,14 @@ DecoderConfig = TransformerDecoderConfig | RnnDecoderConfig
 
 
 class EncoderKind(NamedTuple):
-    """A family of encoders: what its section is read into, and what is made of that, given `vocabulary`."""
+    """A kind of encoder: its settings, and its class, which takes them and `vocabulary`."""
 
     config: type[EncoderConfig]
     make: Callable[..., Encoder]
 
 
 class DecoderKind(NamedTuple):
-    """A family of decoders, made given `vocabulary`, `encoder_width` and an `embedding` to share, or None."""
+    """A kind of decoder: its settings, and its class, which takes them, `vocabulary`, `encoder_width`, `embedding`."""
 
     config: type[DecoderConfig]
     make: Callable[..., Decoder]
@@ -33,12 +33,12 @@ ENCODERS = {
     "transformer": EncoderKind(TransformerEncoderConfig, TransformerEncoder),
     "rnn": EncoderKind(RnnEncoderConfig, RnnEncoder),
 }
-"""The encoders there are, by the `kind` of their section."""
+"""Encoders by the `kind` of their section."""
 DECODERS = {
     "transformer": DecoderKind(TransformerDecoderConfig, TransformerDecoder),
     "rnn": DecoderKind(RnnDecoderConfig, RnnDecoder),
 }
-"""The decoders there are, by the `kind` of their section."""
+"""Decoders by the `kind` of their section."""
 
 
 def build_model(
@@ -48,11 +48,11 @@ def build_model(
     source_vocabulary: int,
     target_vocabulary: int,
     shared_vocabulary: bool = False,
-) -> Seq2Seq:
-    """A model with fresh weights; the same ones after the same torch.manual_seed.
+) -> EncoderDecoder:
+    """A model with random weights, the same after the same torch.manual_seed.
 
-    The vocabularies are given by how many tokens they have. `shared_vocabulary` says that they are one and the same,
-    so that source and target may share their embeddings.
+    `source_vocabulary` and `target_vocabulary` are numbers of tokens; `shared_vocabulary` says that both are the same
+    vocabulary, so that source and target may share their embeddings.
     """
     if shared_vocabulary and source_vocabulary != target_vocabulary:
         raise ArgumentError(
@@ -69,22 +69,19 @@ def build_model(
     decoder = DECODERS[decoder_config.kind].make(
         decoder_config, vocabulary=target_vocabulary, encoder_width=encoder.width, embedding=embedding
     )
-    return Seq2Seq(encoder, decoder)
+    return EncoderDecoder(encoder, decoder)
 
 
 def _shared_embedding(encoder: Encoder, config: DecoderConfig, shared_vocabulary: bool) -> TokenEmbedding:
-    said = f'decoder.tied = "{config.tied}" shares the embeddings of source and target'
+    setting = f'decoder.tied = "{config.tied}" shares the embeddings of source and target'
     instead = 'set decoder.tied = "output" or "none"'
     if config.vectors:
-        raise ConfigError(f"{said}, so decoder.vectors would replace encoder.vectors; leave it out, or {instead}")
-    embedding = getattr(encoder, "embedding", None)
-    if not isinstance(embedding, TokenEmbedding):
-        raise ConfigError(f"{said}, but the encoder has no tokens; {instead}")
+        raise ConfigError(f"{setting}, so decoder.vectors would replace encoder.vectors; leave it out, or {instead}")
     if not shared_vocabulary:
-        raise ConfigError(f"{said}, but their vocabularies differ; share the vocabulary or {instead}")
-    if embedding.width != config.token_width:
+        raise ConfigError(f"{setting}, but their vocabularies differ; share the vocabulary or {instead}")
+    if encoder.embedding.width != config.token_width:
         raise ConfigError(
-            f"{said}, but the encoder's are {embedding.width} wide and the decoder's {config.token_width}; "
-            f"make them alike or {instead}"
+            f"{setting}, but the encoder's are {encoder.embedding.width} wide and the decoder's {config.token_width}; "
+            f"make them equal or {instead}"
         )
-    return embedding
+    return encoder.embedding

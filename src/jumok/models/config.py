@@ -1,19 +1,21 @@
-"""What the settings of every half of a model share, and the table of its tokens."""
+"""Settings that all encoders and decoders of text share, and the embeddings and tied outputs they describe."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from torch import nn
+
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import TokenEmbedding
 
 Tied = Literal["none", "output", "embeddings", "all"]
-"""Which tables of a model are one."""
+"""Which embedding and output weights of a model are shared."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfConfig(ABC):
-    """The settings of an encoder or a decoder of tokens, whatever its family."""
+class TextModelConfig(ABC):
+    """The settings of an encoder or a decoder of text, whatever its kind."""
 
     section: ClassVar[str] = "model"
 
@@ -33,7 +35,7 @@ class HalfConfig(ABC):
     @property
     @abstractmethod
     def token_width(self) -> int:
-        """Size of a token's vector, by the name it has in every family of models."""
+        """Size of a token's vector."""
 
     @abstractmethod
     def width_for(self, token_width: int) -> str:
@@ -41,7 +43,7 @@ class HalfConfig(ABC):
 
     @property
     def limit(self) -> int | None:
-        """The longest sequence there can be; None where there is no such limit."""
+        """The longest sequence the model can take; None for no limit."""
         return None
 
     def _one_of(self, name: str, known: tuple[str, ...]) -> None:
@@ -56,13 +58,13 @@ class HalfConfig(ABC):
 
 
 class Tying:
-    """What the `tied` of a decoder's settings means."""
+    """The meaning of a decoder's setting `tied`."""
 
     tied: Tied
 
     @property
     def ties_output(self) -> bool:
-        """Whether the output is the target embedding."""
+        """Whether the output layer is the target embedding."""
         return self.tied in ("output", "all")
 
     @property
@@ -72,9 +74,9 @@ class Tying:
 
 
 def token_table(
-    config: HalfConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
+    config: TextModelConfig, *, vocabulary: int, scale: bool, embedding: TokenEmbedding | None = None
 ) -> TokenEmbedding:
-    """A fresh table, or the one given if it fits; one that learns nothing where its vectors are to stay."""
+    """The given embedding, or a new one; frozen if the settings say so."""
     width = config.token_width
     if embedding is None:
         embedding = TokenEmbedding(vocabulary=vocabulary, width=width, scale=scale)
@@ -86,3 +88,13 @@ def token_table(
     if config.freeze_vectors:
         embedding.table.requires_grad_(False)
     return embedding
+
+
+def tied_output(embedding: TokenEmbedding, config: TextModelConfig) -> nn.Parameter:
+    """The embedding's table as the weight of an output layer."""
+    if embedding.project is not None:
+        raise ConfigError(
+            f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when embeddings are "
+            f'{config.token_width} wide; set {config.section}.tied = "none"'
+        )
+    return embedding.table

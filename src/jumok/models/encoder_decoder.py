@@ -1,176 +1,281 @@
-"""A sequence-to-sequence model: an encoder turns its input into states, a decoder steps over them.
+"""Encoder-decoder models: an encoder turns a source into states, a decoder predicts a target over them.
 
-Any encoder goes with any decoder, because all that passes between them is an `Encoding`.
+    encoding = encoder(source, visible)
+    p(next token | tokens so far, source) = softmax(decoder.logits(decoder.hidden(encoding, tokens)))
+
+Any encoder works with any decoder, because all that passes between them is an `Encoding`.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from jumok.attention import Weights
 from jumok.errors import ArgumentError
+from jumok.layers import TokenEmbedding
 
 
 class Encoding(NamedTuple):
-    """What an encoder made of a batch of inputs; the same for every decoder."""
+    """What an encoder makes of a batch of sources; the same for every decoder."""
 
     states: Float[Tensor, "batch source width"]
-    """One vector for every source item (a token, a region of an image); zeros where there is none."""
+    """One vector for each source item (a token, a region of an image); zeros at padding."""
     visible: Bool[Tensor, "batch source"]
-    """True where there is a source item."""
+    """True where there is a source item, False at padding."""
     summary: Float[Tensor, "batch width"]
-    """The whole input in one vector: the fixed context of a decoder without attention, and where others begin."""
+    """The whole source in one vector: the context of a decoder without attention, and a first state for others."""
     tokens: Int[Tensor, "batch source"] | None = None
     """The source ids, for decoders that copy; None where the source is not text."""
+
+    def select(self, rows: Int[Tensor, " row"]) -> "Encoding":
+        """The encodings of some rows of the batch, in this order; a row may repeat."""
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return Encoding(self.states[rows], self.visible[rows], self.summary[rows], tokens)
 
 
 @runtime_checkable
 class HeadWeights(Protocol):
-    """Attention weights [batch, head, target, source], built when called; as `jumok.attention.Weights`."""
+    """Attention weights [batch, head, target, source], built when called; `jumok.attention.Weights` is one."""
 
     def __call__(
         self, *, heads: list[int] | None = None, rows: slice | list[int] | None = None
     ) -> Float[Tensor, "batch head target source"]: ...
 
 
+@dataclass(frozen=True, eq=False)
+class SingleHeadWeights:
+    """Weights of attention without a head axis, as `HeadWeights` [batch, 1, target, source].
+
+    `parts` holds the weights of the whole target, or those of each step in turn: [batch, steps, source].
+    """
+
+    parts: tuple[Weights | Float[Tensor, "batch steps source"], ...]
+
+    def __call__(
+        self, *, heads: Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
+    ) -> Float[Tensor, "batch head target source"]:
+        """The weights of the chosen rows; the only head is number 0."""
+        for head in heads or ():
+            if head not in (0, -1):
+                raise ArgumentError(f"heads asks for number {head}, but there is 1")
+        weights = torch.cat([part if isinstance(part, Tensor) else part() for part in self.parts], 1)[:, None]
+        if heads is not None:
+            weights = weights.expand(-1, len(heads), -1, -1)
+        return weights if rows is None else weights[:, :, rows if isinstance(rows, slice) else list(rows)]
+
+
 class Copied(NamedTuple):
-    """What a decoder that copies takes from the source, at some places of the target."""
+    """What a decoder that copies takes from the source at each position of the target."""
 
-    tokens: Int[Tensor, "*place source"]
+    tokens: Int[Tensor, "*position source"]
     """The source ids."""
-    weights: Float[Tensor, "*place source"]
-    """The probability of copying each, given that one is copied; that of a repeated id stands at its first place."""
-    generate: Float[Tensor, "*place"]
-    """The logit of writing a word of the decoder's own instead."""
-
-    def at(self, places: Bool[Tensor, "batch target"]) -> "Copied":
-        """The same at some places only, one after another."""
-        return Copied(*(part[places] for part in self))
+    weights: Float[Tensor, "*position source"]
+    """The probability of copying each, given that one is copied; a repeated id has all of its at its first place."""
+    generate: Float[Tensor, "*position"]
+    """The logit of generating a word from the vocabulary instead."""
 
 
 class Hidden(NamedTuple):
-    """What a decoder knows of every place of a target, before it is turned into words.
+    """A decoder's states before its output layer, and what came with them; only the states are required."""
 
-    A loss needs no logits at padding: `logits = decoder.logits(hidden.states[visible])`, and for a decoder that copies,
-    `decoder.logits(hidden.states[visible], hidden.copied.at(visible))`.
-    """
-
-    states: Float[Tensor, "batch target width"]
+    states: Float[Tensor, "*position width"]
+    """[batch, target, width] of a whole target; [sentence, beam, width] of one step."""
     attention: tuple[HeadWeights, ...] = ()
-    """Where each place looked in the source, one entry for each such layer: [batch, head, target, source]."""
-    own: tuple[HeadWeights, ...] = ()
-    """Where it looked in the target so far, one entry for each such layer: [batch, head, target, target]."""
+    """Attention over the source [batch, head, target, source], one entry for each layer; empty without attention."""
+    self_attention: tuple[HeadWeights, ...] = ()
+    """Attention over the target so far [batch, head, target, target], one entry for each layer that has it."""
     copied: Copied | None = None
-    """For decoders that copy."""
-    penalty: Float[Tensor, "batch target"] | None = None
-    """As in a `Prediction`."""
+    """What `logits` mixes into the distribution of a decoder that copies."""
+    penalty: Float[Tensor, "*position"] | None = None
+    """A term to add to the training loss at each position, such as the coverage loss."""
+
+    def select(self, positions: Int[Tensor, " token"]) -> "Hidden":
+        """The same at some positions of the flattened [batch, target], without attention: what a loss needs."""
+        copied = None if self.copied is None else Copied(*(part.flatten(0, 1)[positions] for part in self.copied))
+        penalty = None if self.penalty is None else self.penalty.flatten()[positions]
+        return Hidden(self.states.flatten(0, 1)[positions], copied=copied, penalty=penalty)
 
 
 class Prediction(NamedTuple):
-    """What a decoder says of a whole target at once."""
+    """What a decoder predicts for a whole target at once."""
 
     logits: Float[Tensor, "batch target vocabulary"]
-    """Scores of the next token at every place; their softmax is its distribution."""
+    """Scores of the next token at every position; their softmax is its distribution."""
     attention: tuple[HeadWeights, ...] = ()
-    """Where every target place looked in the source, one entry for each layer that looks; empty without attention."""
+    """As in `Hidden`."""
     penalty: Float[Tensor, "batch target"] | None = None
-    """What to add to the training loss of every place, such as that of coverage; None for nothing."""
+    """As in `Hidden`."""
 
 
 class State(ABC):
-    """Where a decoder stands after some steps, for a beam of hypotheses for each of some sentences.
+    """A decoder's state after some steps, for a beam of hypotheses of each sentence.
 
-    What belongs to a sentence (keys and values of its source) is there once, however wide the beam.
+    A state keeps what belongs to the source once for each sentence, however wide the beam is.
     """
 
     @abstractmethod
     def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "State":
-        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]; the beam may change its width."""
 
     @abstractmethod
     def keep(self, sentences: Int[Tensor, " kept"]) -> "State":
-        """Only these sentences go on; the others have finished."""
+        """Only these sentences continue; the others have finished."""
 
 
-Kind = TypeVar("Kind", bound="BeamState")
+@dataclass(frozen=True, eq=False)
+class PrefixState(State):
+    """The tokens of every hypothesis so far: the state of a decoder that caches nothing."""
 
+    encoding: Encoding
+    prefixes: Int[Tensor, "sentence beam length"]
 
-class BeamState(State):
-    """A state that can pick sentences, and hypotheses by number: b of sentence n is n · beam + b."""
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "PrefixState":
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]."""
+        sentences = torch.arange(len(parents), device=parents.device)
+        return PrefixState(self.encoding, self.prefixes[sentences[:, None], parents])
 
-    sentences: int
-    beam: int
-
-    @classmethod
-    def checked(cls: type[Kind], state: State, tokens: Tensor) -> Kind:
-        """The state as one of this kind, if it is one and there is a token for each of its hypotheses."""
-        if not isinstance(state, cls):
-            raise ArgumentError(
-                f"state must come from this decoder's start or step, but it is a {type(state).__name__}"
-            )
-        wanted = [state.sentences, state.beam]
-        if list(tokens.shape) != wanted:
-            raise ArgumentError(
-                f"tokens is {list(tokens.shape)}; wanted {wanted}, one for each hypothesis of the state"
-            )
-        return state
-
-    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "BeamState":
-        """Hypothesis b of sentence n goes on from what was hypothesis parents[n, b]; the beam may change its width."""
-        firsts = torch.arange(self.sentences, device=parents.device)[:, None] * self.beam
-        return self.with_hypotheses(firsts + parents)
-
-    def keep(self, sentences: Int[Tensor, " kept"]) -> "BeamState":
-        """Only these sentences go on; the others have finished."""
-        hypotheses = torch.arange(self.beam, device=sentences.device)
-        return self.with_hypotheses(sentences[:, None] * self.beam + hypotheses).with_sources(sentences)
-
-    @abstractmethod
-    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "BeamState":
-        """The same with these hypotheses."""
-
-    @abstractmethod
-    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "BeamState":
-        """The same with the sources of these sentences only."""
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "PrefixState":
+        """Only these sentences continue."""
+        return PrefixState(self.encoding.select(sentences), self.prefixes[sentences])
 
 
 class Decoder(nn.Module, ABC):
-    """Predicts targets over an encoding: whole ones while training, token by token while decoding."""
+    """Predicts a target over an `Encoding`: all positions at once in training, one token at a time in decoding.
+
+    A decoder of your own sets `vocabulary` and writes two methods, `hidden` and `logits`. It then trains, decodes with
+    beam search, and with attention also aligns words and draws maps:
+
+        class GruDecoder(Decoder):
+            def __init__(self, *, vocabulary, width):
+                super().__init__()
+                self.vocabulary = vocabulary
+                self.words = nn.Embedding(vocabulary, width)
+                self.gru = nn.GRU(width, width, batch_first=True)
+                self.output = nn.Linear(2 * width, vocabulary)
+
+            def hidden(self, encoding, target_in):
+                states, _ = self.gru(self.words(target_in), encoding.summary[None].contiguous())
+                keys = encoding.states
+                context, weights = attend(states, keys, keys, visible=encoding.visible[:, None])
+                return Hidden(torch.cat([states, context], -1), attention=(SingleHeadWeights((weights,)),))
+
+            def logits(self, hidden):
+                return self.output(hidden.states)
+
+    The state at position t may depend on tokens 0 to t of `target_in` only, and on visible source items only.
+
+    The rest is optional. Without `start` and `advance`, each step of decoding runs `hidden` over all tokens so far:
+    correct, but n steps cost n² / 2; write both to carry a recurrent state or a cache instead. Return `copied` in
+    `Hidden` to copy source tokens, and `penalty` to add a term to the training loss. Write `informed_attention` to
+    support `training.guided_context = "full"`.
+    """
 
     vocabulary: int
+    """Number of target tokens."""
     limit: int | None = None
-    """The most steps it can take; None where there is no such limit."""
+    """The most steps the decoder can take; None for no limit."""
+    embedding: TokenEmbedding
+    """The vectors of the target tokens; needed only to start from pretrained vectors."""
 
     @abstractmethod
-    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
-        """Predict every next token of a known target at once (teacher forcing)."""
+    def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
+        """The states at every position of a known target (teacher forcing), and the attention of every layer."""
 
     @abstractmethod
+    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
+        """Scores of the next token at any positions: [batch, target], [sentence, beam], or those a loss selects."""
+
     def start(self, encoding: Encoding, *, capacity: int) -> State:
-        """Stand before the first token, with a beam of one hypothesis; at most `capacity` steps will follow."""
+        """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""
+        empty = torch.zeros(len(encoding.states), 1, 0, dtype=torch.long, device=encoding.states.device)
+        return PrefixState(encoding, empty)
 
-    @abstractmethod
+    def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, State]:
+        """Append a token to every hypothesis: the states there, and the next state of the decoder.
+
+        The attention of a step is [sentence, head, beam, source].
+        """
+        before = cast(PrefixState, state)
+        prefixes = torch.cat([before.prefixes, tokens[..., None]], -1)
+        sentences, beam, length = prefixes.shape
+        rows = torch.arange(sentences, device=tokens.device).repeat_interleave(beam)
+        hidden = self.hidden(before.encoding.select(rows), prefixes.flatten(0, 1))
+        last = hidden.select(torch.arange(1, len(rows) + 1, device=tokens.device) * length - 1)
+        attention = tuple(partial(_last_rows, layer, beam) for layer in hidden.attention)
+        states = last.states.view(sentences, beam, -1)
+        copied = last.copied and Copied(*(part.view(sentences, beam, *part.shape[1:]) for part in last.copied))
+        return Hidden(states, attention, copied=copied), PrefixState(before.encoding, prefixes)
+
+    def informed_attention(
+        self,
+        encoding: Encoding,
+        target_in: Int[Tensor, "batch target"],
+        target_visible: Bool[Tensor, "batch target"],
+        *,
+        layer: int,
+    ) -> HeadWeights:
+        """Attention of one layer over the source when every position sees the whole target (Garg et al. 2019).
+
+        It is for aligning words, not for predicting them.
+        """
+        raise ArgumentError(
+            f'{type(self).__name__} has no attention that sees the whole target; set training.guided_context = "causal"'
+        )
+
+    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
+        """Predict every next token of a known target at once."""
+        hidden = self.hidden(encoding, target_in)
+        return Prediction(self.logits(hidden), hidden.attention, hidden.penalty)
+
     def step(
         self, state: State, tokens: Int[Tensor, "sentence beam"]
     ) -> tuple[Float[Tensor, "sentence beam vocabulary"], State]:
-        """Append one token to every hypothesis: the log-probabilities of what comes next, and where that leaves us."""
+        """Append a token to every hypothesis: the log-probabilities of the next one, and the next state."""
+        hidden, after = self.advance(state, tokens)
+        logits = self.logits(hidden)
+        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), after
+
+    def source_attention(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> tuple[HeadWeights, ...]:
+        """Attention over the source along a known target, one entry for each layer: what is aligned and drawn."""
+        attention = self.hidden(encoding, target_in).attention
+        if not attention:
+            raise ArgumentError("this model has no attention: its decoder sees only a fixed context")
+        return attention
+
+
+def _last_rows(
+    layer: HeadWeights, beam: int, *, heads: list[int] | None = None, rows: slice | list[int] | None = None
+) -> Float[Tensor, "sentence head beam source"]:
+    """The last row of [sentence · beam, head, target, source] for each hypothesis."""
+    last = layer(heads=heads, rows=slice(-1, None)).squeeze(2)
+    weights = last.view(-1, beam, *last.shape[1:]).transpose(1, 2)
+    return weights if rows is None else weights[:, :, rows]
 
 
 class Encoder(nn.Module, ABC):
-    """Turns a batch of token ids into an `Encoding` of `width`-wide states."""
+    """Turns a batch of token ids into an `Encoding`; an encoder of your own sets `width` and writes `forward`."""
 
     width: int
+    """Size of a state."""
+    vocabulary: int
+    """Number of source tokens."""
     limit: int | None = None
-    """The longest source it can take; None where there is no such limit."""
+    """The longest source the encoder can take; None for no limit."""
+    embedding: TokenEmbedding
+    """The vectors of the source tokens; needed only to share them with a decoder or start from pretrained ones."""
 
     @abstractmethod
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
-        """Encode a padded batch; what is not visible changes nothing."""
+        """Encode a padded batch; `visible` is False at padding, which follows the tokens and changes nothing."""
 
 
-class Seq2Seq(nn.Module):
+class EncoderDecoder(nn.Module):
     """An encoder and a decoder, trained together."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder) -> None:

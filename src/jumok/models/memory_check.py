@@ -1,6 +1,6 @@
-"""Whether a model fits into memory, found from the shapes of its weights before any of them is made.
+"""Whether a model fits into memory, computed from the shapes of its weights before any is allocated.
 
-numbers to train N parameters = 4 N        the weight, its gradient and Adam's two means, each a float32
+numbers to train N parameters = 4 N        the weight, its gradient and Adam's two moments, each a float32
 """
 
 import math
@@ -17,63 +17,63 @@ from torch import nn
 from jumok.errors import ConfigError
 
 FEW = 2
-"""Layers of a model after which every further one is like the one before; a first one and a last one may differ."""
+"""Layers after which each further one adds the same number of weights; the first and the last may differ."""
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Where Linux tells a container how much of the machine's memory it may use."""
+"""Files where Linux says how much of the machine's memory a container may use."""
 
 Build = Callable[..., nn.Module]
-"""Makes a model of its settings."""
+"""Builds a model from its settings."""
 
 
 class Size(NamedTuple):
-    """How large a model is; infinite where it is too large to be counted."""
+    """The size of a model; infinite where it is too large to be counted."""
 
     parameters: float
     bytes: float
-    """To train it; a weight that learns nothing needs no gradient."""
+    """Memory for training; a frozen weight needs no gradient and no moments."""
 
 
 def check_memory(build: Build, *configs: Any, device: torch.device) -> None:
     """Raise a ConfigError if `build(*configs)` would be too large to be trained on the device."""
-    there, asked = memory_of(device), size_of(build, *configs)
-    if there is None or asked.bytes <= there:
+    memory, size = memory_of(device), size_of(build, *configs)
+    if memory is None or size.bytes <= memory:
         return
-    many = f"{asked.parameters:,}" if asked.parameters < math.inf else "more than 9,000,000,000,000,000,000"
-    takes = f", {asked.bytes / 2**30:,.1f} GiB with gradients and Adam's means" if asked.bytes < math.inf else ""
+    parameters = f"{size.parameters:,}" if size.parameters < math.inf else "more than 9,000,000,000,000,000,000"
+    needed = f", {size.bytes / 2**30:,.1f} GiB with gradients and Adam's moments" if size.bytes < math.inf else ""
     raise ConfigError(
-        f"the model would have {many} parameters{takes}, but there are {there / 2**30:,.1f} GiB of memory; "
-        f"make {_at_fault(build, configs)} smaller"
+        f"the model would have {parameters} parameters{needed}, but there are {memory / 2**30:,.1f} GiB of memory; "
+        f"make {_setting_to_reduce(build, configs)} smaller"
     )
 
 
 def size_of(build: Build, *configs: Any) -> Size:
-    """The size of `build(*configs)`, of which no more than a few layers are looked at, however many there are."""
+    """The size of `build(*configs)`, extrapolated from a model of a few layers, however many there are."""
     shallow = [_with_few_layers(config) for config in configs]
     first = _counted(build, shallow)
     if first.bytes == math.inf:
         return first
     parameters, size = first
-    for at, config in enumerate(configs):
-        for times, deeper in _one_layer_more(config, shallow[at]):
-            found = _counted(build, [*shallow[:at], deeper, *shallow[at + 1 :]])
-            parameters += times * (found.parameters - first.parameters)
-            size += times * (found.bytes - first.bytes)
+    for index, config in enumerate(configs):
+        for times, deeper in _one_layer_more(config, shallow[index]):
+            counted = _counted(build, [*shallow[:index], deeper, *shallow[index + 1 :]])
+            parameters += times * (counted.parameters - first.parameters)
+            size += times * (counted.bytes - first.bytes)
     return Size(parameters, size)
 
 
 def memory_of(device: torch.device) -> int | None:
-    """Bytes that a device has, as far as this process may use them; None where the system does not say."""
+    """Bytes of memory that this process may use on a device; None where the system does not tell."""
     if device.type == "cuda":
         total: int = torch.cuda.get_device_properties(device).total_memory
         return total
     try:
-        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):  # not on Windows
         return None
     for path in LIMITS:
         with suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(Path(path).read_text(encoding="ascii")))
-    return min(found)
+            limits.append(int(Path(path).read_text(encoding="ascii")))
+    return min(limits)
 
 
 def _counted(build: Build, configs: list[Any]) -> Size:
@@ -100,7 +100,7 @@ def _with_few_layers(config: Any) -> Any:
 
 
 def _one_layer_more(config: Any, shallow: Any) -> Iterator[tuple[int, Any]]:
-    """How many layers of a kind were left out, and the shallow settings with one of them."""
+    """For each kind of layer left out, how many there were and the shallow settings with one more of them."""
     if hasattr(config, "layers") and config.layers > FEW:
         yield config.layers - FEW, replace(shallow, layers=FEW + 1)
     for stage, count in enumerate(getattr(config, "blocks", ())):
@@ -109,16 +109,16 @@ def _one_layer_more(config: Any, shallow: Any) -> Iterator[tuple[int, Any]]:
             yield count - FEW, replace(shallow, blocks=blocks)
 
 
-def _at_fault(build: Build, configs: tuple[Any, ...]) -> str:
-    """The setting whose usual value would leave the smallest model; all of them where that helps nothing."""
+def _setting_to_reduce(build: Build, configs: tuple[Any, ...]) -> str:
+    """The setting whose default would give the smallest model; all of them where no default helps."""
     sizes = {"its layers, widths or vocabulary": size_of(build, *configs)}
-    for at, config in enumerate(configs):
+    for index, config in enumerate(configs):
         for field in fields(config):
             value = getattr(config, field.name)
             if type(value) in (int, tuple) and value != field.default:
-                with suppress(ConfigError):  # it does not go with the others
-                    usual = replace(config, **{field.name: field.default})
-                    size = size_of(build, *configs[:at], usual, *configs[at + 1 :])
+                with suppress(ConfigError):  # the default may not fit the other settings
+                    smaller = replace(config, **{field.name: field.default})
+                    size = size_of(build, *configs[:index], smaller, *configs[index + 1 :])
                     shown = list(value) if isinstance(value, tuple) else value
                     sizes[f"{config.section}.{field.name} = {shown}"] = size
     return min(sizes, key=lambda name: sizes[name].bytes)

@@ -1,7 +1,7 @@
-"""Whether a recipe describes the model whose weights a file holds, found before the model is built.
+"""The weights of a model as a safetensors file, checked against its recipe before the model is built.
 
-The weights' header says how many numbers there are. A recipe that asks for more, a billion layers say, is refused from
-a model of a few layers without contents; only then is the whole model compared, still without contents.
+The header of the file says how many numbers there are. A recipe that needs more, a billion layers say, is refused by
+counting the weights of a model of a few layers on the meta device; only then are all shapes compared, still there.
 """
 
 import json
@@ -30,7 +30,7 @@ BITS = {
 
 
 class Header(NamedTuple):
-    """What a safetensors file says of itself, found to agree with its size."""
+    """The shapes in a safetensors file, which agree with its size."""
 
     shapes: dict[str, list[int]]
     bytes: int
@@ -38,19 +38,16 @@ class Header(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """How many numbers its tensors hold together."""
+        """How many numbers all tensors hold together."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; those that are one tensor under several names come once, under the first."""
-    found: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    """Parameters and buffers by name; a tensor shared under several names comes once, under the first."""
+    first_names: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found[name] = tensor.detach()
-    return found
+        first_names.setdefault(id(tensor), (name, tensor.detach()))
+    return dict(first_names.values())
 
 
 def to_bytes(tensors: dict[str, Tensor]) -> bytes:
@@ -93,7 +90,7 @@ def _shape(entry: dict[str, Any]) -> list[int]:
     """The shape of a tensor, if its numbers fill the bytes it is given."""
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if len(shape) > MOST_AXES or any(type(size) is not int or not 0 <= size < 2**63 for size in [*shape, begin, end]):
-        raise ValueError("a shape that PyTorch has not")
+        raise ValueError("a shape that PyTorch cannot have")
     if math.prod(shape) * BITS[entry["dtype"]] != 8 * (end - begin):
         raise ValueError("a tensor larger or smaller than its bytes")
     return list(shape)
@@ -105,41 +102,41 @@ def _not_whole(path: str | Path, why: object) -> DataError:
 
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
-    """Put tensors read from `path` into the model; if one does not fit, the error names it and nothing is changed."""
+    """Copy tensors read from `path` into the model; if one does not fit, the error names it and nothing changes."""
     weights = weights_of(model)
     check_fit(weights, tensors, path)
     for name, weight in weights.items():
         weight.copy_(tensors[name])
 
 
-def check_fit(wanted: dict[str, Tensor], tensors: dict[str, Tensor], path: str | Path) -> None:
-    """Raise a DataError with the first of `tensors`, read from `path`, that has not the name and shape wanted."""
-    check_shapes(wanted, {name: list(tensor.shape) for name, tensor in tensors.items()}, path)
+def check_fit(wanted: dict[str, Tensor], tensors: dict[str, Tensor], path: str | Path, *, hint: str = FOREIGN) -> None:
+    """Raise a DataError with the first of `tensors`, read from `path`, whose name or shape is not the one wanted."""
+    check_shapes(wanted, {name: list(tensor.shape) for name, tensor in tensors.items()}, path, hint=hint)
 
 
-def check_shapes(wanted: dict[str, Tensor], shapes: dict[str, list[int]], path: str | Path) -> None:
+def check_shapes(
+    wanted: dict[str, Tensor], shapes: dict[str, list[int]], path: str | Path, *, hint: str = FOREIGN
+) -> None:
     """The same for the shapes of tensors that have not been read yet."""
     for name, weight in wanted.items():
         if name not in shapes:
-            raise DataError(f"{path} has no {name} {list(weight.shape)}, which this model wants; {FOREIGN}")
+            raise DataError(f"{path} has no {name} {list(weight.shape)}, which this model needs; {hint}")
         if shapes[name] != list(weight.shape):
-            raise DataError(
-                f"{path} holds {name} as {shapes[name]}, but this model wants {list(weight.shape)}; {FOREIGN}"
-            )
+            raise DataError(f"{path} holds {name} as {shapes[name]}, but this model needs {list(weight.shape)}; {hint}")
     if extra := sorted(shapes.keys() - wanted.keys()):
-        raise DataError(f"{path} holds {extra[0]}, which this model does not have; {FOREIGN}")
+        raise DataError(f"{path} holds {extra[0]}, which this model does not have; {hint}")
 
 
 def check_model_fits(build: Build, *configs: Any, header: Header, path: Path) -> None:
     """Raise a DataError unless `build(*configs)` has the weights in the header of `path`, and memory holds them."""
-    asked = size_of(build, *configs).parameters
-    if asked > header.numbers:
-        many = f"{asked:,}" if asked < math.inf else "more than 9,000,000,000,000,000,000"
-        raise DataError(f"{path} holds {header.numbers:,} numbers, but its recipe asks for {many}; {FOREIGN}")
+    needed = size_of(build, *configs).parameters
+    if needed > header.numbers:
+        many = f"{needed:,}" if needed < math.inf else "more than 9,000,000,000,000,000,000"
+        raise DataError(f"{path} holds {header.numbers:,} numbers, but its recipe needs {many}; {FOREIGN}")
     with torch.device("meta"):  # shapes without contents
         check_shapes(weights_of(build(*configs)), header.shapes, path)
-    there = memory_of(torch.device("cpu"))
-    if there is not None and header.bytes > there:
+    memory = memory_of(torch.device("cpu"))
+    if memory is not None and header.bytes > memory:
         raise DataError(
-            f"{path} holds {header.bytes / 2**30:,.1f} GiB of weights, but there are {there / 2**30:,.1f} GiB of memory"
+            f"{path} holds {header.bytes / 2**30:,.1f} GiB of weights, but memory has {memory / 2**30:,.1f} GiB"
         )

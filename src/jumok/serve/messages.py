@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from jumok.analysis.alignment.word_attention import Look
+from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.analysis.draw.page import widget_data
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
@@ -273,7 +273,7 @@ class AlignAnswer(Message):
     head: Annotated[int | None, Field(description="The head used; null for the mean of the layer's heads.")]
 
     @classmethod
-    def of(cls, model: ServedModel, pair: Pair, links: Collection[Link], used: Look) -> "AlignAnswer":
+    def of(cls, model: ServedModel, pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
         """The message for an alignment; words are separated by white space."""
         return cls(
             model=model.name,

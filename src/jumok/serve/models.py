@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_look, usual_look
-from jumok.analysis.alignment.word_attention import Look, all_looks
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head, default_head, guided_head
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw.image import embedded
 from jumok.analysis.maps.attention_map import AttentionMap, place_of
 from jumok.analysis.maps.model_map import map_of_translation
@@ -22,10 +22,10 @@ from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, ModelError
 from jumok.images.files import Pixels
 from jumok.images.scenes import scene
-from jumok.model_folder import Trained, is_captioner, is_graph_model
 from jumok.serve.errors import UnknownModelError
+from jumok.tasks import load
 from jumok.tasks.captioner import Captioner
-from jumok.tasks.guided_head import taught_look
+from jumok.tasks.translation import Trained
 from jumok.tasks.translator import Translator
 
 EXAMPLES_FILE = "examples.txt"
@@ -130,15 +130,19 @@ class ServedTranslator(ServedModel):
     def aligner(self) -> Aligner:
         """Word alignment with the attention head that aligns best; choosing it takes a moment."""
         trained = self.translator.trained
-        return Aligner(trained.model, trained.tokenizers, taught_look(trained) or _chosen_head(trained))
+        return Aligner(
+            trained.model,
+            trained.tokenizers,
+            guided_head(trained.model, trained.recipe.training.guide) or _chosen_head(trained),
+        )
 
     def aligner_with(self, layer: int | None, head: int | None) -> Aligner:
         """The aligner with the given layer and head; with a layer alone, the mean of its heads."""
-        chosen = self.aligner.look
+        chosen = self.aligner.head
         if layer is None and head is None:
             return self.aligner
         layer = chosen.layer if layer is None else layer
-        return self.aligner._replace(look=chosen._replace(layer=layer, head=head, informed=False, null=False))
+        return self.aligner._replace(head=chosen._replace(layer=layer, head=head, informed=False, null=False))
 
     def size(self, source: str) -> int:
         """The number of tokens of a text."""
@@ -220,12 +224,13 @@ def find_model(models: Mapping[str, ServedModel], name: str | None, kind: type[K
 
 
 def _load(folder: Path, device: str) -> Translator | Captioner:
-    if is_graph_model(folder):
+    model = load(folder, device=device)
+    if not isinstance(model, Translator | Captioner):
         raise ModelError(
-            f"{folder} is a graph network, which jumok serve does not support; use jumok evaluate {folder} or "
-            f"jumok look {folder} --node 0"
+            f"jumok serve does not support the model in {folder}, which is neither a translator nor a captioner; "
+            f"jumok inspect {folder} describes it"
         )
-    return Captioner.load(folder, device=device) if is_captioner(folder) else Translator.load(folder, device=device)
+    return model
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -258,14 +263,14 @@ def _file_language(path: str) -> str | None:
     return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else None
 
 
-def _chosen_head(trained: Trained) -> Look:
+def _chosen_head(trained: Trained) -> AlignmentHead:
     """The head that aligns best on the built-in corpus of the model, as `jumok align` chooses it, or the usual one."""
-    heads, data = all_looks(trained.model), trained.recipe.data
+    heads, data = alignment_heads(trained.model), trained.recipe.data
     if not data.corpus:
-        return usual_look(heads, recurrent=trained.recipe.decoder.kind == "rnn")
+        return default_head(heads, recurrent=trained.recipe.decoder.kind == "rnn")
     source, target = data.locales
     sample = corpus_pairs(data.corpus, SAMPLE, split="valid", source=source, target=target, longest=data.longest)
-    return choose_look(trained.model, trained.tokenizers, list[Pair](sample), heads)
+    return choose_head(trained.model, trained.tokenizers, list[Pair](sample), heads)
 
 
 def _text_examples(folder: Path, data: DataConfig) -> list[str]:

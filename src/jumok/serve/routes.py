@@ -110,7 +110,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         await run_in_threadpool(getattr, model, "aligner")  # the first time takes seconds, outside the queue
         pair = Pair(body.source, body.target)
         (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head), [pair])
-        return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).look)
+        return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).head)
 
     @router.post("/caption", tags=["captioning"])
     async def caption(body: CaptionRequest, request: Request) -> CaptionAnswer:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from jumok.errors import ArgumentError
 from jumok.images.files import Pixels, kept_part, read_image, reduced
 from jumok.images.pairs import model_image
 from jumok.images.store import to_tensor
-from jumok.tasks.caption_model import TrainedCaptioner, load_captioner
-from jumok.tasks.translator import SPECIALS, best_of, find_device
+from jumok.tasks.translator import SPECIALS, best_of
+
+if TYPE_CHECKING:
+    from jumok.tasks.captioning import TrainedCaptioner
 
 Picture = str | Path | Pixels
 """A file, or the pixels themselves: uint8 [height, width, 3]."""
@@ -54,14 +56,17 @@ class Caption:
 class Captioner:
     """Captions images with one loaded model."""
 
-    def __init__(self, trained: TrainedCaptioner, *, batch: int = 64) -> None:
+    def __init__(self, trained: "TrainedCaptioner", *, batch: int = 64) -> None:
         self.trained, self.batch = trained, batch
         self.trained.model.eval()
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> "Captioner":
         """Load a model folder, onto a GPU if there is one."""
-        return cls(load_captioner(folder, find_device(device)))
+        from jumok.tasks import CAPTIONING, load  # which use this class
+
+        captioner: Captioner = load(folder, device=device, task=CAPTIONING)
+        return captioner
 
     def caption(self, images: Iterable[Picture], *, n_best: int = 1, **settings: Any) -> list[Caption]:
         """A caption for every image, in their order; `settings` are those of DecodingConfig, such as beam=5."""
@@ -93,10 +98,9 @@ class Captioner:
             raise ArgumentError("there is no attention to show: the caption is empty")
         pixels, model, tokenizer = _pixels(image), self.trained.model, self.trained.tokenizer
         images = self._tensor([self.seen(pixels)])
-        prediction = model(images, torch.tensor([[BOS, *ids]], device=images.device))
-        if not prediction.attention:
-            raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
-        weights = torch.stack([layer()[0, :, : len(ids)] for layer in prediction.attention]).float().cpu()
+        target_in = torch.tensor([[BOS, *ids]], device=images.device)
+        attention = model.decoder.source_attention(model.encoder(images), target_in)
+        weights = torch.stack([layer()[0, :, : len(ids)] for layer in attention]).float().cpu()
         place = self._place(pixels)
         shown = AttentionMap(place.names, tuple(tokenizer.pieces[id] for id in ids), weights, place=place, title=text)
         if not words:

@@ -1,93 +1,147 @@
-"""What the training runs of all recipes share: how they begin, and what is shown beside the weights."""
+"""A training run of any task: prepare the data, train, validate, publish the model folder; and go on after a break."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import torch
+from torch import nn
 
-from jumok.analysis.scores.metrics import Right, score_outputs
-from jumok.errors import ConfigError, MissingExtraError, NoOutputError
-from jumok.models.config import HalfConfig
-from jumok.tasks.translator import find_device
-from jumok.training.config import Metric
-from jumok.training.progress import Report, report_to_stderr, score_name, score_value
+from jumok.analysis.curves.training import curve_picture
+from jumok.devices import find_device
+from jumok.errors import ArgumentError, MissingExtraError
+from jumok.model_folder import is_whole
+from jumok.models.memory_check import check_memory
+from jumok.recipe import PATHS, find_recipe, parse_overrides, parse_recipe, read_tables
+from jumok.tasks import TASKS, task_of
+from jumok.tasks.task import RunContext, Task, shown_scores
+from jumok.training.loop import Reason
+from jumok.training.loop import train as run_loop
+from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
-
-if TYPE_CHECKING:
-    from jumok.recipe import Recipe
-    from jumok.tasks.caption_model import CaptionRecipe
-    from jumok.tasks.graph_model import GraphRecipe
-
-TEXTS = {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
-FILES = TEXTS | {"vectors", "path", "captions", "weights", "nodes", "edges"}
-"""Settings that only say what files are called."""
+from jumok.training.state import TrainingState
 
 
-class Begun(NamedTuple):
-    """A run that can be: its folder was found fit, and nothing is written yet."""
+@dataclass(frozen=True)
+class Run:
+    """A finished training run."""
 
     folder: Path
-    device: torch.device
-    report: Report
-    settings: dict[str, dict[str, Any]]
-    """What a resumed run must share with the one before."""
-    goes_on: bool
-    """Whether there is a checkpoint to go on from."""
+    """The model folder, which `jumok.load` and all commands read."""
+    model: Any
+    """The trained model, ready to use: a Translator, a Captioner or a NodeClassifier."""
+    metrics: dict[str, float]
+    """The scores of the best validation, and those on test data where the task has any."""
+    stopped: Reason
+    """Why training ended: "steps", "minutes", "patience", "interrupted" or "diverged"."""
+    state: TrainingState
+    task: Task[Any, Any]
+
+    def commands(self, folder: str = "") -> tuple[str, ...]:
+        """Commands that use the model."""
+        return self.task.commands(folder or str(self.folder), self.model.trained)
 
 
-def begin_run(
-    recipe: "Recipe | CaptionRecipe | GraphRecipe",
-    folder: str | Path,
+def train(
+    recipe: str | Path | Mapping[str, Any] | Any,
     *,
-    resume: bool,
-    device: str,
-    report: Report | None,
-) -> Begun:
-    """Find the device and look at the folder, before any data are made."""
-    folder, where, settings = Path(folder), find_device(device), decisive(recipe)
-    begun = goes_on(folder, recipe.training, settings, resume=resume)
-    return Begun(folder, where, report or report_to_stderr(), settings, begun)
+    overrides: Mapping[str, Any] | Iterable[str] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    report: Report | None = None,
+    draw: bool = True,
+    task: Task[Any, Any] | None = None,
+) -> Run:
+    """Train a model by a recipe into the folder `out`, which defaults to runs/NAME-OF-RECIPE.
+
+    `recipe` is a TOML file, the name of a recipe that comes with jumok, such as "small-cpu", its tables, or a recipe
+    dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` goes on from the newest checkpoint
+    exactly where the run stopped. Progress is reported to standard error, or to `report`; `draw=False` draws no
+    curve.png. The sections of the recipe tell the task unless it is given.
+    """
+    report = report or report_to_stderr()
+    task, recipe, folder = _resolved(recipe, overrides, out, task, report)
+    where, settings = find_device(device), decisive(recipe)
+    run = RunContext(folder, where, report, goes_on(folder, recipe.training, settings, resume=resume))
+    task.check(recipe, run)
+    data = task.prepare(recipe, run)
+    build, configs = task.builder(recipe, data.assets)
+    check_memory(build, *configs, device=where)
+    model = task.new_model(recipe, data.assets)
+    if not run.resumed:
+        task.begin(model, data, run)
+    trained = task.trained(model.to(where), data.recipe, data.assets)
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        return task.validate(trained._replace(model=model), data.held_out)
+
+    def publish(weights: Path, state: TrainingState) -> None:
+        task.publish(folder, trained, weights, shown_scores(state.best_scores or {}))
+
+    result = run_loop(
+        model,
+        data.train,
+        recipe.training,
+        folder=folder,
+        validate=validate if data.held_out is not None else None,
+        report=report,
+        resume=resume,
+        data=data.fingerprint,
+        settings=settings,
+        draw=draw_curve if draw and task.draws_curve else None,
+        task=task,
+        publish=publish,
+        is_published=is_whole,
+    )
+    predictor, metrics = task.predictor(trained), dict(result.state.best_scores or {})
+    if tested := task.test(predictor, run):
+        metrics |= tested
+        task.write_page(folder, trained, shown_scores(metrics))
+    return Run(folder, predictor, metrics, result.stopped, result.state, task)
 
 
-def decisive(recipe: "Recipe | CaptionRecipe | GraphRecipe") -> dict[str, dict[str, Any]]:
+class _Resolved(NamedTuple):
+    task: Task[Any, Any]
+    recipe: Any
+    folder: Path
+
+
+def _resolved(
+    given: Any, overrides: Any, out: str | Path | None, task: Task[Any, Any] | None, report: Report
+) -> _Resolved:
+    """The task, the recipe as its dataclass, and the folder to write."""
+    if is_dataclass(given):
+        task = task or next((known for known in TASKS if isinstance(given, known.recipe)), None)
+        if task is None or overrides:
+            raise ArgumentError("a recipe that is a dataclass takes no overrides, and must be of a task of jumok")
+        return _Resolved(task, given, _folder(out, None))
+    path = None
+    if not isinstance(given, Mapping):
+        path, message = find_recipe(Path(given))
+        if message:
+            report.say(message)
+    tables = given if path is None else read_tables(path)
+    task = task or task_of(tables)
+    origin = "the recipe" if path is None else path
+    recipe = parse_recipe(task.recipe, tables, parse_overrides(overrides), origin=origin)
+    return _Resolved(task, recipe, _folder(out, path))
+
+
+def _folder(out: str | Path | None, path: Path | None) -> Path:
+    if out is None and path is None:
+        raise ArgumentError("out is missing: a recipe that is not a file has no name to call its folder by")
+    return Path("runs") / path.stem if out is None and path is not None else Path(str(out))
+
+
+def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings that a resumed run must share with the one before, but for those of training, which may change."""
     sections = {name: section for name, section in asdict(recipe).items() if name not in ("training", "decoding")}
-    return {name: {key: value for key, value in of.items() if key not in FILES} for name, of in sections.items()}
-
-
-def check_positions(half: HalfConfig, longest: int, setting: str) -> None:
-    """What is not left out for its length must find its positions, or training would end at the first that does not."""
-    if half.limit is not None and half.limit <= longest:
-        raise ConfigError(
-            f"{half.section}.longest = {half.limit} positions are too few for {setting} = {longest} tokens and "
-            f"their end; set {half.section}.longest = {longest + 1} or {setting} = {half.limit - 1}"
-        )
-
-
-def score_of(metric: Metric, loss: float, find: Callable[[], Sequence[str]], references: Sequence[Right]) -> float:
-    """The validation score of what a model finds; not a number for one that is too broken to find anything."""
-    if not math.isfinite(loss):
-        return math.nan
-    try:
-        outputs = find()
-    except NoOutputError:
-        return math.nan
-    (score,) = score_outputs(outputs, references, [metric], resamples=1)
-    return score.value
-
-
-def shown(scores: Mapping[str, float]) -> dict[str, str]:
-    """Scores of the best validation, for the model's page."""
-    return {score_name(name): f"{score_value(name, value)} (validation)" for name, value in scores.items()}
+    return {name: {key: value for key, value in of.items() if key not in PATHS} for name, of in sections.items()}
 
 
 def draw_curve(metrics: Path) -> None:
-    """The curve of a run beside its metrics, where there is matplotlib."""
-    from jumok.analysis.curves.training import curve_picture
-
+    """Draw the curve of a run beside its metrics, where matplotlib is installed."""
     with suppress(MissingExtraError):  # the numbers are in metrics.jsonl; a picture of them is extra
         curve_picture(metrics, metrics.with_name("curve.png"))

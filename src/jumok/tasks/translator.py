@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import torch
 
@@ -21,7 +21,9 @@ from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import Limits, split_text
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
-from jumok.model_folder import Trained, load_model
+
+if TYPE_CHECKING:
+    from jumok.tasks.translation import Trained
 
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
@@ -80,7 +82,7 @@ SUBJECTS = {
 """All that the built-in corpora speak of."""
 
 
-def translation_warnings(trained: Trained, parts: Sequence[str], longest: int) -> dict[Kind, str]:
+def translation_warnings(trained: "Trained", parts: Sequence[str], longest: int) -> dict[Kind, str]:
     """What is to be said, by kind, of a text that was translated in these parts by a model trained on `longest`."""
     source = trained.tokenizers.source
     known = coverage(" ".join(parts), source)
@@ -162,14 +164,17 @@ class Job(NamedTuple):
 class Translator:
     """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
 
-    def __init__(self, trained: Trained, *, batch_tokens: int = 4096) -> None:
+    def __init__(self, trained: "Trained", *, batch_tokens: int = 4096) -> None:
         self.trained, self.batch_tokens = trained, batch_tokens
         self.trained.model.eval()
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> "Translator":
         """Load a model folder, onto a GPU if there is one."""
-        return cls(load_model(folder, find_device(device)))
+        from jumok.tasks import TRANSLATION, load  # which use this class
+
+        translator: Translator = load(folder, device=device, task=TRANSLATION)
+        return translator
 
     @property
     def longest(self) -> int:
@@ -408,21 +413,3 @@ def _refuse(number: int, config: DecodingConfig) -> NoReturn:
         f"there is no output for text {number} that has decoding.min_length = {config.min_length} tokens or more "
         f"and keeps to decoding.no_repeat = {config.no_repeat}; lower one of them"
     )
-
-
-def find_device(name: str) -> torch.device:
-    """The device called auto (a GPU if there is one), cpu, cuda or cuda:1."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device: torch.device | None = torch.device(name)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ArgumentError(f"device = {name!r} must be auto, cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ArgumentError(f"device = {name!r} was asked for, but PyTorch sees no GPU here")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        there = ", ".join(f"cuda:{index}" for index in range(torch.cuda.device_count()))
-        raise ArgumentError(f"device = {name!r} was asked for, but there are only: {there}")
-    return device

@@ -1,22 +1,21 @@
-"""How a model is trained: for how long, how fast, how it is judged, and what is kept of it."""
+"""The settings of training that all tasks share: how long, how fast, how it is validated, and what is kept."""
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from jumok.errors import ConfigError
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
 Context = Literal["causal", "full"]
-Metric = Literal["bleu", "chrf", "loss", "exact_match", "wer", "accuracy"]
 
-LOWER_IS_BETTER: frozenset[Metric] = frozenset({"loss", "wer"})
+LOWER_IS_BETTER = frozenset({"loss", "wer"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Everything about training that is neither the model nor the data."""
+    """Everything about training that is neither the model nor the data; tasks add their own in subclasses."""
 
     steps: int = 20_000
     """Number of updates, including those before a resume."""
@@ -44,11 +43,8 @@ class TrainingConfig:
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: int = 500
     """Steps between validations."""
-    metric: Metric = "chrf"
-    """The score that finds the best checkpoint: "bleu", "chrf", "exact_match", or (less is better) "loss", "wer".
-
-    For graphs "accuracy" or "loss". Of equal ones, the lower loss.
-    """
+    metric: str = "loss"
+    """The score that finds the best checkpoint; among equal ones, the lower loss."""
     patience: int = 10
     """Stop after this many validations without a better score; 0 never stops early."""
     save_every: int = 0
@@ -57,23 +53,6 @@ class TrainingConfig:
     """Number of newest checkpoints to keep, in addition to the best."""
     average: int = 0
     """Average this many newest checkpoints into the final model, if that is no worse than the best one; 0 for none."""
-    guided_alignment: float = 0.0
-    """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
-    guided_layer: int | None = None
-    """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
-    guided_head: int | None = None
-    """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
-    guided_shift: bool = True
-    """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: Context = "causal"
-    """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
-
-    "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
-    """
-    guided_null: bool = False
-    """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
-    doubly_stochastic: float = 0.0
-    """For captions: weight of the doubly stochastic attention loss (Xu et al. 2015)."""
     log_every: int = 20
     """Steps between log lines."""
     seed: int = 1
@@ -90,8 +69,6 @@ class TrainingConfig:
             self._at_least(name, 1)
         for name in ("minutes", "warmup", "weight_decay", "clip", "patience", "save_every", "average"):
             self._at_least(name, 0)
-        for name in ("guided_alignment", "doubly_stochastic"):
-            self._at_least(name, 0)
         for name in ("label_smoothing", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{self._said(name)}; wanted at least 0 and below 1")
@@ -105,10 +82,9 @@ class TrainingConfig:
         return score < than if self.metric in LOWER_IS_BETTER else score > than
 
     def _check_choices(self) -> None:
-        known_names = {"schedule": Schedule, "precision": Precision, "metric": Metric, "guided_context": Context}
-        for name, known in known_names.items():
-            if getattr(self, name) not in get_args(known):
-                raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(get_args(known))}")
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise ConfigError(f"{self._said(name)}; wanted one of {', '.join(get_args(hint))}")
 
     def _check_rate(self) -> None:
         if not self.learning_rate > 0:

@@ -14,6 +14,7 @@ from jumok.models.weights import load_weights
 from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource
+from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.progress import Report
 from jumok.training.reading import Position, ReadAhead
@@ -32,7 +33,6 @@ from jumok.training.snapshot import (
 from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
-from jumok.training.task import SEQUENCES, Task
 
 Validator = Callable[[nn.Module], dict[str, float]]
 Publisher = Callable[[Path, TrainingState], object]
@@ -60,7 +60,7 @@ def train(
     data: str = "",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
-    task: Task[Any] = SEQUENCES,
+    task: Objective[Any] = SEQUENCES,
     publish: Publisher = put,
     is_published: Callable[[Path], bool] = is_put,
 ) -> TrainingResult:
@@ -109,7 +109,7 @@ class Trainer:
         report: Report,
         validate: Validator | None,
         origin: Origin,
-        task: Task[Any],
+        task: Objective[Any],
         publish: Publisher,
         *,
         resume: bool,

@@ -12,8 +12,8 @@ from torch.optim import AdamW
 
 from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.files import atomic_write, sync_folder
+from jumok.model_folder import NEW_WEIGHTS
 from jumok.models.weights import check_fit, from_bytes, load_weights, read_tensors, to_bytes, weights_of
-from jumok.sealed_folder import NEW_WEIGHTS
 from jumok.training.checkpoint import checkpoint_path, is_checkpoint, read_checkpoint, write_checkpoint
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage, load_moments, moments

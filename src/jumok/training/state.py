@@ -73,12 +73,14 @@ class Sums:
     def __init__(self, device: torch.device, values: list[float] | None = None) -> None:
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self.values: Float[Tensor, " 7"] = torch.tensor(values or [0.0] * SUMS, dtype=dtype, device=device)
-        """Of steps not skipped: surprise, tokens, norms, steps. Skipped ones: since the last line, in all, in a row."""
+        """Sums over steps not skipped (loss, tokens, norm, 1); steps skipped since the last line, in all, in a row."""
 
     def add(self, outcome: StepOutcome) -> None:
         """Take in a step; one that was skipped counts as that and no more."""
-        surprise, norm, skipped = torch.stack([outcome.surprise, outcome.norm, outcome.skipped]).to(self.values.dtype)
-        kept = torch.stack([surprise, torch.full_like(surprise, outcome.tokens), norm, torch.ones_like(norm)])
+        cross_entropy, norm, skipped = torch.stack([outcome.cross_entropy, outcome.norm, outcome.skipped]).to(
+            self.values.dtype
+        )
+        kept = torch.stack([cross_entropy, torch.full_like(cross_entropy, outcome.tokens), norm, torch.ones_like(norm)])
         kept = torch.where(skipped > 0, torch.zeros_like(kept), kept)
         line, total, in_a_row = self.values[4:]
         broken = torch.stack([line + skipped, total + skipped, (in_a_row + 1) * skipped])
@@ -86,10 +88,10 @@ class Sums:
 
     def read(self) -> "Summary":
         """Wait for the device and read the sums."""
-        surprise, tokens, norm, steps, *broken = self.values.tolist()
+        cross_entropy, tokens, norm, steps, *broken = self.values.tolist()
         if not steps:
             return Summary(math.nan, math.nan, *map(int, broken))
-        return Summary(surprise / tokens, norm / steps, *map(int, broken))
+        return Summary(cross_entropy / tokens, norm / steps, *map(int, broken))
 
     def begin_line(self) -> None:
         """Start anew, except for what is counted over the whole run."""

@@ -12,14 +12,14 @@ from torch.optim import AdamW
 
 from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
+from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import update
-from jumok.training.task import SEQUENCES, Task
 
 
 class StepOutcome(NamedTuple):
     """What happened; tensors stay on their device, so that nothing waits for them before they are wanted."""
 
-    surprise: Float[Tensor, ""]
+    cross_entropy: Float[Tensor, ""]
     """Cross-entropy summed over the tokens, in nats."""
     tokens: int
     norm: Float[Tensor, ""]
@@ -38,7 +38,7 @@ def train_step(
     *,
     step: int,
     say: Callable[[str], None],
-    task: Task[Any] = SEQUENCES,
+    task: Objective[Any] = SEQUENCES,
 ) -> StepOutcome:
     """Update the weights once by the mean gradient over all tokens, or whatever the task counts, of `batches`.
 
@@ -61,13 +61,13 @@ def train_step(
         raise TrainingError(
             "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
         ) from None
-    return StepOutcome(found.surprise, found.tokens, norm, skipped, splits)
+    return StepOutcome(found.cross_entropy, found.tokens, norm, skipped, splits)
 
 
 class Gradients(NamedTuple):
     """The gradients themselves are with the weights; this is what came with them."""
 
-    surprise: Float[Tensor, ""]
+    cross_entropy: Float[Tensor, ""]
     tokens: int
     failed: int | None
     """The piece that did not fit in memory, in which case the rest is unfinished."""
@@ -79,7 +79,7 @@ def gradients(
     pieces: Sequence[Any],
     config: TrainingConfig,
     step: int,
-    task: Task[Any] = SEQUENCES,
+    task: Objective[Any] = SEQUENCES,
 ) -> Gradients:
     """Fill in the mean gradient over all tokens.
 
@@ -88,7 +88,7 @@ def gradients(
     optimiser.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
     tokens = max(sum(task.items(piece) for piece in pieces), 1)
-    surprise = torch.zeros((), device=device)
+    cross_entropy = torch.zeros((), device=device)
     for number, piece in enumerate(pieces):
         draw_from(seed_of(config.seed, step, number), device)
         try:
@@ -98,9 +98,9 @@ def gradients(
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
-            return Gradients(surprise, tokens, number)
-        surprise = surprise + loss.surprise
-    return Gradients(surprise, tokens, None)
+            return Gradients(cross_entropy, tokens, number)
+        cross_entropy = cross_entropy + loss.cross_entropy
+    return Gradients(cross_entropy, tokens, None)
 
 
 def seed_of(*numbers: int) -> int:

@@ -1,6 +1,6 @@
-"""How good word alignments are: precision, recall and alignment error rate against links made by hand.
+"""Precision, recall and alignment error rate of word alignments against links made by hand (Och & Ney 2003).
 
-Och and Ney (2003): annotators mark links as sure (S) or possible (P, which holds S). For found links A,
+Annotators mark links as sure (S) or possible (P, which contains S). For predicted links A,
 
     precision = |A ∩ P| / |A|     recall = |A ∩ S| / |S|     AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 """
@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
-from jumok.files import name, read_lines
+from jumok.files import display_name, read_lines
 
 MARKED = re.compile(r"(\d{1,9})([-p?:])(\d{1,9})")
 SHARED_TASK = re.compile(r"(\d{1,7})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?")
-"""Numbers are bounded: no text has a billion words, and there is a place in memory for every pair up to the last."""
+"""Numbers are bounded, because memory is allocated for every pair up to the last."""
 
 
 class Gold(NamedTuple):
-    """The links of one pair; every sure one is possible, too."""
+    """The gold links of one pair; every sure link is also possible."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
@@ -30,44 +30,44 @@ class Gold(NamedTuple):
 
 @dataclass
 class Scores:
-    """Counts over many pairs, and the rates made of them, from 0 to 1."""
+    """Counts over many pairs, and the rates computed from them, from 0 to 1."""
 
-    found: int = 0
+    links: int = 0
     sure: int = 0
-    found_sure: int = 0
-    found_possible: int = 0
+    links_sure: int = 0
+    links_possible: int = 0
     dropped: list[str] = field(default_factory=list)
-    """Links of the gold standard past the end of their sentence, as messages."""
+    """Messages about gold links past the end of their sentence."""
 
     @property
     def precision(self) -> float:
-        """How many of the links found are possible."""
-        return self.found_possible / self.found if self.found else 0.0
+        """The share of the predicted links that are possible."""
+        return self.links_possible / self.links if self.links else 0.0
 
     @property
     def recall(self) -> float:
-        """How many of the sure links were found."""
-        return self.found_sure / self.sure if self.sure else 0.0
+        """The share of the sure links that were predicted."""
+        return self.links_sure / self.sure if self.sure else 0.0
 
     @property
     def error(self) -> float:
         """The alignment error rate."""
-        both = self.found + self.sure
-        return 1 - (self.found_sure + self.found_possible) / both if both else 0.0
+        both = self.links + self.sure
+        return 1 - (self.links_sure + self.links_possible) / both if both else 0.0
 
     def add(self, links: Collection[Link], gold: Gold) -> None:
         """Count one pair."""
-        self.found += len(links)
+        self.links += len(links)
         self.sure += len(gold.sure)
-        self.found_sure += len(gold.sure.intersection(links))
-        self.found_possible += len(gold.possible.intersection(links))
+        self.links_sure += len(gold.sure.intersection(links))
+        self.links_possible += len(gold.possible.intersection(links))
 
 
 def alignment_scores(
-    found: Iterable[Collection[Link]], gold: Sequence[Gold], lengths: Sequence[tuple[int, int]] | None = None
+    alignments: Iterable[Collection[Link]], gold: Sequence[Gold], lengths: Sequence[tuple[int, int]] | None = None
 ) -> Scores:
-    """Score alignments; with the `lengths` of the pairs in words, gold links past their end are dropped and told."""
-    scores, rows = Scores(), list(found)
+    """Score alignments; with the `lengths` of the pairs in words, gold links past the end are dropped and reported."""
+    scores, rows = Scores(), list(alignments)
     if len(rows) != len(gold):
         raise ArgumentError(f"there are {len(rows)} alignments but {len(gold)} lines of gold links")
     for number, (links, wanted) in enumerate(zip(rows, gold, strict=True)):
@@ -87,20 +87,20 @@ def read_gold(path: str | Path, *, first: int | None = None, pairs: int | None =
 
     Either a line for each pair, with links "2-3" (sure) and "2p3" (or "2?3", possible), or the format of the 2003
     shared task, with a line "pair source target S" (or P, or neither: sure) for each link and all counted from 1.
-    `first` is the number of the first word in the file; unless given, 1 for the shared task's format, else 0 if the
-    file has a word 0 and 1 if it has none. `pairs` is how many pairs there are, for files that end before.
+    `first` is the number of the first word in the file; it defaults to 1 for the shared task's format, else to 0 if
+    the file has a word 0, else to 1. `pairs` is the number of pairs, for files that leave out the last ones.
     """
     lines = list(read_lines(path))
     if any(SHARED_TASK.fullmatch(line.strip()) for line in lines[:1]):
-        found = _by_pair(_shared_task(lines, path), pairs)
+        rows = _by_pair(_shared_task(lines, path), pairs)
         offset = 1
     else:
-        found = [_marked(line, f"{name(path)}, line {number}") for number, line in enumerate(lines, start=1)]
-        offset = 0 if any(0 in link for row in found for link in row.possible) else 1
+        rows = [_marked(line, f"{display_name(path)}, line {number}") for number, line in enumerate(lines, start=1)]
+        offset = 0 if any(0 in link for row in rows for link in row.possible) else 1
     offset = offset if first is None else first
-    if any(min(link) < offset for row in found for link in row.possible):
-        raise DataError(f"{name(path)} holds a word number below {offset}, which is said to be that of the first word")
-    return [Gold(_moved(row.sure, offset), _moved(row.possible, offset)) for row in found]
+    if any(min(link) < offset for row in rows for link in row.possible):
+        raise DataError(f"{display_name(path)} holds a word number below {offset}, the number of the first word")
+    return [Gold(_moved(row.sure, offset), _moved(row.possible, offset)) for row in rows]
 
 
 def _marked(line: str, where: str) -> Gold:
@@ -121,8 +121,8 @@ def _shared_task(lines: Sequence[str], path: str | Path) -> Iterator[tuple[int, 
         match = SHARED_TASK.fullmatch(line.strip())
         if match is None or int(match[1]) < 1:
             raise DataError(
-                f"{name(path)}, line {number}: {line[:40]!r} is not a link; wanted the numbers of the pair and of its "
-                "source and target words, counted from 1, then S or P"
+                f"{display_name(path)}, line {number}: {line[:40]!r} is not a link; expected the numbers of the pair "
+                "and of its source and target words, counted from 1, then S or P"
             )
         yield int(match[1]) - 1, (int(match[2]), int(match[3])), match[4] != "P"
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
 from jumok.data import Batch, TokenizerPair, collate
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 
 ROWS = 16
 """Sentences of a batch."""
@@ -38,7 +38,7 @@ class Reach:
     high: float
 
 
-def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch source"]:
+def source_gradients(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batch source"]:
     """‖∂L/∂xᵢ‖ for the vector xᵢ of every source token; L is the sum of −log p over the tokens of the target.
 
     What happens between tokens and vectors (the scale of a table, positions) is behind xᵢ. No dropout.
@@ -56,11 +56,8 @@ def source_gradients(model: Seq2Seq, batch: Batch) -> Float[Tensor, "batch sourc
     return norms
 
 
-def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
+def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Tensor]:
     """The vectors of the source tokens as the encoder sees them, cut from their table, and the loss they lead to."""
-    embedding = getattr(model.encoder, "embedding", None)
-    if not isinstance(embedding, nn.Module):
-        raise ArgumentError("this model's encoder has no token vectors, so there is no gradient at a token")
     seen: list[Tensor] = []
 
     def cut(_module: nn.Module, _ids: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
@@ -68,7 +65,7 @@ def _loss_from_vectors(model: Seq2Seq, batch: Batch) -> tuple[Tensor, Tensor]:
         return seen[0]
 
     # Only while encoding: a decoder may share the table.
-    handle = embedding.register_forward_hook(cut)
+    handle = model.encoder.embedding.register_forward_hook(cut)
     try:
         encoding = model.encoder(batch.source, batch.source_visible)
     finally:
@@ -93,7 +90,7 @@ def batches_of(
         yield collate(rows[start : start + ROWS])
 
 
-def relative_gradients(model: Seq2Seq, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
+def relative_gradients(model: EncoderDecoder, batches: Iterable[Batch]) -> Iterator[Float[np.ndarray, "_"]]:
     """For each sentence, the gradient at its tokens over their mean; the mark of its end is left out."""
     device = next(model.parameters()).device
     for batch in batches:

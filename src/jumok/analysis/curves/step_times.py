@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, charts_svg
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 
 SPECIALS = 4
 """The first ids are no words."""
@@ -30,7 +30,7 @@ class StepTime:
 
 
 def step_times(
-    model: Seq2Seq, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
+    model: EncoderDecoder, lengths: Sequence[int], *, tokens: int = 2048, repeats: int = 5, seed: int = 0
 ) -> Iterator[StepTime]:
     """Times for each length, on random tokens; a batch has about `tokens` target tokens whatever the length."""
     if not lengths or min(lengths) < 1:
@@ -46,10 +46,10 @@ def step_times(
             yield StepTime(length, training, _fastest(model, _decoding(model, length, draws), repeats) / length)
 
 
-def _training(model: Seq2Seq, rows: int, length: int, draws: torch.Generator) -> Callable[[], None]:
+def _training(model: EncoderDecoder, rows: int, length: int, draws: torch.Generator) -> Callable[[], None]:
     source, target_in, target_out = (
         _random(model, vocabulary, rows, length, draws)
-        for vocabulary in (_source_vocabulary(model), model.decoder.vocabulary, model.decoder.vocabulary)
+        for vocabulary in (model.encoder.vocabulary, model.decoder.vocabulary, model.decoder.vocabulary)
     )
     visible = torch.ones_like(source, dtype=torch.bool)
 
@@ -62,8 +62,8 @@ def _training(model: Seq2Seq, rows: int, length: int, draws: torch.Generator) ->
     return run
 
 
-def _decoding(model: Seq2Seq, length: int, draws: torch.Generator) -> Callable[[], None]:
-    source = _random(model, _source_vocabulary(model), 1, length, draws)
+def _decoding(model: EncoderDecoder, length: int, draws: torch.Generator) -> Callable[[], None]:
+    source = _random(model, model.encoder.vocabulary, 1, length, draws)
     tokens = _random(model, model.decoder.vocabulary, 1, length, draws)
     model.eval()
     with torch.no_grad():
@@ -80,20 +80,13 @@ def _decoding(model: Seq2Seq, length: int, draws: torch.Generator) -> Callable[[
 
 
 def _random(
-    model: Seq2Seq, vocabulary: int, rows: int, length: int, draws: torch.Generator
+    model: EncoderDecoder, vocabulary: int, rows: int, length: int, draws: torch.Generator
 ) -> Int[Tensor, "rows length"]:
     ids = torch.randint(min(SPECIALS, vocabulary - 1), vocabulary, (rows, length), generator=draws)
     return ids.to(next(model.parameters()).device)
 
 
-def _source_vocabulary(model: Seq2Seq) -> int:
-    found = getattr(model.encoder, "vocabulary", None)
-    if not isinstance(found, int):
-        raise ArgumentError("this model's encoder reads no tokens, so its speed by length cannot be measured")
-    return found
-
-
-def _fastest(model: Seq2Seq, run: Callable[[], None], repeats: int) -> float:
+def _fastest(model: EncoderDecoder, run: Callable[[], None], repeats: int) -> float:
     was_training, device = model.training, next(model.parameters()).device
     now = _clock(device)
     try:

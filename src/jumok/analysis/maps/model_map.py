@@ -1,4 +1,4 @@
-"""Where a translation looked: one teacher-forced pass over it gives the weights of every layer and head."""
+"""The attention map of a translation: one teacher-forced pass gives the weights of every layer and head."""
 
 import re
 from collections.abc import Sequence
@@ -8,8 +8,7 @@ import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
 from jumok.data import BOS, Tokenizer, TokenizerPair
-from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 
 END = "</s>"
 SPACE = "▁"
@@ -18,34 +17,33 @@ BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 @torch.no_grad()
 def map_of_translation(
-    model: Seq2Seq, tokenizers: TokenizerPair, source: str, target: Sequence[int], *, words: bool = True
+    model: EncoderDecoder, tokenizers: TokenizerPair, source: str, target: Sequence[int], *, words: bool = True
 ) -> AttentionMap:
-    """The attention of a model over `source` while it says the tokens `target` and then ends."""
+    """The attention of a model over `source` while it writes the tokens `target` and the end of the sentence."""
     ids = tokenizers.source.encode(source)[1:]
     device = next(model.parameters()).device
     source_ids = torch.tensor([ids], device=device)
     target_in = torch.tensor([[BOS, *target]], device=device)
-    prediction = model(source_ids, torch.ones_like(source_ids, dtype=torch.bool), target_in)
-    if not prediction.attention:
-        raise ArgumentError("this model has no attention to show: its decoder sees only a fixed context")
-    weights = torch.stack([layer()[0] for layer in prediction.attention]).float().cpu()
+    encoding = model.encoder(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
+    attention = model.decoder.source_attention(encoding, target_in)
+    weights = torch.stack([layer()[0] for layer in attention]).float().cpu()
     pieces = tokenizers.source.pieces_with_offsets(source)
-    shown = AttentionMap(
+    in_tokens = AttentionMap(
         (*(piece.piece for piece in pieces), END),
         (*(tokenizers.target.pieces[id] for id in target), END),
         weights,
     )
     spans = [(piece.start, piece.end) for piece in pieces]
-    return _in_words(shown, source, spans, target, tokenizers.target) if words else shown
+    return _in_words(in_tokens, source, spans, target, tokenizers.target) if words else in_tokens
 
 
 def _in_words(
-    shown: AttentionMap, source: str, spans: list[tuple[int, int]], target: Sequence[int], tokenizer: Tokenizer
+    in_tokens: AttentionMap, source: str, spans: list[tuple[int, int]], target: Sequence[int], tokenizer: Tokenizer
 ) -> AttentionMap:
     columns = word_numbers(source, spans)
     rows, target_words = words_of_tokens(target, tokenizer)
     source_words = [_span(source, spans, columns, word) for word in range(_count(columns))]
-    merged = shown.merged([*columns, _count(columns)], [*rows, _count(rows)])
+    merged = in_tokens.merged([*columns, _count(columns)], [*rows, _count(rows)])
     return replace(merged, source=(*source_words, END), target=(*target_words, END))
 
 
@@ -54,7 +52,7 @@ def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[i
     rows = _target_words([tokenizer.pieces[id] for id in target])
     if tokenizer.kind == "word":  # an unknown word has no space before it that would tell where it begins
         rows = list(range(len(target)))
-    ids_of = [[id for id, at in zip(target, rows, strict=True) if at == word] for word in range(_count(rows))]
+    ids_of = [[id for id, row in zip(target, rows, strict=True) if row == word] for word in range(_count(rows))]
     return rows, [tokenizer.decode(ids) for ids in ids_of]
 
 
@@ -65,30 +63,30 @@ def _target_words(pieces: Sequence[str]) -> list[int]:
     """
     text, spans = "", [(0, 0)]
     for surface in _letters(pieces):
-        at = len(text) + surface.startswith(SPACE)
+        start = len(text) + surface.startswith(SPACE)
         text += surface.replace(SPACE, " ")
-        spans.append((at, len(text)) if surface else spans[-1])
+        spans.append((start, len(text)) if surface else spans[-1])
     return word_numbers(text, spans[1:])
 
 
 def _letters(pieces: Sequence[str]) -> list[str]:
-    """The text of every piece; that of a letter written in bytes is with its first byte, and the others have none."""
+    """The text of every piece; of a letter written in bytes, the first byte has the text and the others have none."""
     texts, spelling = list(pieces), bytearray()
-    for at in reversed(range(len(pieces))):
-        byte = BYTE.fullmatch(pieces[at])
+    for place in reversed(range(len(pieces))):
+        byte = BYTE.fullmatch(pieces[place])
         if byte is None:
             spelling.clear()
             continue
         spelling.insert(0, int(byte[1], 16))
         continues = spelling[0] & 0xC0 == 0x80
-        texts[at] = "" if continues else spelling.decode(errors="replace")
+        texts[place] = "" if continues else spelling.decode(errors="replace")
         if not continues:
             spelling.clear()
     return texts
 
 
 def _span(text: str, spans: list[tuple[int, int]], words: list[int], word: int) -> str:
-    inside = [span for span, at in zip(spans, words, strict=True) if at == word]
+    inside = [span for span, number in zip(spans, words, strict=True) if number == word]
     return text[min(start for start, _ in inside) : max(end for _, end in inside)]
 
 

@@ -1,26 +1,32 @@
-"""A recurrent decoder: fixed context, Bahdanau's or Luong's attention, over the states of any encoder."""
+"""A recurrent decoder over the states of any encoder: a fixed context, Bahdanau's or Luong's attention."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Weights
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
-from jumok.models.config import Tied, Tying, token_table
-from jumok.models.encoder_decoder import BeamState, Copied, Decoder, Encoding, Hidden, Prediction, State
-from jumok.models.rnn.attention import AfterStep, BeforeStep, Carried, FixedContext, Look, Opened, Seen
+from jumok.models.config import Tied, Tying, tied_output, token_table
+from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, SingleHeadWeights, State
+from jumok.models.rnn.attention import (
+    BahdanauStep,
+    DecoderAttention,
+    FixedContext,
+    LuongStep,
+    PreparedSource,
+    StepOutput,
+    StepState,
+)
 from jumok.models.rnn.encoder import RnnConfig
 
 
 class Copying(nn.Module):
-    """p_gen = σ(w · [c; s; y] + b), and the weights of attention as the distribution of what is copied."""
+    """A pointer-generator (See et al. 2017): p_gen = σ(w · [c; s; y] + b), and attention as what is copied."""
 
     def __init__(self, *, width: int) -> None:
         super().__init__()
@@ -28,27 +34,27 @@ class Copying(nn.Module):
 
     def forward(
         self,
-        known: Float[Tensor, "batch place width"],
-        weights: Float[Tensor, "batch place source"],
+        features: Float[Tensor, "batch position width"],
+        weights: Float[Tensor, "batch position source"],
         tokens: Int[Tensor, "batch source"],
     ) -> Copied:
-        """`known` is what p_gen is read from: context, state and the word before."""
-        generate = self.to_generate(known).squeeze(-1)
+        """`features` are the context, the state and the word before, [c; s; y]."""
+        generate = self.to_generate(features).squeeze(-1)
         everywhere = tokens[:, None].expand(-1, weights.shape[1], -1)
         return Copied(everywhere, merged(weights, tokens), generate)
 
 
 def merged(
-    weights: Float[Tensor, "batch place source"], tokens: Int[Tensor, "batch source"]
-) -> Float[Tensor, "batch place source"]:
-    """The weights of the same token added up where it stands first, and zero elsewhere."""
+    weights: Float[Tensor, "batch position source"], tokens: Int[Tensor, "batch source"]
+) -> Float[Tensor, "batch position source"]:
+    """The weights of equal tokens added up at the first of them, and zero at the others."""
     same = tokens[:, :, None] == tokens[:, None, :]
     first = same.to(torch.uint8).argmax(-1)  # the first of equal maxima
     return weights @ F.one_hot(first, tokens.shape[1]).to(weights.dtype)
 
 
-def log_mixture(logits: Float[Tensor, "*place vocabulary"], copied: Copied) -> Float[Tensor, "*place vocabulary"]:
-    """log(p_gen · softmax(logits) + (1 − p_gen) · copies), for every token (equation 9).
+def log_mixture(logits: Float[Tensor, "*position vocabulary"], copied: Copied) -> Float[Tensor, "*position vocabulary"]:
+    """log(p_gen · softmax(logits) + (1 − p_gen) · copies) of every token (See et al. 2017, equation 9).
 
     Weights that sum to less than 1, as those of a Gaussian window do, leave the rest to the vocabulary.
     """
@@ -61,31 +67,6 @@ def log_mixture(logits: Float[Tensor, "*place vocabulary"], copied: Copied) -> F
     # Only the tokens of the source change: each by log(own + copy) − log(own).
     there = own.gather(-1, copied.tokens)
     return own.scatter_add(-1, copied.tokens, torch.logaddexp(there, copies) - there)
-
-
-@dataclass(frozen=True, eq=False)
-class OneHead:
-    """Weights [batch, 1, target, source], built when called: of all places together, or one place after another."""
-
-    parts: tuple[Weights | Float[Tensor, "batch some source"], ...]
-
-    def __call__(
-        self, *, heads: Sequence[int] | None = None, rows: slice | Sequence[int] | None = None
-    ) -> Float[Tensor, "batch head target source"]:
-        """The weights of the chosen rows; the only head is number 0."""
-        for head in heads or ():
-            if head not in (0, -1):
-                raise ArgumentError(f"heads asks for number {head}, but there is 1")
-        built = torch.cat([part if isinstance(part, Tensor) else part() for part in self.parts], 1)[:, None]
-        if heads is not None:
-            built = built.expand(-1, len(heads), -1, -1)
-        if rows is None or isinstance(rows, slice):
-            return built if rows is None else built[:, :, rows]
-        size = built.shape[2]
-        for row in rows:
-            if not -size <= row < size:
-                raise ArgumentError(f"rows asks for number {row}, but there are {size}")
-        return built[:, :, list(rows)]
 
 
 Attention = Literal["none", "additive", "dot", "general", "concat", "location"]
@@ -133,17 +114,17 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
     @property
     def luong(self) -> bool:
-        """Whether the attention is one of Luong's."""
+        """Whether the attention is Luong's, after the step."""
         return self.attention not in ("none", "additive")
 
     @property
     def output_width(self) -> int:
-        """Size of what the output layer is given."""
+        """Size of the output layer's input."""
         return self.width if self.luong else self.embedding if self.readout is None else self.readout
 
     @property
     def limit(self) -> int | None:
-        """The longest source there can be; None where there is no such limit."""
+        """The longest source the decoder can attend to; None for no limit."""
         return self.longest if self.attention == "location" else None
 
     def _check_attention(self) -> None:
@@ -171,39 +152,32 @@ class RnnDecoderConfig(Tying, RnnConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class RnnState(BeamState):
-    """The source once a sentence; recurrent states, and what else a step gives the next, for each hypothesis."""
+class RnnState(State):
+    """The source, once for each sentence; the recurrent states and what else a step passes on, for each hypothesis."""
 
-    opened: Opened
+    source: PreparedSource
     tokens: Int[Tensor, "sentence source"] | None
-    carried: Carried
-    place: int = 0
+    hypotheses: StepState
+    length: int = 0
+    """Number of steps taken."""
 
-    @property
-    def sentences(self) -> int:  # type: ignore[override]
-        """How many sentences are decoded."""
-        return self.carried.states[0][0].shape[0]
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "RnnState":
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]; the beam may change its width."""
+        sentences = torch.arange(len(parents), device=parents.device)[:, None]
+        return replace(self, hypotheses=self.hypotheses.each(lambda part: part[sentences, parents]))
 
-    @property
-    def beam(self) -> int:  # type: ignore[override]
-        """How many hypotheses each of them has."""
-        return self.carried.states[0][0].shape[1]
-
-    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "RnnState":
-        """The same with these hypotheses."""
-        return replace(self, carried=self.carried.each(lambda part: part.flatten(0, 1)[numbers]))
-
-    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "RnnState":
-        """The same with the sources of these sentences only."""
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "RnnState":
+        """Only these sentences continue."""
         tokens = None if self.tokens is None else self.tokens[sentences]
-        return replace(self, opened=self.opened.keep(sentences), tokens=tokens)
+        hypotheses = self.hypotheses.each(lambda part: part[sentences])
+        return RnnState(self.source.keep(sentences), tokens, hypotheses, self.length)
 
 
 class RnnDecoder(Decoder):
-    """Target ids to scores of the next token, over the states of any encoder; `encoder_width` is their width.
+    """A recurrent decoder over the states of any encoder, `encoder_width` wide.
 
-    Training needs no scores where the target is padding: `hidden`, then `logits` of the places that count.
-    `embedding` is a table to use, pretrained or shared; it makes its own unless given one.
+    s(t) = f(s(t-1), y(t-1), c(t)), p(y(t)) = softmax(W tanh(U [s(t); y(t-1); c(t)])), or softmax(W s̃(t)) of Luong's.
+    `embedding` is a table to use, pretrained or shared; the decoder makes its own by default.
     """
 
     def __init__(
@@ -218,7 +192,7 @@ class RnnDecoder(Decoder):
         self.config, self.vocabulary = config, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
         self.dropout = nn.Dropout(config.dropout)
-        self.look = _look(config, encoder_width)
+        self.look = _decoder_attention(config, encoder_width)  # saved models know its weights by this name
         self.recurrence = Recurrence(
             cell=config.cell,
             inputs=config.embedding,
@@ -228,87 +202,70 @@ class RnnDecoder(Decoder):
             dropout=config.dropout,
         )
         self.to_first = nn.Linear(encoder_width, config.layers * self.recurrence.parts * config.width)
-        known = config.width + config.embedding + encoder_width
-        self.to_readout = None if config.luong else nn.Linear(known, config.output_width)
-        self.copying = Copying(width=known) if config.copy else None
+        features = config.width + config.embedding + encoder_width
+        self.to_readout = None if config.luong else nn.Linear(features, config.output_width)
+        self.copying = Copying(width=features) if config.copy else None
         self.output = nn.Linear(config.output_width, vocabulary)
         if config.ties_output:
-            self.output.weight = _table(self.embedding, config)
+            self.output.weight = tied_output(self.embedding, config)
         # Rows as long as words are would make logits as large; a scaled table has shorter ones already.
         scaled = config.ties_output and self.embedding.factor == 1.0
         self.output_factor = config.embedding**-0.5 if scaled else 1.0
 
-    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
-        """Predict every next token of a known target at once (teacher forcing)."""
-        hidden = self.hidden(encoding, target_in)
-        return Prediction(self.logits(hidden.states, hidden.copied), hidden.attention, hidden.penalty)
-
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
-        """Everything up to the output layer, for every place of a known target."""
+        """The states at every position of a known target."""
         words = self.dropout(self.embedding(target_in))
-        seen = self.look.all_steps(self.recurrence, encoding, words, self._first(encoding))
-        return self._told(seen, words, encoding.tokens)
+        output = self.look.all_steps(self.recurrence, encoding, words, self._first_state(encoding))
+        return self._hidden(output, words, encoding.tokens)
 
-    def logits(
-        self, states: Float[Tensor, "*place width"], copied: Copied | None = None
-    ) -> Float[Tensor, "*place vocabulary"]:
-        """Scores of every token as the next one, from hidden states of any places; log-probabilities if it copies."""
+    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
+        """Scores of the next token at any positions; log-probabilities if the decoder copies."""
+        states = hidden.states
         scores: Tensor = self.output(states * self.output_factor if self.output_factor != 1.0 else states)
-        if self.copying is None:
-            return scores
-        if copied is None:
-            raise ArgumentError("this decoder copies, so its logits need `copied` of the same places, too")
-        return log_mixture(scores, copied)
+        return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
 
     def start(self, encoding: Encoding, *, capacity: int) -> RnnState:
-        """Stand before the first token, with a beam of one hypothesis; `capacity` is not needed here."""
-        opened = self.look.open(encoding, self.recurrence.stepper())
-        return RnnState(opened, encoding.tokens, self._first(encoding))
-
-    def step(
-        self, state: State, tokens: Int[Tensor, "sentence beam"]
-    ) -> tuple[Float[Tensor, "sentence beam vocabulary"], RnnState]:
-        """Append one token to every hypothesis: the log-probabilities of what comes next, and where that leaves us."""
-        hidden, state = self.advance(state, tokens)
-        logits = self.logits(hidden.states, hidden.copied)
-        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), state
+        """The state before the first token, with one hypothesis for each sentence; any number of steps may follow."""
+        source = self.look.prepare(encoding, self.recurrence.stepper())
+        return RnnState(source, encoding.tokens, self._first_state(encoding))
 
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, RnnState]:
-        """A step up to the hidden states [sentence, beam, width]; its weights are [sentence, 1, beam, source]."""
-        state = RnnState.checked(state, tokens)
+        """Append a token to every hypothesis; the attention of the step is [sentence, 1, beam, source]."""
+        before = cast(RnnState, state)
         words = self.dropout(self.embedding(tokens))
         stepper = self.recurrence.stepper()
         gates = stepper.input_gates(words)
-        seen, carried = self.look.step(stepper, state.opened, gates, state.carried, state.place)
-        return self._told(seen, words, state.tokens), replace(state, carried=carried, place=state.place + 1)
+        output, hypotheses = self.look.step(stepper, before.source, gates, before.hypotheses, before.length)
+        after = replace(before, hypotheses=hypotheses, length=before.length + 1)
+        return self._hidden(output, words, before.tokens), after
 
-    def _first(self, encoding: Encoding) -> Carried:
+    def _first_state(self, encoding: Encoding) -> StepState:
         """s(0) = tanh(W summary), for every layer and with a beam of one."""
         config = self.config
         shape = (config.layers, self.recurrence.parts, config.width)
         states = self.to_first(encoding.summary)[:, None].tanh().unflatten(-1, shape)
         layers: States = tuple(tuple(layer.unbind(2)) for layer in states.unbind(2))
-        return self.look.first(encoding, layers)
+        return self.look.first_state(encoding, layers)
 
-    def _told(self, seen: Seen, words: Tensor, tokens: Tensor | None) -> Hidden:
-        """t = tanh(W [s; y; c]), or Luong's s̃ as it is; and what else the output needs of a step."""
-        known = torch.cat([seen.state, words, seen.context], -1) if self.to_readout or self.copying else None
-        states = seen.state if self.to_readout is None else self.to_readout(known).tanh()
-        attention = OneHead(seen.weights)
+    def _hidden(self, output: StepOutput, words: Tensor, tokens: Tensor | None) -> Hidden:
+        """The readout tanh(U [s; y; c]), or Luong's s̃ as it is, and what is copied."""
+        features = torch.cat([output.state, words, output.context], -1) if self.to_readout or self.copying else None
+        states = output.state if self.to_readout is None else self.to_readout(features).tanh()
+        attention = SingleHeadWeights(output.weights)
         copied = None
         if self.copying is not None:
             if tokens is None:
-                raise ArgumentError("this decoder copies, but the encoding has no tokens to copy; set copy = false")
-            copied = self.copying(known, attention().squeeze(1), tokens)
-        cross = (attention,) if seen.weights else ()
-        return Hidden(self.dropout(states), attention=cross, copied=copied, penalty=seen.penalty)
+                raise ArgumentError("this decoder copies source tokens, but the encoding has none; set copy = false")
+            copied = self.copying(features, attention().squeeze(1), tokens)
+        layers = (attention,) if output.weights else ()
+        return Hidden(self.dropout(states), attention=layers, copied=copied, penalty=output.penalty)
 
 
-def _look(config: RnnDecoderConfig, encoder_width: int) -> Look:
+def _decoder_attention(config: RnnDecoderConfig, encoder_width: int) -> DecoderAttention:
     if config.attention == "none":
         return FixedContext(encoder_width=encoder_width)
     if config.attention == "additive":
-        return BeforeStep(
+        return BahdanauStep(
             width=config.width,
             encoder_width=encoder_width,
             coverage=config.coverage,
@@ -322,13 +279,4 @@ def _look(config: RnnDecoderConfig, encoder_width: int) -> Look:
         half_window=config.half_window,
         longest=config.longest,
     )
-    return AfterStep(attention, width=config.width, input_feeding=config.input_feeding)
-
-
-def _table(embedding: TokenEmbedding, config: RnnDecoderConfig) -> nn.Parameter:
-    if embedding.project is not None:
-        raise ConfigError(
-            f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when {config.section}.embedding = "
-            f'{config.embedding}; set {config.section}.tied = "none"'
-        )
-    return embedding.table
+    return LuongStep(attention, width=config.width, input_feeding=config.input_feeding)

@@ -1,4 +1,4 @@
-"""A recurrent encoder, h(t) = f(h(t-1), x(t)), reading the source from one side or from both."""
+"""A recurrent encoder, h(t) = f(h(t-1), x(t)), reading the source in one direction or in both."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
@@ -7,18 +7,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import tracing
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
-from jumok.models.config import HalfConfig, token_table
+from jumok.models.config import TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
 
 Cell = Literal["rnn", "gru", "lstm"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RnnConfig(HalfConfig):
-    """The settings of one half, encoder or decoder; they need not be alike."""
+class RnnConfig(TextModelConfig):
+    """The settings that recurrent encoders and decoders share; the two need not be equal."""
 
     kind: Literal["rnn"] = "rnn"
     """Kind of model: "transformer" or "rnn"."""
@@ -45,7 +44,7 @@ class RnnConfig(HalfConfig):
 
     @property
     def token_width(self) -> int:
-        """Size of a token's vector, by the name it has in every family of models."""
+        """Size of a token's vector."""
         return self.embedding
 
     def width_for(self, token_width: int) -> str:
@@ -72,10 +71,10 @@ class RnnEncoderConfig(RnnConfig):
 
 
 class RnnEncoder(Encoder):
-    """Source ids to states; padding stands after the tokens, and its states are zeros.
+    """A recurrent encoder; its summary is the last state of each direction.
 
-    A state is that of reading up to its token, beside that of reading back to it when bidirectional. The summary is
-    where each direction ends. `embedding` is a table to use, pretrained or shared; it makes its own unless given one.
+    A bidirectional state is [forwards; backwards], the states of reading up to its token from either end. Padding must
+    follow the tokens. `embedding` is a table to use, pretrained or shared; the encoder makes its own by default.
     """
 
     def __init__(self, config: RnnEncoderConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
@@ -83,12 +82,11 @@ class RnnEncoder(Encoder):
         self.config, self.width, self.vocabulary = config, config.width, vocabulary
         self.embedding = token_table(config, vocabulary=vocabulary, scale=False, embedding=embedding)
         self.dropout = nn.Dropout(config.dropout)
-        self.forwards = self._one_direction()
-        self.backwards = self._one_direction() if config.bidirectional else None
+        self.forwards = self._direction()
+        self.backwards = self._direction() if config.bidirectional else None
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
-        """Encode a padded batch; what is not visible changes nothing."""
-        _check_padding(source, visible)
+        """Encode a padded batch; padding follows the tokens and changes nothing."""
         lengths = visible.sum(1)
         states: Tensor = self.embedding(source)
         for layer, forwards in enumerate(self.forwards):
@@ -97,12 +95,12 @@ class RnnEncoder(Encoder):
             if self.backwards is None:
                 states = ahead
             else:
-                back = _turned(self.backwards[layer](_turned(states, lengths)), lengths)
+                back = _reversed(self.backwards[layer](_reversed(states, lengths)), lengths)
                 states = torch.cat([ahead, back], -1)
         states = states.masked_fill(~visible[..., None], 0)
         return Encoding(states, visible, self._summary(states, lengths), source)
 
-    def _one_direction(self) -> nn.ModuleList:
+    def _direction(self) -> nn.ModuleList:
         config = self.config
         width = config.width // 2 if config.bidirectional else config.width
         inputs = [config.embedding] + [config.width] * (config.layers - 1)
@@ -119,24 +117,11 @@ class RnnEncoder(Encoder):
         return torch.cat([ends[:, :half], states[:, 0, half:]], -1)
 
 
-def _turned(
+def _reversed(
     states: Float[Tensor, "batch time width"], lengths: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch time width"]:
-    """Each sequence from its own last token to its first; its padding stays where it is."""
+    """Each sequence from its last token to its first; padding stays where it is."""
     places = torch.arange(states.shape[1], device=states.device)
     mirrored = lengths[:, None] - 1 - places
     index = torch.where(mirrored >= 0, mirrored, places)
     return states.gather(1, index[..., None].expand(-1, -1, states.shape[-1]))
-
-
-def _check_padding(source: Tensor, visible: Tensor) -> None:
-    if source.shape != visible.shape or source.dim() != 2 or source.shape[1] == 0:
-        raise ArgumentError(
-            f"source is {list(source.shape)} and visible is {list(visible.shape)}; wanted [batch, source] of both, "
-            "with at least one place"
-        )
-    if tracing.is_readable(visible) and bool((visible[:, 1:] & ~visible[:, :-1]).any()):
-        row = int((visible[:, 1:] & ~visible[:, :-1]).any(1).nonzero()[0])
-        raise ArgumentError(
-            f"visible[{row}] has a visible token after a hidden one; a recurrent encoder wants padding at the end only"
-        )

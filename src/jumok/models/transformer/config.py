@@ -1,4 +1,4 @@
-"""What the two halves of a Transformer share: their settings, tokens with positions, and how weights begin."""
+"""What Transformer encoders and decoders share: settings, embeddings with positions, and initial weights."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -17,14 +17,14 @@ from jumok.layers import (
 )
 from jumok.layers.feed_forward import Activation
 from jumok.layers.transformer import Norm
-from jumok.models.config import HalfConfig, token_table
+from jumok.models.config import TextModelConfig, token_table
 
 Positions = Literal["added", "concatenated", "learned", "rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(HalfConfig):
-    """The settings of one half, encoder or decoder; they need not be alike."""
+class TransformerConfig(TextModelConfig):
+    """The settings that Transformer encoders and decoders share; the two need not be equal."""
 
     kind: Literal["transformer"] = "transformer"
     """Kind of model: "transformer" or "rnn"."""
@@ -76,20 +76,20 @@ class TransformerConfig(HalfConfig):
 
     @property
     def token_width(self) -> int:
-        """How much of `width` is the token itself."""
+        """Size of a token's vector; concatenated positions take the rest of `width`."""
         return self.width - self.position_width if self.positions == "concatenated" else self.width
 
     def width_for(self, token_width: int) -> str:
-        """The setting that makes the token itself this wide."""
+        """The setting that makes a token's vector this wide."""
         return f"{self.section}.width = {token_width + self.width - self.token_width}"
 
     @property
     def limit(self) -> int | None:
-        """The longest sequence there can be; None where there is no such limit."""
+        """The longest sequence the model can take; None for no limit."""
         return self.longest if self.positions == "learned" else None
 
     def layer_options(self) -> dict[str, Any]:
-        """What an `EncoderLayer` or a `DecoderLayer` is made with."""
+        """The arguments of an `EncoderLayer` or a `DecoderLayer`."""
         names = ("width", "heads", "key_heads", "hidden", "norm", "activation")
         dropouts = ("dropout", "attention_dropout", "activation_dropout")
         rotary = RotaryPositions(head_dim=self.width // self.heads) if self.positions == "rotary" else None
@@ -107,8 +107,8 @@ class TransformerConfig(HalfConfig):
             raise ConfigError(f"{self._said('key_heads')} does not divide {self._said('heads')}; what does: {works}")
 
 
-class PlacedTokens(nn.Module):
-    """Token ids to vectors that know where they stand: embeddings times √width, positions, dropout."""
+class PositionedTokens(nn.Module):
+    """Token ids to vectors: embeddings times √width, positions, dropout."""
 
     def __init__(self, config: TransformerConfig, *, vocabulary: int, embedding: TokenEmbedding | None = None) -> None:
         super().__init__()
@@ -117,16 +117,16 @@ class PlacedTokens(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, ids: Int[Tensor, "batch time"], *, start: int = 0) -> Float[Tensor, "batch time width"]:
-        """Look the tokens up and place them; `start` is the position of the first."""
+        """The vectors of the tokens; `start` is the position of the first."""
         vectors = self.embedding(ids)
-        placed: Tensor = self.dropout(vectors if self.positions is None else self.positions(vectors, start))
-        return placed
+        positioned: Tensor = self.dropout(vectors if self.positions is None else self.positions(vectors, start))
+        return positioned
 
 
 def initialise(model: nn.Module) -> None:
-    """Xavier's uniform spread for every linear map and zero for its bias (Glorot & Bengio 2010).
+    """Xavier-uniform weights and zero biases for every linear layer (Glorot & Bengio 2010).
 
-    Query, key and value are spread as the one matrix of three that they are in other libraries.
+    Query, key and value weights are drawn as parts of one matrix three times as tall, as in other libraries.
     """
     thirds = {
         third
@@ -147,4 +147,4 @@ def _positions(config: TransformerConfig) -> nn.Module | None:
         return ConcatenatedPositions(width=config.width, position_width=config.position_width)
     if config.positions == "learned":
         return LearnedPositions(width=config.width, longest=config.longest)
-    return None  # rotary positions turn queries and keys, in every layer
+    return None  # rotary positions rotate queries and keys in every layer

@@ -1,4 +1,4 @@
-"""The Transformer's decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
+"""The Transformer decoder: a target attends to itself so far and to the source (Vaswani et al. 2017)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.errors import ArgumentError, ConfigError
+from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer import DecoderLayer
-from jumok.models.config import Tied, Tying
-from jumok.models.encoder_decoder import BeamState, Decoder, Encoding, HeadWeights, Hidden, Prediction, State
-from jumok.models.transformer.config import PlacedTokens, TransformerConfig, initialise
-from jumok.models.transformer.encoder import keys_seen
+from jumok.models.config import Tied, Tying, tied_output
+from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, State
+from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
+from jumok.models.transformer.encoder import key_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,41 +37,39 @@ class TransformerDecoderConfig(Tying, TransformerConfig):
 
 
 @dataclass(frozen=True, eq=False)
-class TransformerState(BeamState):
-    """The source's keys and values once a sentence, the target's so far for each hypothesis.
+class TransformerState(State):
+    """Keys and values of the source, once for each sentence, and those of the target so far, for each hypothesis.
 
-    The caches are written in place: a state is used up by the step, reorder or keep that makes the next one of it.
+    The caches are written in place: do not use a state again after the step, reorder or keep that made the next one.
     """
 
     memories: tuple[KeyValues, ...]
     caches: tuple[KeyValueCache, ...]
     visible: Bool[Tensor, "sentence 1 1 source"] | None
-    sentences: int
     beam: int = 1
 
-    @property
-    def length(self) -> int:
-        """How many steps were taken."""
-        return self.caches[0].length
+    def reorder(self, parents: Int[Tensor, "sentence beam"]) -> "TransformerState":
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b]; the beam may change its width."""
+        sentences = torch.arange(len(parents), device=parents.device)[:, None]
+        self._select(sentences * self.beam + parents)
+        return replace(self, beam=parents.shape[1])
 
-    def with_hypotheses(self, numbers: Int[Tensor, "sentence beam"]) -> "TransformerState":
-        """The same with these hypotheses."""
-        for cache in self.caches:
-            cache.select(numbers.flatten())
-        return replace(self, sentences=numbers.shape[0], beam=numbers.shape[1])
-
-    def with_sources(self, sentences: Int[Tensor, " kept"]) -> "TransformerState":
-        """The same with the sources of these sentences only."""
+    def keep(self, sentences: Int[Tensor, " kept"]) -> "TransformerState":
+        """Only these sentences continue."""
+        self._select(sentences[:, None] * self.beam + torch.arange(self.beam, device=sentences.device))
         memories = tuple(KeyValues(*(part.index_select(0, sentences) for part in memory)) for memory in self.memories)
         visible = None if self.visible is None else self.visible.index_select(0, sentences)
         return replace(self, memories=memories, visible=visible)
 
+    def _select(self, numbers: Int[Tensor, "sentence beam"]) -> None:
+        for cache in self.caches:
+            cache.select(numbers.flatten())
+
 
 class TransformerDecoder(Decoder):
-    """Target ids to scores of the next token, over the states of any encoder; `encoder_width` is their width.
+    """A Transformer decoder over the states of any encoder, `encoder_width` wide.
 
-    Training needs no scores where the target is padding: `hidden`, then `logits` of the places that count.
-    `embedding` is a table to share; it makes its own unless given one.
+    `embedding` is a table to share; the decoder makes its own by default.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class TransformerDecoder(Decoder):
     ) -> None:
         super().__init__()
         self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
-        self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
+        self.tokens = PositionedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(
             DecoderLayer(key_width=encoder_width, **config.layer_options()) for _ in range(config.layers)
         )
@@ -93,26 +91,21 @@ class TransformerDecoder(Decoder):
         initialise(self.layers)
         initialise(self.output)
         if config.ties_output:
-            self.output.weight = self._table()
+            self.output.weight = tied_output(self.embedding, config)
 
     @property
-    def embedding(self) -> TokenEmbedding:
-        """The table of the target tokens."""
+    def embedding(self) -> TokenEmbedding:  # type: ignore[override]
+        """The vectors of the target tokens."""
         return self.tokens.embedding
 
-    def forward(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Prediction:
-        """Predict every next token of a known target at once; padding stands after its tokens."""
-        hidden = self.hidden(encoding, target_in)
-        return Prediction(self.logits(hidden.states), hidden.attention)
-
     def hidden(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
-        """A known target at every place, each having seen only itself, those before it, and the source."""
+        """The states at every position of a known target; each sees itself, those before it, and the source."""
         x, own, cross = self.tokens(target_in), [], []
-        visible = keys_seen(encoding.visible)
+        visible = key_mask(encoding.visible)
         for layer in self._layers:
-            x, at_target, at_source = layer(x, layer.memory(encoding.states), visible)
-            own.append(at_target)
-            cross.append(at_source)
+            x, own_weights, cross_weights = layer(x, layer.memory(encoding.states), visible)
+            own.append(own_weights)
+            cross.append(cross_weights)
         return Hidden(self._normed(x), tuple(cross), tuple(own))
 
     def informed_attention(
@@ -123,52 +116,39 @@ class TransformerDecoder(Decoder):
         *,
         layer: int,
     ) -> HeadWeights:
-        """Where each place of a known target looks in the source, in one layer, having seen the whole target.
-
-        For aligning words, not for predicting them (Garg et al. 2019).
-        """
+        """Attention of one layer over the source when every position sees the whole target (Garg et al. 2019)."""
         x = self.tokens(target_in)
-        visible, own_visible = keys_seen(encoding.visible), keys_seen(target_visible)
-        for one in list(self._layers)[: layer + 1]:
-            x, _, cross = one(x, one.memory(encoding.states), visible, own_visible=own_visible)
+        visible, own_visible = key_mask(encoding.visible), key_mask(target_visible)
+        for block in list(self._layers)[: layer + 1]:
+            x, _, cross = block(x, block.memory(encoding.states), visible, own_visible=own_visible)
         return cast(HeadWeights, cross)
 
-    def logits(self, states: Float[Tensor, "*place width"]) -> Float[Tensor, "*place vocabulary"]:
-        """Scores of every token as the next one, from hidden states of any places."""
-        scores: Tensor = self.output(states)
+    def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
+        """Scores of the next token at any positions."""
+        scores: Tensor = self.output(hidden.states)
         return scores
 
     def start(self, encoding: Encoding, *, capacity: int) -> TransformerState:
-        """Stand before the first token, with a beam of one hypothesis; at most `capacity` steps will follow."""
-        if self.limit is not None and capacity > self.limit:
-            raise ArgumentError(f"capacity = {capacity} steps, but the decoder has learned only {self.limit} positions")
+        """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""
         return TransformerState(
             memories=tuple(layer.memory(encoding.states) for layer in self._layers),
             caches=tuple(KeyValueCache(capacity=capacity) for _ in self._layers),
-            visible=keys_seen(encoding.visible),
-            sentences=len(encoding.states),
+            visible=key_mask(encoding.visible),
         )
 
-    def step(
-        self, state: State, tokens: Int[Tensor, "sentence beam"]
-    ) -> tuple[Float[Tensor, "sentence beam vocabulary"], TransformerState]:
-        """Append one token to every hypothesis: the log-probabilities of what comes next, and where that leaves us."""
-        hidden, state = self.advance(state, tokens)
-        logits = self.logits(hidden.states)
-        return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)), state
-
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, TransformerState]:
-        """A step up to the hidden states [sentence, beam, width]; its attention is [sentence, head, beam, source].
+        """Append a token to every hypothesis; the attention of the step is [sentence, head, beam, source].
 
         The weights of self-attention are [sentence · beam, head, 1, length].
         """
-        state = TransformerState.checked(state, tokens)
-        x = self.tokens(tokens.reshape(-1, 1), start=state.length).view(*tokens.shape, self.width)
+        state = cast(TransformerState, state)
+        length = state.caches[0].length
+        x = self.tokens(tokens.reshape(-1, 1), start=length).view(*tokens.shape, self.width)
         own, cross = [], []
         for layer, cache, memory in zip(self._layers, state.caches, state.memories, strict=True):
-            x, at_target, at_source = layer.step(x, cache, memory, state.visible)
-            own.append(at_target)
-            cross.append(at_source)
+            x, own_weights, cross_weights = layer.step(x, cache, memory, state.visible)
+            own.append(own_weights)
+            cross.append(cross_weights)
         return Hidden(self._normed(x), tuple(cross), tuple(own)), state
 
     @property
@@ -178,12 +158,3 @@ class TransformerDecoder(Decoder):
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)
         return normed
-
-    def _table(self) -> nn.Parameter:
-        embedding = self.tokens.embedding
-        if embedding.project is not None:
-            raise ConfigError(
-                f"the output cannot be tied to vectors {embedding.table.shape[1]} wide when the states are "
-                f'{self.width} wide; set {self.config.section}.tied = "none"'
-            )
-        return embedding.table

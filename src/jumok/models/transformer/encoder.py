@@ -1,4 +1,4 @@
-"""The Transformer's encoder: every source token looks at every other, layer upon layer (Vaswani et al. 2017)."""
+"""The Transformer encoder: every source token attends to every other, in every layer (Vaswani et al. 2017)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -10,7 +10,7 @@ from jumok.attention import Weights, tracing
 from jumok.layers import TokenEmbedding
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoder, Encoding
-from jumok.models.transformer.config import PlacedTokens, TransformerConfig, initialise
+from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,17 +21,17 @@ class TransformerEncoderConfig(TransformerConfig):
 
 
 class Encoded(NamedTuple):
-    """An encoding, and how it came about."""
+    """An encoding, and the attention that made it."""
 
     encoding: Encoding
-    own: tuple[Weights, ...]
-    """Where each source token looked in the source, one entry for each layer: [batch, head, source, source]."""
+    self_attention: tuple[Weights, ...]
+    """Attention of the source tokens to each other [batch, head, source, source], one entry for each layer."""
 
 
 class TransformerEncoder(Encoder):
-    """Source ids to states; padding stands after the tokens, and its states are zeros.
+    """A Transformer encoder; its summary is the mean of the visible states.
 
-    The summary is the mean of the visible states. `embedding` is a table to share; it makes its own unless given one.
+    `embedding` is a table to share; the encoder makes its own by default.
     """
 
     def __init__(
@@ -39,24 +39,24 @@ class TransformerEncoder(Encoder):
     ) -> None:
         super().__init__()
         self.config, self.width, self.limit, self.vocabulary = config, config.width, config.limit, vocabulary
-        self.tokens = PlacedTokens(config, vocabulary=vocabulary, embedding=embedding)
+        self.tokens = PositionedTokens(config, vocabulary=vocabulary, embedding=embedding)
         self.layers = nn.ModuleList(EncoderLayer(**config.layer_options()) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else None
         initialise(self.layers)
 
     @property
-    def embedding(self) -> TokenEmbedding:
-        """The table of the source tokens, for a decoder to share."""
+    def embedding(self) -> TokenEmbedding:  # type: ignore[override]
+        """The vectors of the source tokens."""
         return self.tokens.embedding
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
-        """Encode a padded batch; what is not visible changes nothing."""
+        """Encode a padded batch; padding follows the tokens and changes nothing."""
         return self.encode(source, visible).encoding
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
         x, own = self.tokens(source), []
-        keys = keys_seen(visible)
+        keys = key_mask(visible)
         for layer in self.layers:
             x, weights = layer(x, keys)
             own.append(weights)
@@ -64,8 +64,8 @@ class TransformerEncoder(Encoder):
         return Encoded(Encoding(states, visible, mean_state(states, visible), source), tuple(own))
 
 
-def keys_seen(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:
-    """The mask of every head and query over these keys; None where all can be seen, which is faster."""
+def key_mask(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:
+    """The mask of every head and query over these keys; None where all are visible, which is faster."""
     if tracing.is_readable(visible) and bool(visible.all()):
         return None
     return visible[:, None, None]
@@ -74,5 +74,5 @@ def keys_seen(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 
 def mean_state(
     states: Float[Tensor, "batch source width"], visible: Bool[Tensor, "batch source"]
 ) -> Float[Tensor, "batch width"]:
-    """The mean of the visible states, the others being zeros; zeros for a source of nothing."""
+    """The mean of the visible states, the others being zeros; zeros for an empty source."""
     return states.sum(1) / visible.sum(1, keepdim=True).clamp(min=1)

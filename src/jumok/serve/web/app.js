@@ -1,13 +1,14 @@
-/* The page: what is typed goes to the server, and what comes back is shown. Answers to what is no longer asked are dropped. */
+/* The page: sends texts and images to the server and shows the answers. Answers to outdated requests are dropped. */
 
 import * as api from "./api.js";
-import { showBest } from "./best.js";
-import { Looking } from "./looking.js";
+import { fileName, save } from "./download.js";
+import { showHypotheses } from "./hypotheses.js";
+import { MapView } from "./map.js";
 import { Output } from "./output.js";
-import { fileName, save } from "./saving.js";
 import { Source } from "./source.js";
 import { languageName, preferred, say, speak } from "./strings.js";
 import { Tree } from "./tree.js";
+import { ImageUpload, dataUrl } from "./upload.js";
 import { make } from "./words.js";
 
 const PAUSE = 220; // milliseconds without a key before a translation is asked for
@@ -17,9 +18,9 @@ const LONG = 18; // words of a source beyond which its map has the whole width
 const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
-const found = new Map(); // translations by model, beam and text
-const state = { models: [], limits: {}, model: null, beam: 5, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
-let turn = new AbortController(), timer = 0, retry = 0;
+const answers = new Map(); // translations and captions by model, beam and input
+const state = { models: [], limits: {}, model: null, beam: 5, image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
+let turn = new AbortController(), timer = 0, retry = 0, images = 0;
 
 const source = new Source($("text"), $("mirror"), {
   onInput: (line) => {
@@ -27,21 +28,29 @@ const source = new Source($("text"), $("mirror"), {
     later(PAUSE);
   },
   onLine: (line) => chooseLine(line),
-  onWord: (word) => looking.point("source", word),
+  onWord: (word) => map.point("source", word),
 });
 const output = new Output($("output"), {
   onLine: (line) => chooseLine(line),
-  onWord: (word) => looking.point("target", word),
+  onWord: (word) => map.point("target", word),
 });
-const looking = new Looking($("map"), source, output);
+const upload = new ImageUpload({ zone: $("image-source"), input: $("file"), picture: $("picture") }, { enabled: captioning, onFile: openFile });
+const map = new MapView($("map"), { source, output, picture: $("picture") });
 const tree = new Tree($("tree"), $("tree-said"));
 
 // ---- asking ------------------------------------------------------------------------------------------------------
 
+function captioning() {
+  return Boolean(state.model) && state.model.task === "captioning";
+}
+
+/** What the model reads: the lines of the text, or the name of the image. */
+const inputs = () => (captioning() ? [state.image ? state.image.name : ""] : source.lines);
 const keyOf = (text) => `${state.model.name}\n${state.beam}\n${text}`;
 const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam) });
 const size = (text) => Array.from(text).length; // in characters as the server counts them, not in halves of emoji
 const tooLong = (text) => size(text) > state.limits.characters;
+const answerTo = (text) => answers.get(keyOf(text));
 
 /** Ask when there has been no key for a while. */
 function later(pause) {
@@ -56,10 +65,11 @@ function later(pause) {
 async function refresh() {
   const { signal } = turn;
   remember();
-  const missing = [...new Set(source.lines)].filter((text) => text.trim() && !tooLong(text) && !found.has(keyOf(text)));
+  const missing = [...new Set(inputs())].filter((text) => text.trim() && !tooLong(text) && !answerTo(text));
   busy(missing.length > 0);
   try {
-    if (missing.length === 1) await watch(missing[0], signal);
+    if (missing.length && captioning()) await describe(state.image, signal);
+    else if (missing.length === 1) await watch(missing[0], signal);
     else for (let at = 0; at < missing.length; at += state.limits.texts) await all(missing.slice(at, at + state.limits.texts), signal);
     if (signal.aborted) return;
     quiet();
@@ -87,32 +97,37 @@ async function all(texts, signal) {
   if (!signal.aborted) translations.forEach((one, at) => keep(texts[at], one));
 }
 
-function keep(text, translation) {
-  found.set(keyOf(text), translation);
-  if (found.size > KEPT) found.delete(found.keys().next().value);
+async function describe(image, signal) {
+  const caption = await api.caption({ image: image.url, ...settings() }, signal);
+  if (!signal.aborted) keep(image.name, { ...caption, parts: 1, warnings: [] });
+}
+
+function keep(text, answer) {
+  answers.set(keyOf(text), answer);
+  if (answers.size > KEPT) answers.delete(answers.keys().next().value);
 }
 
 // ---- showing -----------------------------------------------------------------------------------------------------
 
-const currentText = () => source.lines[state.line] || "";
-const currentTranslation = () => found.get(keyOf(currentText()));
+const currentText = () => inputs()[state.line] || "";
+const currentAnswer = () => answerTo(currentText());
 
 function render() {
-  const lines = source.lines;
+  const lines = inputs();
   state.line = Math.min(state.line, lines.length - 1);
   const old = [...$("output").children].map((node) => node.textContent);
   output.show(lines.map((text, at) => lineOf(text, old[at])), state.line);
-  const longest = lines.reduce((most, line) => Math.max(most, size(line)), 0);
+  const longest = captioning() ? 0 : lines.reduce((most, line) => Math.max(most, size(line)), 0);
   $("count").textContent = longest ? say("count", longest, state.limits.characters) : "";
   $("count").classList.toggle("over", longest > state.limits.characters);
   $("split").textContent = longest > state.limits.characters ? say("long", state.limits.characters) : "";
-  $("clear").hidden = !longest;
-  $("copy").hidden = !lines.some((text) => found.has(keyOf(text)));
+  $("clear").hidden = !lines.some(Boolean);
+  $("copy").hidden = !lines.some(answerTo);
 }
 
 /** A translation, or what there is of it so far; until then the last one, paler. */
 function lineOf(text, old) {
-  const translation = found.get(keyOf(text));
+  const translation = answerTo(text);
   if (translation) return { text: translation.text, state: "done" };
   if (state.partial && state.partial.text === text) return { text: state.partial.partial, state: "partial" };
   return { text: text.trim() && !tooLong(text) ? old || "" : "", state: "old" };
@@ -120,54 +135,55 @@ function lineOf(text, old) {
 
 /** Everything below: the map, the list and the tree of the line that is looked at. */
 async function inspect(signal) {
-  const translation = currentTranslation();
+  const translation = currentAnswer();
   $("below").hidden = !translation;
   state.shown = state.treeOf = null;
   if (!translation) return;
   const hypothesis = translation.n_best[state.chosen] || translation.n_best[0];
   announce();
-  showBest($("best"), translation.n_best, state.chosen, (number) => {
+  showHypotheses($("best"), translation.n_best, state.chosen, (number) => {
     state.chosen = number;
     again();
   });
-  output.show(source.lines.map((text) => lineOf(text, "")), state.line);
+  output.show(inputs().map((text) => lineOf(text, "")), state.line);
   output.words(state.line, translation.text, []);
   const doubts = translation.warnings.map(({ kind }) => say(kind));
   $("split").textContent = [...(translation.parts > 1 ? [say("parts", translation.parts)] : []), ...doubts].join(" ");
   const why = !state.model.layers ? say("noAttention") : "";
   none("map", why);
-  $("below").classList.remove("long");
+  $("below").classList.toggle("long", captioning());
   showParts(why ? 1 : translation.parts);
-  if (why) looking.clear();
+  if (why) map.clear();
   else if (translation.parts > 1) await lookAtPart(translation, signal);
   else await look(hypothesis, signal);
   await search(signal);
 }
 
 async function look(hypothesis, signal) {
-  const map = await ask(currentText(), hypothesis.ids, signal);
-  if (!map) return;
+  const shown = await ask(currentText(), hypothesis.ids, signal);
+  if (!shown) return;
   output.element.children[state.line].textContent = hypothesis.text;
-  source.show(state.line, map.source);
-  output.words(state.line, hypothesis.text, map.target);
-  looking.show(map);
+  if (!shown.place) source.show(state.line, shown.source);
+  output.words(state.line, hypothesis.text, shown.target);
+  map.show(shown);
 }
 
 /** A part of a long text has a map of its own; the words of the panes, which may come in other parts too, stay as they are. */
 async function lookAtPart(translation, signal) {
   const piece = translation.pieces[state.part];
-  const map = await ask(piece.source, piece.ids, signal);
-  if (!map) return;
+  const shown = await ask(piece.source, piece.ids, signal);
+  if (!shown) return;
   source.show(state.line, []);
-  looking.show(map);
+  map.show(shown);
 }
 
 async function ask(text, ids, signal) {
-  const map = await api.attention({ text, target_ids: ids, model: state.model.name }, signal);
+  const read = captioning() ? { image: state.image.url } : { text };
+  const shown = await api.attention({ ...read, target_ids: ids, model: state.model.name }, signal);
   if (signal.aborted) return null;
-  state.shown = { text, ids };
-  $("below").classList.toggle("long", map.source.length > LONG);
-  return map;
+  state.shown = { read, ids, name: captioning() ? shown.text : text };
+  $("below").classList.toggle("long", Boolean(shown.place) || shown.source.length > LONG);
+  return shown;
 }
 
 /** Which part is looked at, where there are several. */
@@ -181,8 +197,8 @@ function showParts(count) {
 
 /** The tree, once somebody can see it. */
 async function search(signal) {
-  const translation = currentTranslation();
-  if (!translation || !state.treeVisible || state.treeOf === keyOf(currentText())) return;
+  const translation = currentAnswer();
+  if (!translation || captioning() || !state.treeVisible || state.treeOf === keyOf(currentText())) return;
   none("tree", translation.parts > 1 ? say("noTree") : "");
   if (translation.parts > 1) return tree.clear();
   state.treeOf = keyOf(currentText());
@@ -215,9 +231,11 @@ function chooseLine(line) {
   again();
 }
 
+const outputText = () => inputs().map((text) => (answerTo(text) || { text: "" }).text).join("\n");
+
 function announce() {
-  const text = source.lines.map((line) => (found.get(keyOf(line)) || { text: "" }).text).join("\n").trim();
-  if ($("live").dataset.text !== text) $("live").textContent = say("translation", text);
+  const text = outputText().trim();
+  if ($("live").dataset.text !== text) $("live").textContent = say(captioning() ? "captioned" : "translation", text);
   $("live").dataset.text = text;
 }
 
@@ -225,9 +243,8 @@ function announce() {
 
 function report(problem, signal) {
   if (problem.name === "AbortError" || signal.aborted) return;
-  const said = { gone: say("gone"), busy: say("busy"), slow: say("slow") }[problem.kind] || say("failed", problem.message);
   if (problem.kind === "key") return askForKey();
-  $("notice").textContent = said;
+  $("notice").textContent = ["gone", "busy", "slow"].includes(problem.kind) ? say(problem.kind) : say("failed", problem.message);
   $("notice").hidden = false;
   if (problem.kind === "gone" || problem.kind === "busy") retry = setTimeout(state.model ? refresh : start, 1000 * problem.wait);
 }
@@ -258,20 +275,42 @@ function useModel(name) {
   $("text").lang = state.model.source_language || "";
   $("output").lang = state.model.target_language || "";
   $("below").classList.toggle("single", state.model.layers * state.model.heads < 2);
+  $("text-source").hidden = $("beam").hidden = captioning();
+  $("image-source").hidden = !captioning();
+  $("skip").href = captioning() ? "#file" : "#text";
+  $("best-title").dataset.say = captioning() ? "captions" : "others";
+  $("main").dataset.label = captioning() ? "describe" : "translate";
   nameSides();
-  const chips = state.model.examples.map((text) => {
-    const chip = make("button", { type: "button", dir: "auto" }, text);
-    chip.addEventListener("click", () => write(text));
-    return chip;
-  });
   nameDomain();
+  showExamples();
+}
+
+function showExamples() {
+  const chips = state.model.examples.map(captioning() ? imageExample : textExample);
   $("examples").replaceChildren(...(chips.length ? [make("span", { "data-say": "try" }, say("try")), ...chips] : []));
 }
 
+function textExample(text) {
+  const chip = make("button", { type: "button", dir: "auto" }, text);
+  chip.addEventListener("click", () => write(text));
+  return chip;
+}
+
+function imageExample(url, number) {
+  const chip = make("button", { type: "button", class: "thumbnail", "aria-label": say("exampleImage", number + 1) });
+  chip.append(make("img", { src: url, alt: "" }));
+  chip.addEventListener("click", () => useImage(url));
+  return chip;
+}
+
 function nameSides() {
-  const { source_language: from, target_language: to } = state.model || {};
-  $("source-name").textContent = from ? languageName(from) : say("source");
-  $("target-name").textContent = to ? languageName(to) : say("target");
+  const { source_language: from, target_language: to } = state.model;
+  $("source-name").textContent = captioning() ? say("image") : from ? languageName(from) : say("source");
+  $("source-name").htmlFor = captioning() ? "file" : "text";
+  $("target-name").textContent = captioning() ? say("caption") : to ? languageName(to) : say("target");
+  $("best-title").textContent = say($("best-title").dataset.say);
+  $("main").setAttribute("aria-label", say($("main").dataset.label));
+  $("output").dataset.empty = say(captioning() ? "emptyCaption" : "empty");
 }
 
 /** What the model can translate at all, where that is little. */
@@ -287,10 +326,30 @@ function write(text) {
   later(0);
 }
 
+/** Describe an image, given as a data URL; null for none. */
+function useImage(url) {
+  state.image = url ? { url, name: `image ${(images += 1)}` } : null;
+  Object.assign(state, { line: 0, chosen: 0, part: 0 });
+  map.clear();
+  upload.show(url);
+  $("choose").textContent = say(url ? "chooseAnother" : "chooseFile");
+  $("choose").dataset.say = url ? "chooseAnother" : "chooseFile";
+  later(0);
+}
+
+async function openFile(file) {
+  try {
+    useImage(await dataUrl(file, state.limits.image_bytes));
+  } catch {
+    report(new api.Problem("wrong", say("unreadable")), turn.signal);
+  }
+}
+
 /** What is typed stays in the address, behind the #, which is never sent: a link to it shows the same. */
 function remember() {
-  const said = new URLSearchParams({ model: state.model.name, text: $("text").value });
-  history.replaceState(null, "", $("text").value ? `#${said}` : location.pathname);
+  const text = captioning() ? "" : $("text").value, first = state.model === state.models[0];
+  const link = new URLSearchParams({ model: state.model.name, ...(text ? { text } : {}) });
+  history.replaceState(null, "", text || !first ? `#${link}` : location.pathname);
 }
 
 function useLanguage(chosen) {
@@ -298,6 +357,7 @@ function useLanguage(chosen) {
   if (!state.model) return;
   nameSides();
   nameDomain();
+  showExamples();
   render();
   again();
 }
@@ -312,7 +372,10 @@ function store(name, value) {
 
 function listen() {
   $("model").addEventListener("change", () => {
+    Object.assign(state, { line: 0, part: 0 });
+    map.clear();
     useModel($("model").value);
+    upload.show(state.image && state.image.url);
     later(0);
   });
   $("width").addEventListener("change", () => {
@@ -320,12 +383,12 @@ function listen() {
     later(0);
   });
   $("clear").addEventListener("click", () => {
-    write("");
-    $("text").focus();
+    if (captioning()) useImage(null);
+    else write("");
+    $(captioning() ? "file" : "text").focus();
   });
   $("copy").addEventListener("click", async () => {
-    const lines = source.lines.map((text) => (found.get(keyOf(text)) || { text: "" }).text);
-    await navigator.clipboard.writeText(lines.join("\n")).then(() => ($("copy").textContent = say("copied")), () => {});
+    await navigator.clipboard.writeText(outputText()).then(() => ($("copy").textContent = say("copied")), () => {});
     setTimeout(() => ($("copy").textContent = say("copy")), 1500);
   });
   for (const button of document.querySelectorAll("[data-lang]")) {
@@ -351,7 +414,7 @@ function listen() {
       again();
     });
   }
-  $("map-svg").addEventListener("click", () => looking.widget && save(fileName(state.shown.text, "svg"), "image/svg+xml", looking.widget.svg()));
+  $("map-svg").addEventListener("click", () => map.widget && save(fileName(state.shown.name, "svg"), "image/svg+xml", map.widget.svg()));
   $("map-html").addEventListener("click", saveHtml);
   $("tree-svg").addEventListener("click", () => tree.nodes.length && save(fileName(currentText(), "tree.svg"), "image/svg+xml", tree.picture()));
   new IntersectionObserver(([entry]) => {
@@ -363,10 +426,10 @@ function listen() {
 
 async function saveHtml() {
   if (!state.shown) return;
-  const { text, ids } = state.shown, { signal } = turn;
+  const { read, ids, name } = state.shown, { signal } = turn;
   try {
     const language = document.documentElement.lang;
-    save(fileName(text, "html"), "text/html", await api.page({ text, target_ids: ids, model: state.model.name, language }));
+    save(fileName(name, "html"), "text/html", await api.page({ ...read, target_ids: ids, model: state.model.name, language }));
   } catch (problem) {
     report(problem, signal);
   }
@@ -384,9 +447,9 @@ async function start() {
   }
   quiet();
   $("model").replaceChildren(...state.models.map(({ name }) => make("option", { value: name }, name)));
-  const said = new URLSearchParams(location.hash.slice(1));
-  useModel(said.get("model"));
-  write($("text").value || said.get("text") || "");
+  const link = new URLSearchParams(location.hash.slice(1));
+  useModel(link.get("model"));
+  write($("text").value || link.get("text") || "");
 }
 
 speak(preferred());

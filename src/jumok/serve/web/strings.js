@@ -1,69 +1,75 @@
-/* What the page says, in English and Korean. */
+/* The texts of the page, in English and Korean. */
 
 const EN = {
-  title: "jumok 주목: translate, and see where the model looked",
-  skip: "Skip to the text", model: "Model", language: "Language of this page", theme: "Light or dark",
-  translate: "Translate", source: "Text", target: "Translation", placeholder: "Type or paste a text…",
-  clear: "Clear", copy: "Copy", copied: "Copied", examples: "Examples", try: "Try",
-  look: "Where it looked", others: "Best translations", beam: "The search, step by step", width: "Beam",
+  title: "jumok 주목: see what the model attends to",
+  skip: "Skip to the input", model: "Model", language: "Language of this page", theme: "Light or dark",
+  translate: "Translate", source: "Text", target: "Translation", placeholder: "Type or paste text…",
+  describe: "Describe an image", image: "Image", caption: "Caption", drop: "Drop an image here", chooseFile: "Choose a file", chooseAnother: "Choose another",
+  clear: "Clear", copy: "Copy", copied: "Copied", examples: "Examples", try: "Try", exampleImage: (number) => `Example image ${number}`,
+  look: "Where the model looked", others: "Best translations", captions: "Best captions", beam: "The search, step by step", width: "Beam",
   saveSvg: "Save SVG", saveHtml: "Save HTML", foot: "Everything on this page comes from your own server.",
-  keyAsked: "This server asks for a key.", keyUse: "Use it",
+  keyAsked: "This server requires an API key.", keyUse: "Use it",
   count: (now, most) => `${now.toLocaleString("en")} / ${most.toLocaleString("en")}`,
-  long: (most) => `A line may have ${most.toLocaleString("en")} characters at most.`,
-  parts: (count) => `Longer than the model reads at once: translated in ${count} parts.`,
-  length: "A sentence is longer than any the model was trained on. Shorter ones may turn out better.",
-  words: "Most of these words are unknown to the model. Expect a guess.",
-  part: (now, of) => `Part ${now} of ${of}`, partsLabel: "Parts of the text", partBefore: "Part before", partAfter: "Part after",
-  empty: "The translation appears here. Point at one of its words, and the words it looked at light up.",
-  noAttention: "This model has no attention to show: its decoder sees the whole text as one vector.",
-  noTree: "There is no one search of a text that was translated in parts. Choose a shorter line.",
-  treeHint: "Each column is a step of the search; dashed hypotheses were given up. Point at one, or use the arrow keys.",
-  treeNode: (text, chance) => [text || "(nothing yet)", `  ${chance} likely`],
-  ended: (rank) => (rank === 0 ? "the translation" : rank === null ? "ended, not among the best" : `number ${rank + 1} in the end`),
-  end: "end", loading: "Searching…", translation: (text) => `Translation: ${text}`,
+  long: (most) => `A line may have at most ${most.toLocaleString("en")} characters.`,
+  parts: (count) => `The text is too long for the model and was translated in ${count} parts.`,
+  length: "A sentence is longer than those the model was trained on. Shorter sentences may translate better.",
+  words: "The model does not know most of these words. The translation is a guess.",
+  part: (now, of) => `Part ${now} of ${of}`, partsLabel: "Parts of the text", partBefore: "Previous part", partAfter: "Next part",
+  empty: "The translation appears here. Hover over one of its words, or tap it, to see which source words the model looked at.",
+  emptyCaption: "The caption appears here. Hover over one of its words, or tap it, to see where in the image the model looked.",
+  noAttention: "This model has no attention to show: its decoder sees the whole input as one vector.",
+  noTree: "A text that was translated in parts has no single search. Choose a shorter line.",
+  treeHint: "Each column is a step of the search; dashed hypotheses were dropped. Point at one, or use the arrow keys.",
+  treeNode: (text, chance) => [text || "(nothing yet)", `  probability ${chance}`],
+  ended: (rank) => (rank === 0 ? "the translation" : rank === null ? "complete, but not among the best" : `number ${rank + 1} in the end`),
+  end: "end", loading: "Searching…", translation: (text) => `Translation: ${text}`, captioned: (text) => `Caption: ${text}`,
   gone: "The server does not answer. The page keeps trying.",
-  busy: "Many ask at once. The page tries again in a moment.", slow: "This took too long and was given up. Try a shorter text.",
-  failed: (what) => `That did not work: ${what}`,
+  busy: "The server is busy. The page tries again in a moment.", slow: "This took too long. Try less at once.",
+  failed: (what) => `That did not work: ${what}`, unreadable: "the browser cannot read this image; choose a smaller one",
   domain: {
-    cldr: "This small model can translate dates and times, durations, measures, amounts of money, and lists of countries or languages. It knows nothing else.",
-    phrases: "This small model can translate dates and times, days and months, durations, measures, amounts of money, and names of countries and languages. It knows nothing else.",
-    dates: "This small model writes dates the way ISO 8601 does. It knows nothing else.",
-    reverse: "This small model writes digits backwards. It knows nothing else.",
+    cldr: "This small model translates dates and times, durations, measures, amounts of money, and lists of countries or languages, and nothing else.",
+    phrases: "This small model translates dates and times, days and months, durations, measures, amounts of money, and names of countries and languages, and nothing else.",
+    dates: "This small model writes dates in ISO 8601 format, and nothing else.",
+    reverse: "This small model writes digits backwards, and nothing else.",
+    scenes: "This small model describes pictures of a few coloured shapes, and nothing else.",
   },
-  map: {},
+  map: () => ({}),
 };
 
 const KO = {
-  title: "jumok 주목: 번역하고, 모델이 어디를 보았는지 보기",
-  skip: "본문 입력으로 건너뛰기", model: "모델", language: "화면 언어", theme: "밝게 또는 어둡게",
+  title: "jumok 주목: 모델이 어디를 보는지 보기",
+  skip: "입력으로 건너뛰기", model: "모델", language: "화면 언어", theme: "밝게 또는 어둡게",
   translate: "번역", source: "원문", target: "번역문", placeholder: "글을 입력하거나 붙여 넣으세요…",
-  clear: "지우기", copy: "복사", copied: "복사했습니다", examples: "예문", try: "예문",
-  look: "어디를 보았나", others: "번역 후보", beam: "탐색 과정", width: "빔 폭",
-  saveSvg: "SVG 저장", saveHtml: "HTML 저장", foot: "이 화면의 모든 것은 여러분의 서버에서 옵니다.",
-  keyAsked: "이 서버는 열쇠(API 키)가 필요합니다.", keyUse: "사용",
+  describe: "그림 설명", image: "그림", caption: "설명", drop: "여기에 그림을 끌어다 놓으세요", chooseFile: "파일 고르기", chooseAnother: "다른 그림 고르기",
+  clear: "지우기", copy: "복사", copied: "복사했습니다", examples: "예시", try: "예시", exampleImage: (number) => `예시 그림 ${number}`,
+  look: "모델이 본 곳", others: "번역 후보", captions: "설명 후보", beam: "탐색 과정", width: "빔 크기",
+  saveSvg: "SVG 저장", saveHtml: "HTML 저장", foot: "이 화면의 모든 내용은 여러분의 서버에서 옵니다.",
+  keyAsked: "이 서버를 쓰려면 API 키가 필요합니다.", keyUse: "사용",
   count: (now, most) => `${now.toLocaleString("ko")} / ${most.toLocaleString("ko")}`,
   long: (most) => `한 줄은 ${most.toLocaleString("ko")}자까지 쓸 수 있습니다.`,
-  parts: (count) => `모델이 한 번에 읽기에 길어서 ${count}부분으로 나누어 번역했습니다.`,
+  parts: (count) => `글이 모델에는 너무 길어서 ${count}부분으로 나누어 번역했습니다.`,
   length: "모델이 학습한 것보다 긴 문장이 있습니다. 문장을 짧게 나누면 더 잘 번역될 수 있습니다.",
   words: "대부분 모델이 모르는 단어입니다. 번역이 맞지 않을 수 있습니다.",
-  part: (now, of) => `${of}부분 중 ${now}번째`, partsLabel: "글의 부분", partBefore: "앞부분", partAfter: "다음 부분",
-  empty: "번역문이 여기에 나타납니다. 번역문의 단어를 가리키면, 그 단어가 본 원문의 단어들이 밝아집니다.",
-  noAttention: "이 모델에는 보여 줄 주목이 없습니다. 디코더가 글 전체를 벡터 하나로만 봅니다.",
-  noTree: "나누어 번역한 글은 탐색 하나로 보여 줄 수 없습니다. 더 짧은 줄을 고르세요.",
-  treeHint: "한 열이 탐색 한 단계입니다. 점선은 버려진 후보입니다. 가리키거나 화살표 키를 쓰세요.",
+  part: (now, of) => `${of}부분 중 ${now}번째`, partsLabel: "글의 부분", partBefore: "이전 부분", partAfter: "다음 부분",
+  empty: "번역문이 여기에 나타납니다. 번역문의 단어를 가리키거나 누르면, 모델이 본 원문의 단어가 밝아집니다.",
+  emptyCaption: "설명이 여기에 나타납니다. 설명의 단어를 가리키거나 누르면, 모델이 그림에서 본 곳이 밝아집니다.",
+  noAttention: "이 모델에는 보여 줄 주목(어텐션)이 없습니다. 디코더가 입력 전체를 벡터 하나로만 봅니다.",
+  noTree: "나누어 번역한 글은 탐색 과정을 하나로 보여 줄 수 없습니다. 더 짧은 줄을 고르세요.",
+  treeHint: "한 열이 탐색 한 단계이고, 점선은 버려진 후보입니다. 후보를 가리키거나 화살표 키를 쓰세요.",
   treeNode: (text, chance) => [text || "(아직 없음)", `  확률 ${chance}`],
-  ended: (rank) => (rank === 0 ? "이것이 번역문" : rank === null ? "끝났지만 뽑히지 않음" : `최종 ${rank + 1}위`),
-  end: "끝", loading: "찾는 중…", translation: (text) => `번역: ${text}`,
-  gone: "서버가 대답하지 않습니다. 계속 다시 시도합니다.",
-  busy: "요청이 몰렸습니다. 잠시 뒤 다시 시도합니다.", slow: "너무 오래 걸려 그만두었습니다. 더 짧은 글로 해 보세요.",
-  failed: (what) => `잘되지 않았습니다: ${what}`,
+  ended: (rank) => (rank === 0 ? "최종 번역문" : rank === null ? "완성되었지만 뽑히지 않음" : `최종 ${rank + 1}위`),
+  end: "끝", loading: "찾는 중…", translation: (text) => `번역: ${text}`, captioned: (text) => `설명: ${text}`,
+  gone: "서버가 응답하지 않습니다. 계속 다시 시도합니다.",
+  busy: "서버가 바쁩니다. 잠시 뒤 다시 시도합니다.", slow: "너무 오래 걸려 그만두었습니다. 한 번에 더 적게 보내 보세요.",
+  failed: (what) => `잘되지 않았습니다: ${what}`, unreadable: "브라우저가 이 그림을 읽지 못합니다. 더 작은 그림을 골라 주세요",
   domain: {
     cldr: "이 작은 모델은 날짜와 시각, 기간, 길이나 무게 같은 단위, 금액, 나라와 언어의 이름을 늘어놓은 글만 번역할 줄 압니다.",
     phrases: "이 작은 모델은 날짜와 시각, 요일과 달, 기간, 길이나 무게 같은 단위, 금액, 나라와 언어의 이름만 번역할 줄 압니다.",
     dates: "이 작은 모델은 날짜를 ISO 8601 형식으로 쓸 줄만 압니다.",
     reverse: "이 작은 모델은 숫자를 거꾸로 쓸 줄만 압니다.",
+    scenes: "이 작은 모델은 색깔 도형 몇 개를 그린 그림만 설명할 줄 압니다.",
   },
-  map: window.Jumok.korean("line"),
+  map: (kind) => window.Jumok.korean(kind),
 };
 
 const LANGUAGES = { en: EN, ko: KO };
@@ -71,8 +77,8 @@ let language = "en";
 
 /** The text of a name, with its values filled in. */
 export function say(name, ...values) {
-  const found = LANGUAGES[language][name];
-  return typeof found === "function" ? found(...values) : found;
+  const text = LANGUAGES[language][name];
+  return typeof text === "function" ? text(...values) : text;
 }
 
 /** The language chosen earlier, else the browser's. */
@@ -86,14 +92,13 @@ export function preferred() {
   return LANGUAGES[kept] ? kept : (navigator.languages || []).some((one) => one.startsWith("ko")) ? "ko" : "en";
 }
 
-/** Say everything in this language. */
+/** Show all texts in this language. */
 export function speak(chosen) {
   language = chosen;
   document.documentElement.lang = chosen;
   document.title = say("title");
   for (const node of document.querySelectorAll("[data-say]")) node.textContent = say(node.dataset.say);
   for (const node of document.querySelectorAll("[data-label]")) node.setAttribute("aria-label", say(node.dataset.label));
-  for (const node of document.querySelectorAll("[data-empty]")) node.dataset.empty = say("empty");
   for (const node of document.querySelectorAll("[data-hint]")) node.placeholder = say(node.dataset.hint);
   for (const node of document.querySelectorAll("[data-lang]")) node.setAttribute("aria-pressed", node.dataset.lang === chosen);
 }

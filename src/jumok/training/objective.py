@@ -1,44 +1,36 @@
-"""What is learnt: how a batch becomes a loss. The loop, its checkpoints and its resumes know no more of a task."""
+"""What the training loop asks of a task: how a batch becomes a loss, and how large it is."""
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 from torch import nn
 
 from jumok.data import Batch
 from jumok.errors import TrainingError
+from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import Guide, Loss, Places, batch_loss
+from jumok.training.loss import GuidedAlignment, Loss, TargetTokens, batch_loss
 
 B = TypeVar("B", bound=Any)
 
 
 @runtime_checkable
-class Task(Protocol[B]):
-    """How the batches of a `BatchSource` are learnt from; the loss is a mean over items, such as target tokens."""
+class Objective(Protocol[B]):
+    """The part of `jumok.tasks.Task` that the loop calls for every batch."""
 
     unit: str
-    """What progress counts: "tok"."""
 
-    def items(self, batch: B) -> int:
-        """How many items a batch has."""
-        ...
+    def items(self, batch: B) -> int: ...
 
-    def loss(self, model: nn.Module, batch: B, device: torch.device, config: TrainingConfig) -> Loss:
-        """The loss summed over the items, the model being on `device`."""
-        ...
+    def loss(self, model: nn.Module, batch: B, device: torch.device, config: Any) -> Loss: ...
 
-    def size(self, batch: B) -> str:
-        """How large a batch is, for messages."""
-        ...
+    def size(self, batch: B) -> str: ...
 
-    def halves(self, batch: B) -> list[B]:
-        """Two batches for one that does not fit in memory, or a TrainingError that says what to change."""
-        ...
+    def halves(self, batch: B) -> list[B]: ...
 
 
-class SequenceTask:
-    """An encoder-decoder that says the target, token by token."""
+class SequenceObjective:
+    """Cross-entropy of the target tokens of an encoder-decoder."""
 
     unit = "tok"
 
@@ -48,9 +40,13 @@ class SequenceTask:
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens, which are found before the batch leaves the CPU."""
-        places = Places.of(batch)
-        guide = Guide.of(config)
-        return batch_loss(model, batch.to(device), places.to(device), smoothing=config.label_smoothing, guide=guide)
+        tokens, model = TargetTokens.of(batch).to(device), cast(EncoderDecoder, model)
+        smoothing, guide = config.label_smoothing, self.guide(config)
+        return batch_loss(model, batch.to(device), tokens, smoothing=smoothing, guide=guide)
+
+    def guide(self, config: Any) -> GuidedAlignment | None:
+        """What guides the attention; nothing here."""
+        return None
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""
@@ -82,4 +78,4 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
     )
 
 
-SEQUENCES = SequenceTask()
+SEQUENCES = SequenceObjective()

@@ -1,4 +1,4 @@
-/* Files made in the browser. */
+/* Files to download, made in the browser. */
 
 import { make } from "./words.js";
 

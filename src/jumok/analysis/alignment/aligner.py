@@ -1,7 +1,7 @@
-"""Word alignments from attention: which words of a source the words of its translation look at.
+"""Word alignments from attention: the source words that the words of a translation attend to.
 
-links = extract(weights)                       of one pair, [target word, source word]
-aligner = Aligner(model, tokenizers, look)     of many pairs, with one layer and head
+links = extract(weights)                       links of one pair, from weights [target word, source word]
+aligner = Aligner(model, tokenizers, head)     links of many pairs, from one layer and head
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -11,11 +11,11 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Float
 
-from jumok.analysis.alignment.word_attention import Look, word_weights
+from jumok.analysis.alignment.word_attention import AlignmentHead, word_weights
 from jumok.data import Pair, TokenizerPair
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError
-from jumok.models.encoder_decoder import Seq2Seq
+from jumok.models.encoder_decoder import EncoderDecoder
 
 Method = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
 
@@ -23,7 +23,7 @@ AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 def symmetrise(forward: Collection[Link], backward: Collection[Link], method: Method) -> set[Link]:
-    """Both are links (source word, target word), the first found from source to target, the second the other way."""
+    """One alignment from those of both directions; links are (source word, target word) in both (Koehn et al. 2003)."""
     forward, backward = set(forward), set(backward)
     if method == "intersection":
         return forward & backward
@@ -32,14 +32,14 @@ def symmetrise(forward: Collection[Link], backward: Collection[Link], method: Me
     grown = Growing(forward & backward)
     grown.grow_diagonally(forward | backward)
     if method == "grow-diag-final":
-        grown.add_all(forward, backward, where=grown.leaves_one_bare)
+        grown.add_all(forward, backward, where=grown.has_unlinked_word)
     elif method == "grow-diag-final-and":
-        grown.add_all(forward, backward, where=grown.leaves_both_bare)
+        grown.add_all(forward, backward, where=grown.has_no_linked_word)
     return grown.links
 
 
 class Growing:
-    """An alignment that grows, and the words of either side that have a link."""
+    """A growing alignment, and the words of either side that have a link."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self.links = set(links)
@@ -47,7 +47,7 @@ class Growing:
         self.targets = {target for _, target in self.links}
 
     def grow_diagonally(self, union: set[Link]) -> None:
-        """Add links of the union beside those there are, while one of their words has none yet."""
+        """Add links of the union that neighbour a link and have a word without one, until there are none left."""
         waiting = sorted(union - self.links)
         while True:
             before = len(waiting)
@@ -56,30 +56,30 @@ class Growing:
                 return
 
     def add_all(self, *directions: Iterable[Link], where: Callable[[Link], bool]) -> None:
-        """Add what is still missing of each direction, link by link."""
+        """Add the remaining links of each direction, one by one, if `where` holds at that moment."""
         for links in directions:
             for link in sorted(links):
                 if where(link):
                     self.add(link)
 
     def add(self, link: Link) -> None:
-        """One more link."""
+        """Add a link."""
         self.links.add(link)
         self.sources.add(link[0])
         self.targets.add(link[1])
 
-    def leaves_one_bare(self, link: Link) -> bool:
-        """Whether one of its words, or both, would have no link without it."""
+    def has_unlinked_word(self, link: Link) -> bool:
+        """Whether one of its words, or both, has no link yet."""
         return link[0] not in self.sources or link[1] not in self.targets
 
-    def leaves_both_bare(self, link: Link) -> bool:
-        """Whether both of its words would have no link without it."""
+    def has_no_linked_word(self, link: Link) -> bool:
+        """Whether neither of its words has a link yet."""
         return link[0] not in self.sources and link[1] not in self.targets
 
     def _added_beside(self, link: Link) -> bool:
         source, target = link
         beside = any((source + down, target + right) in self.links for down, right in AROUND)
-        if not (beside and self.leaves_one_bare(link)):
+        if not (beside and self.has_unlinked_word(link)):
             return False
         self.add(link)
         return True
@@ -91,11 +91,11 @@ Extraction = Literal["argmax", "mutual", "threshold"]
 def extract(
     weights: Float[np.ndarray, "target source"], method: Extraction = "argmax", threshold: float = 0.2
 ) -> set[Link]:
-    """Links (source word, target word) from where each target word looks.
+    """Links (source word, target word) from the attention of each target word.
 
-    argmax: every target word with the source word it looks at most, unless it looks more at none (rows that do not sum
-    to 1). mutual: of those, the ones where that source word
-    is looked at most by this target word. threshold: all pairs with at least this weight.
+    argmax: each target word with the source word of largest weight, unless more weight is missing to 1 than that.
+    mutual: those of argmax where this target word is also the one with the largest weight on the source word.
+    threshold: all pairs with at least this weight.
     """
     if method not in get_args(Extraction):
         raise ArgumentError(f"links = {method!r} is not one of {', '.join(get_args(Extraction))}")
@@ -103,8 +103,8 @@ def extract(
         return set()
     if method == "threshold":
         return {(int(source), int(target)) for target, source in np.argwhere(weights >= threshold)}
-    best, looks = weights.argmax(1), weights.max(1) > 1 - weights.sum(1)  # more than went to no word
-    links = {(int(best[target]), int(target)) for target in np.flatnonzero(looks)}
+    best, is_linked = weights.argmax(1), weights.max(1) > 1 - weights.sum(1)  # more than went to no word
+    links = {(int(best[target]), int(target)) for target in np.flatnonzero(is_linked)}
     if method == "mutual":
         back = weights.argmax(0)
         links = {(source, target) for source, target in links if back[source] == target}
@@ -112,11 +112,11 @@ def extract(
 
 
 class Aligner(NamedTuple):
-    """A model and the part of its attention that aligns best."""
+    """A model and the attention head to align with."""
 
-    model: Seq2Seq
+    model: EncoderDecoder
     tokenizers: TokenizerPair
-    look: Look
+    head: AlignmentHead
     method: Extraction = "argmax"
     threshold: float = 0.2
 
@@ -125,21 +125,20 @@ class Aligner(NamedTuple):
         return [extract(weights, self.method, self.threshold) for weights in self.weights(pairs)]
 
     def weights(self, pairs: Sequence[Pair]) -> list[Float[np.ndarray, "target source"]]:
-        """Where the target words of every pair look; [0, 0] for a pair that has no links."""
-        found = [np.zeros((0, 0), np.float32) for _ in pairs]
-        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.look]):
-            found[number] = weights[0]
-        return found
+        """The attention between the words of every pair; [0, 0] for a pair that has no links."""
+        rows = [np.zeros((0, 0), np.float32) for _ in pairs]
+        for number, weights in word_weights(self.model, self.tokenizers, pairs, [self.head]):
+            rows[number] = weights[0]
+        return rows
 
 
 Join = Literal[Method, "product"]
 
 
 class TwoWayAligner(NamedTuple):
-    """Models of both directions, and how their alignments become one; the second one's source is our target.
+    """Models of both directions, and how to join their alignments; the source of `backward` is our target.
 
-    The join "product" makes one of their weights, before there are links: those of `joined`. The others are ways to
-    `symmetrise` the links of each.
+    The method "product" joins their weights, see `joined`; the others `symmetrise` the links of each.
     """
 
     forward: Aligner
@@ -152,18 +151,17 @@ class TwoWayAligner(NamedTuple):
         pairs_back = [turned(pair) for pair in pairs]
         if self.method == "product":
             both = zip(self.forward.weights(pairs), self.backward.weights(pairs_back), strict=True)
-            return [joined(one, other, self.threshold) for one, other in both]
-        there = self.forward.align(pairs)
-        back = [flipped(links) for links in self.backward.align(pairs_back)]
-        return [symmetrise(one, other, self.method) for one, other in zip(there, back, strict=True)]
+            return [joined(forward, backward, self.threshold) for forward, backward in both]
+        both_links = zip(self.forward.align(pairs), self.backward.align(pairs_back), strict=True)
+        return [symmetrise(forward, flipped(backward), self.method) for forward, backward in both_links]
 
 
 def joined(
     forward: Float[np.ndarray, "target source"], backward: Float[np.ndarray, "_ _"], threshold: float
 ) -> set[Link]:
-    """Links where √(product of the weights of both directions) ≥ `threshold`: each as far as both believe in it.
+    """Links where √(product of the weights of both directions) ≥ `threshold`.
 
-    `backward` is [source, target]; none where one of the models could not take the pair.
+    `backward` is [source, target]. There are none where one of the models could not take the pair.
     """
     if forward.shape != backward.shape[::-1]:
         return set()
@@ -178,10 +176,10 @@ def aligned(aligner: Aligner | TwoWayAligner, pairs: Iterable[Pair], *, chunk: i
 
 
 def turned(pair: Pair) -> Pair:
-    """The pair the other way round."""
+    """The pair with source and target exchanged."""
     return Pair(pair.target, pair.source)
 
 
 def flipped(links: Iterable[Link]) -> set[Link]:
-    """Links the other way round."""
+    """Links with source and target exchanged."""
     return {(target, source) for source, target in links}

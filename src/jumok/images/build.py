@@ -1,4 +1,4 @@
-"""A captioner: an image encoder, and any decoder of ours over its grid of regions (Xu et al. 2015)."""
+"""From the sections [encoder] and [decoder] of a recipe to a captioner: any image encoder with any decoder."""
 
 from jaxtyping import Int, UInt8
 from torch import Tensor, nn
@@ -11,18 +11,18 @@ from jumok.models.rnn.decoder import RnnDecoderConfig
 
 EncoderConfig = GridEncoderConfig | PatchEncoderConfig
 IMAGE_ENCODERS: dict[str, type[EncoderConfig]] = {"grid": GridEncoderConfig, "patches": PatchEncoderConfig}
-"""The settings of each family, by the `kind` of the section."""
+"""The settings of each image encoder, by the `kind` of its section."""
 
 
 class ImageCaptioner(nn.Module):
-    """An image encoder and a decoder, trained together; `decoder` is one that translates, too."""
+    """An image encoder and a decoder over its regions, trained together (Xu et al. 2015)."""
 
     def __init__(self, encoder: ImageEncoder, decoder: Decoder) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
 
     def forward(self, images: UInt8[Tensor, "batch 3 side side"], target_in: Int[Tensor, "batch target"]) -> Prediction:
-        """Predict every next token of `target_in`; its attention is over the regions, row by row."""
+        """Predict every next token of `target_in`; attention is over the regions, row by row."""
         prediction: Prediction = self.decoder(self.encoder(images), target_in)
         return prediction
 

@@ -1,28 +1,30 @@
-/* The attention map of the translation that is looked at, and the words that light up with it. */
+/* The attention map of the output, and the words of both texts that light up with it. */
 
 import { say } from "./strings.js";
 
-export class Looking {
-  /** `source` and `output` are told which words to light up. */
-  constructor(element, source, output) {
-    Object.assign(this, { element, source, output, widget: null, map: null, given: null, choice: { layer: "mean", head: "mean", tokens: false } });
+export class MapView {
+  /** `source` and `output` light up their words; `picture` is where the image of a caption lights up. */
+  constructor(element, { source, output, picture }) {
+    const choice = { layer: "mean", head: "mean", tokens: false };
+    Object.assign(this, { element, source, output, picture, widget: null, map: null, given: null, choice });
   }
 
-  /** The words of the map stand in both texts, ready to light up, unless it is the map of a part only. */
+  /** Show a map; its words stand in the texts already, unless it is the map of a part only. */
   show(map) {
     this.clear();
     this.given = this.map = map;
     this.widget = window.Jumok.attentionMap(this.element, map, {
       ...this.choice,
       sentences: false,
-      texts: say("map"),
+      texts: say("map", map.place ? map.place.kind : "line"),
       onHover: (place) => this.light(place),
       onSelect: (choice) => this.choose(choice),
     });
+    if (map.place) this.picture.replaceChildren(this.element.querySelector(".jumok-image"));
     this.choose(this.choice);
   }
 
-  /** The choice is kept for the maps to come. */
+  /** The choice is kept for later maps. */
   choose(choice) {
     this.choice = choice;
     const { given } = this, map = choice.tokens && given.tokens ? { ...given, ...given.tokens } : given;
@@ -31,11 +33,11 @@ export class Looking {
     this.light({ target: null, source: null });
   }
 
-  /** Other pieces of both texts from now on: tokens, or words again. */
+  /** Divide both texts into tokens, or into words again. */
   spell(map) {
     const { source, output } = this, line = output.element.children[output.active];
-    if (!source.words.length || !line) return;
-    source.show(source.line, map.source);
+    if (!line || (!map.place && !source.words.length)) return;
+    if (!map.place) source.show(source.line, map.source);
     output.words(output.active, line.textContent, map.target);
   }
 
@@ -47,15 +49,15 @@ export class Looking {
   /** Called by the widget: light up the words of both texts. */
   light({ target, source }) {
     const { widget, map } = this;
-    if (!widget) return; // a word that was pointed at while its map was taken away
+    if (!widget) return; // the map was removed while the pointer was over a word
     const top = widget.largest();
     const row = target === null ? null : map.source.map((_, at) => widget.weight(target, at));
     const column = source === null || target !== null ? null : map.target.map((_, at) => widget.weight(at, source));
-    this.source.light(row, top, source);
+    if (!map.place) this.source.light(row, top, source);
     this.output.light(column, top, target);
   }
 
-  /** A word of one side is pointed at; null for none. */
+  /** The pointer is over a word of one side; null for none. */
   point(side, at) {
     if (this.widget) this.widget.highlight(at === null ? {} : { [side]: at });
   }

@@ -1,0 +1,140 @@
+"""Options and arguments that several commands share, and the checks of paths before any work is done."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from typer import BadParameter, Option
+
+from jumok.data.pairs import Columns
+from jumok.decoding.config import WIDEST
+from jumok.errors import ArgumentError, MissingExtraError
+from jumok.files import check_file
+from jumok.model_folder import BUNDLED, own_files
+from jumok.screen import to_screen
+
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+Beam = Annotated[
+    int | None,
+    Option(min=1, max=WIDEST, help="Number of hypotheses kept by beam search; defaults to the model's setting."),
+]
+MaxSource = Annotated[
+    int | None,
+    Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+]
+ColumnNames = Annotated[
+    str | None, Option("--columns", help="Source and target in a file of pairs: columns of a TSV, 1,3, or keys, en,ko.")
+]
+TestReference = Annotated[
+    str | None, Option(help="Reference translations, one per line; leave it out if --source holds pairs.")
+]
+PAIRS = "or pairs: .tsv, .jsonl, lines of `a ||| b`."
+
+BUNDLED_HELP = "Folder of a trained model; defaults to the tiny English-Korean model that comes with jumok."
+
+
+class NamedPath(NamedTuple):
+    """A path and the name under which its results appear."""
+
+    name: str
+    path: Path
+
+
+def named_path(argument: str) -> NamedPath:
+    """NAME=PATH, or a PATH named after its last part; a path that exists may contain an = sign."""
+    name, equals, path = argument.partition("=")
+    if equals and name and path and not Path(argument).exists():
+        return NamedPath(name, Path(path))
+    return NamedPath(Path(argument).resolve().name or argument, Path(argument))
+
+
+def named_paths(arguments: Sequence[str]) -> list[NamedPath]:
+    """Several named paths with distinct names."""
+    models = [named_path(argument) for argument in arguments]
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"two models are called {twice!r}; give each a name: NAME=FOLDER")
+    return models
+
+
+def named_folder(name: str) -> Path:
+    """The folder that an option names; an empty name usually comes from an unset variable of the shell."""
+    if not name:
+        raise BadParameter('the name is empty: ""; name a folder, "." for the current one')
+    return Path(name)
+
+
+def model_or_bundled(model: Path | None) -> Path:
+    """The model that was named, or the bundled one with a message that says so."""
+    if model is not None:
+        return model
+    to_screen(
+        "no model is named: using the tiny one that comes with jumok (English dates, amounts and names to Korean)"
+    )
+    return BUNDLED
+
+
+def parse_columns(argument: str | None) -> Columns | None:
+    """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko"."""
+    if argument is None:
+        return None
+    columns = [column.strip() for column in argument.split(",")]
+    if len(columns) != 2 or not all(columns):
+        raise ArgumentError(f"--columns {argument!r} must name two columns, source and target, such as 1,3 or en,ko")
+    source, target = columns
+    counted = all(column.isdecimal() and len(column) < 10 for column in columns)
+    return (int(source), int(target)) if counted else (source, target)
+
+
+def parse_numbers(argument: str, option: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    try:
+        return [int(number) for number in argument.split(",")]
+    except ValueError:
+        raise ArgumentError(
+            f"{option} {argument!r} must be whole numbers separated by commas, such as 10,20,30"
+        ) from None
+
+
+def check_unused(model: str | Path, kind: str, options: dict[str, object]) -> None:
+    """Refuse options that only apply to models of texts."""
+    used = next((option for option, value in options.items() if value not in (None, False)), None)
+    if used is not None:
+        raise ArgumentError(f"{used} applies to models that translate, but {model} is {kind}; leave it out")
+
+
+def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:
+    """Refuse, before any work, an output path that cannot be written or that the command reads.
+
+    A model folder among the inputs stands for the files of the model; other files may be written into it.
+    """
+    if output is None:
+        return
+    for path in _input_files(inputs):
+        if is_same_file(output, path):
+            same = "" if str(path) == str(output) else f" is the file {path}, and"
+            raise ArgumentError(f"{option} {output}{same} would be overwritten, but it is an input; name another file")
+    check_file(output)
+
+
+def _input_files(inputs: Iterable[str | Path | None]) -> Iterator[Path]:
+    for path in inputs:
+        if path is not None:
+            yield from own_files(Path(path)) if os.path.isdir(path) else [Path(path)]
+
+
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two paths, perhaps links, lead to the same file."""
+    try:
+        return path.samefile(other)
+    except (OSError, ValueError):  # one of them does not exist, or is not a valid path
+        return False
+
+
+def check_picture_kind(kind: str) -> None:
+    """Refuse a kind of picture that needs matplotlib before any work is done, if matplotlib is not installed."""
+    if kind.lstrip(".") in ("png", "pdf") and find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", "plot", f"drawing .{kind.lstrip('.')} files")

@@ -1,0 +1,156 @@
+"""Word alignment with trained models: which layer and head to align with, and the links of sentence pairs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
+
+from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
+from jumok.analysis.alignment.error_rate import Gold, read_gold
+from jumok.analysis.alignment.head_choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
+from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
+from jumok.analysis.maps.attention_map import place_of
+from jumok.analysis.scores.metrics import Watch, unwatched
+from jumok.data import Pair
+from jumok.errors import ArgumentError, DataError
+from jumok.tasks.translation import Trained
+from jumok.tasks.translator import Translator
+
+Development = tuple[Sequence[Pair], Sequence[Gold]]
+"""Sentence pairs with gold links, on which to choose a layer and a head."""
+
+
+class AlignmentOptions(NamedTuple):
+    """How to align; a layer, head or shift of None is chosen on the data."""
+
+    links: str = "argmax"
+    threshold: float | None = None
+    layer: int | None = None
+    head: int | None = None
+    shift: bool | None = None
+    symmetrise: str = "grow-diag"
+
+    def check(self) -> None:
+        """Refuse unknown methods before anything is loaded."""
+        for option, known in (("links", Extraction), ("symmetrise", Join)):
+            if getattr(self, option) not in get_args(known):
+                raise ArgumentError(f"--{option} {getattr(self, option)!r} is not one of {', '.join(get_args(known))}")
+
+    @property
+    def extraction(self) -> tuple[Extraction, float]:
+        """The method and the threshold that turn the weights of one direction into links."""
+        return cast(Extraction, self.links), 0.2 if self.threshold is None else self.threshold
+
+
+def make_aligner(
+    model: Path,
+    reverse: Path | None,
+    options: AlignmentOptions,
+    pairs: Sequence[Pair],
+    *,
+    dev: Development | None = None,
+    device: str = "auto",
+    say: Callable[[str], None] = lambda message: None,
+    watch: Watch = unwatched,
+) -> Aligner | TwoWayAligner:
+    """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
+    options.check()
+    forward = Translator.load(model, device=device).trained
+    if reverse is None:
+        head = _choose(forward, options, _sample(pairs), dev, watch)
+        say(f"aligning with {head}")
+        return _aligner(forward, head, options)
+    backward = Translator.load(reverse, device=device).trained
+    heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
+    for folder, head in zip((model, reverse), heads, strict=True):
+        say(f"aligning with {head} of {folder}")
+    threshold = 0.5 if options.threshold is None else options.threshold
+    directions = _aligner(forward, heads[0], options), _aligner(backward, heads[1], options)
+    return TwoWayAligner(*directions, cast(Join, options.symmetrise), threshold)
+
+
+def candidates(trained: Trained, options: AlignmentOptions) -> list[AlignmentHead]:
+    """The heads of a model that fit the options; of a model trained with guided alignment, the guided one."""
+    layer, head, shift = options.layer, options.head, options.shift
+    guided = guided_head(trained.model, trained.recipe.training.guide) if layer is None and head is None else None
+    if guided is not None:
+        return [guided if shift is None else guided._replace(shift=shift)]
+    every = alignment_heads(trained.model)
+    layers, heads = (1 + max(part or 0 for part in column) for column in list(zip(*every, strict=True))[:2])
+    layer = None if layer is None else place_of(layer, layers, "layer")
+    head = None if head is None else place_of(head, heads, "head")
+    return [
+        candidate
+        for candidate in every
+        if layer in (None, candidate.layer) and head in (None, candidate.head) and shift in (None, candidate.shift)
+    ]
+
+
+def read_gold_links(path: str, pairs: Sequence[Pair]) -> list[Gold]:
+    """Gold links from a file, one line for each pair."""
+    gold = read_gold(path, pairs=len(pairs))
+    if len(gold) != len(pairs):
+        raise DataError(f"{path} has links for {len(gold)} pairs, but there are {len(pairs)} pairs")
+    return gold
+
+
+def _choose(
+    trained: Trained, options: AlignmentOptions, pairs: Sequence[Pair], dev: Development | None, watch: Watch
+) -> AlignmentHead:
+    sample, gold = (pairs, None) if dev is None else dev
+    method, threshold = options.extraction
+    return choose_head(
+        trained.model,
+        trained.tokenizers,
+        sample,
+        candidates(trained, options),
+        gold=gold,
+        method=method,
+        threshold=threshold,
+        watch=lambda weights: iter(watch(weights, "choosing a head", len(sample))),
+    )
+
+
+def _choose_both(
+    forward: Trained,
+    backward: Trained,
+    options: AlignmentOptions,
+    pairs: Sequence[Pair],
+    dev: Development | None,
+    watch: Watch,
+) -> tuple[AlignmentHead, AlignmentHead]:
+    if dev is not None:
+        return _choose(forward, options, pairs, dev, watch), _choose(backward, options, pairs, _reversed(dev), watch)
+    heads, back_heads = candidates(forward, options), candidates(backward, options)
+    if len(heads) == len(back_heads) == 1:
+        return heads[0], back_heads[0]
+    links, back_links = (
+        links_by_head(
+            trained.model,
+            trained.tokenizers,
+            direction,
+            own_heads,
+            *options.extraction,
+            watch=lambda weights: iter(watch(weights, "choosing a head", len(pairs))),
+        )
+        for trained, direction, own_heads in (
+            (forward, pairs, heads),
+            (backward, [turned(pair) for pair in pairs], back_heads),
+        )
+    )
+    return choose_by_agreement(links, back_links)
+
+
+def _aligner(trained: Trained, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
+    return Aligner(trained.model, trained.tokenizers, head, *options.extraction)
+
+
+def _sample(pairs: Sequence[Pair]) -> list[Pair]:
+    """Pairs with words on both sides, spread evenly over the text."""
+    full = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    return full[:: max(len(full) // SAMPLE, 1)][:SAMPLE]
+
+
+def _reversed(dev: Development) -> Development:
+    pairs, gold = dev
+    back = [Gold(*(frozenset((j, i) for i, j in links) for links in row)) for row in gold]
+    return [turned(pair) for pair in pairs], back

@@ -1,0 +1,71 @@
+"""The mean of the weights of several models, for every task."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from jumok.errors import ModelError
+from jumok.files import check_place
+from jumok.model_folder import COMING, WEIGHTS
+from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
+from jumok.tasks import load_trained
+from jumok.tasks.task import Task
+from jumok.training.checkpoint import is_checkpoint
+from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
+from jumok.training.snapshot import average_tensors
+
+
+def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[Any, Any] | None = None) -> None:
+    """Write a model whose weights are the mean of those of `models`; everything else is that of the first folder.
+
+    Models are folders, checkpoints of a run or .safetensors files; at least one must be a folder or a checkpoint.
+    """
+    first, *others = _folders(models)
+    _check_out(Path(out))
+    task, trained = load_trained(first, task=task)
+    for folder in others:
+        _, other = load_trained(folder, task=task)
+        if why := task.difference(other, trained):
+            raise ModelError(f"{folder} {why} {first}, so their weights have no mean")
+    _load_mean(trained.model, models)
+    task.save(out, trained, scores={"averaged over": how_many(models)})
+
+
+def how_many(models: Sequence[str | Path]) -> str:
+    """The number of models, in words."""
+    return f"{len(models)} model{'s' if len(models) != 1 else ''}"
+
+
+def _folders(models: Sequence[str | Path]) -> list[Path]:
+    """The folders of the models, of checkpoints those of their runs."""
+    if missing := [model for model in models if not Path(model).exists()]:
+        raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
+    folders = list(dict.fromkeys(_run_of(Path(model)) for model in models if Path(model).is_dir()))
+    if not folders:
+        raise ModelError(f"none of {', '.join(map(str, models))} is a model folder; at least one must be")
+    return folders
+
+
+def _run_of(folder: Path) -> Path:
+    """The model folder that a checkpoint of a run belongs to; any other folder itself."""
+    return folder.resolve().parent.parent if is_checkpoint(folder) else folder
+
+
+def _check_out(out: Path) -> None:
+    check_place(out)
+    if (out / WEIGHTS).exists():
+        raise ModelError(f"{out} holds a model already; write the mean into another folder")
+    if has_checkpoints(out / "checkpoints"):
+        raise ModelError(f"{out} holds a training run; write the mean into another folder")
+    if not (out / COMING).exists() and (why := why_foreign(out, DESCRIBED)):
+        raise ModelError(f"{why}; write the mean into another folder")
+
+
+def _load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
+    paths = [Path(model) for model in models]
+    files = [path / WEIGHTS if path.is_dir() and not is_checkpoint(path) else path for path in paths]
+    for path in files:
+        check_shapes(weights_of(model), read_header(path / WEIGHTS if path.is_dir() else path).shapes, path)
+    load_weights(model, average_tensors(files), files[0])

@@ -1,0 +1,96 @@
+"""Comparisons of translation models as curves: quality, gradients and speed against length."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jumok.analysis.curves.gradient_reach import Ends, Reach, batches_of, reach_by_distance, relative_gradients
+from jumok.analysis.curves.step_times import StepTime, step_times
+from jumok.analysis.draw.chart import LineChart, charts_picture, charts_svg
+from jumok.analysis.report.numbers import System
+from jumok.analysis.scores.length_bands import EDGES, Band, joined, score_bands
+from jumok.analysis.scores.metrics import Watch, unwatched
+from jumok.errors import ArgumentError
+from jumok.files import atomic_write
+from jumok.tasks.evaluation import read_test_set
+from jumok.tasks.translation import TranslationTask
+from jumok.tasks.translator import Translator
+
+CHART_KINDS = (".svg", ".png", ".pdf")
+
+
+def read_joined(source: str, reference: str | None, sizes: Sequence[int]) -> tuple[list[str], list[str]]:
+    """A test set whose texts are joined: for each size n, every n consecutive sentences as one text."""
+    sources, references = read_test_set(source, reference)
+    sources, references = joined(sources, sizes), joined(references, sizes)
+    if not sources:
+        raise ArgumentError(f"there is nothing to compare on: {source} has too few sentences")
+    return sources, references
+
+
+def quality_by_length(
+    systems: Sequence[System],
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    metric: str = "bleu",
+    edges: Sequence[int] = EDGES,
+    tokenize: str = "13a",
+    watch: Watch = unwatched,
+) -> dict[str, list[Band]]:
+    """The score of every system in each band of source lengths."""
+    return {
+        system.name: score_bands(
+            metric, sources, system.outputs, references, edges=edges, tokenize=tokenize, watch=watch
+        )
+        for system in systems
+    }
+
+
+def gradient_by_distance(
+    models: Mapping[str, Path],
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    ends: Ends = "both",
+    shortest: int = 20,
+    sentences: int = 500,
+    untrained: bool = False,
+    device: str = "auto",
+    watch: Watch = unwatched,
+) -> dict[str, list[Reach]]:
+    """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
+    curves = {}
+    for name, folder in models.items():
+        model, recipe, tokenizers = Translator.load(folder, device=device).trained
+        if untrained:
+            model = TranslationTask().new_model(recipe, tokenizers).to(next(model.parameters()).device)
+        batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
+        gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
+        curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
+    return curves
+
+
+def speed_by_length(
+    models: Mapping[str, Path],
+    lengths: Sequence[int],
+    *,
+    tokens: int = 2048,
+    repeats: int = 5,
+    device: str = "auto",
+    watch: Watch = unwatched,
+) -> dict[str, list[StepTime]]:
+    """The time of a training step and of a decoded token at each length, for every model."""
+    curves = {}
+    for name, folder in models.items():
+        model = Translator.load(folder, device=device).trained.model
+        times = step_times(model, lengths, tokens=tokens, repeats=repeats)
+        curves[name] = list(watch(times, f"timing {name}", len(lengths)))
+    return curves
+
+
+def save_charts(charts: Sequence[LineChart], path: Path) -> None:
+    """Write charts to an .svg, .png or .pdf file."""
+    kind = path.suffix.lstrip(".").lower()
+    content = charts_svg(charts).encode(errors="replace") if kind == "svg" else charts_picture(charts, kind)
+    with atomic_write(path) as file:
+        file.write(content)

@@ -1,0 +1,82 @@
+"""Models in words: encoders, decoders, graph networks and tokenizers, as `jumok inspect` and model pages show them."""
+
+from typing import Any
+
+from jumok.data.tokenizer import TokenizerConfig
+from jumok.graphs.network import GatConfig
+
+SCORES = {"additive": "additive (Bahdanau's) attention", "none": "no attention: a fixed context"}
+PIECES = {"unigram": "pieces of words (unigram)", "bpe": "pieces of words (BPE)", "char": "letters", "word": "words"}
+
+
+def half_in_words(config: Any) -> str:
+    """An encoder or a decoder of any kind, in a few words."""
+    words = {"transformer": _transformer, "rnn": _rnn}.get(config.kind, _image)(config)
+    return ", ".join(words)
+
+
+def network_in_words(config: GatConfig) -> str:
+    """A graph network."""
+    name = {"gat": "graph attention (GAT)", "gatv2": "graph attention (GATv2)"}[config.kind]
+    read = "classifies nodes" if not config.pooling else f"classifies graphs, {config.pooling} of their nodes"
+    sizes = f"{count(config.layers, 'layer')}, {config.width} wide, {count(config.heads, 'head')}"
+    return f"{name}, {sizes}, {read}"
+
+
+def tokenizer_in_words(config: TokenizerConfig) -> str:
+    """How text is cut, and what is done to it before."""
+    forms = sorted({config.source_form, config.target_form})
+    words = [PIECES[config.kind], f"Unicode form {' and '.join(forms)}"]
+    words += ["lower case"] if config.lowercase else []
+    words += ["numbers cut into digits"] if config.split_digits and config.kind not in ("char", "word") else []
+    words += ["unknown letters as bytes"] if config.byte_fallback else []
+    return ", ".join(words)
+
+
+def _transformer(config: Any) -> list[str]:
+    positions = {"added": "sinusoidal positions added", "concatenated": "sinusoidal positions concatenated"}
+    return [
+        f"Transformer, {count(config.layers, 'layer')}",
+        f"{config.width} wide",
+        count(config.heads, "head"),
+        f"feed-forward {config.hidden} wide",
+        positions.get(config.positions, f"{config.positions} positions"),
+        f"{config.norm}-norm",
+        *_tied(config),
+    ]
+
+
+def _rnn(config: Any) -> list[str]:
+    both = "bidirectional " if getattr(config, "bidirectional", False) else ""
+    words = [f"{both}{_cell(config.cell)}, {count(config.layers, 'layer')}", f"{config.width} wide"]
+    words.append(f"embeddings {config.embedding} wide")
+    if hasattr(config, "attention"):
+        words.append(SCORES.get(config.attention, f"Luong's attention ({config.attention}, {config.reach})"))
+        words += [name.replace("_", " ") for name in ("input_feeding", "coverage", "copy") if getattr(config, name)]
+    return [*words, *_tied(config)]
+
+
+def _image(config: Any) -> list[str]:
+    if config.kind != "grid":
+        return [f"{config.kind} of an image", f"{config.width} wide"]
+    own = f"residual network of {count(sum(config.blocks), 'block')}, {config.channels} channels and up"
+    begun = ["begun with pretrained weights"] if config.weights else []
+    return [own if config.layout == "own" else config.layout, f"regions {config.width} wide", *begun]
+
+
+def _cell(cell: str) -> str:
+    return {"gru": "GRU", "lstm": "LSTM"}.get(cell, "plain RNN")
+
+
+def _tied(config: Any) -> list[str]:
+    tied = {
+        "output": "output tied to its embeddings",
+        "embeddings": "embeddings shared with the source",
+        "all": "embeddings of both sides and output are one table",
+    }
+    return [tied[config.tied]] if getattr(config, "tied", "none") in tied else []
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 layer" or "6 layers"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

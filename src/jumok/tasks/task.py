@@ -1,0 +1,254 @@
+"""What a task is: the one interface between an application, such as translation, and training, folders and commands."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import nn
+
+from jumok.analysis.scores.metrics import Right, score_outputs
+from jumok.errors import ConfigError, NoOutputError, TrainingError
+from jumok.model_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, ModelFolder, publish, withdraw, write_file
+from jumok.models.config import TextModelConfig
+from jumok.models.memory_check import Build
+from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
+from jumok.recipe import parse_recipe, write_recipe
+from jumok.training.loss import BatchSource, Loss
+from jumok.training.progress import Report, score_name, score_value
+
+TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
+
+R = TypeVar("R", bound=Any)
+A = TypeVar("A", bound=Any)
+
+
+class RunContext(NamedTuple):
+    """Where a run takes place: its folder was checked, and nothing is written yet."""
+
+    folder: Path
+    device: torch.device
+    report: Report
+    resumed: bool
+    """Whether there is a checkpoint to go on from."""
+
+    @property
+    def data(self) -> Path:
+        """The folder of prepared data."""
+        return self.folder / "data"
+
+    def say(self, message: str) -> None:
+        """Report a message."""
+        self.report.say(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskData(Generic[R, A]):
+    """What `Task.prepare` returns: everything that training needs besides the model."""
+
+    recipe: R
+    """The recipe that is saved with the model."""
+    assets: A
+    """What the model needs besides its weights, such as tokenizers."""
+    train: BatchSource
+    held_out: Any
+    """What `Task.validate` scores a model on; None if there is nothing to validate on."""
+    fingerprint: str
+    """Names the contents of the batches: a run is resumed on the same ones."""
+
+
+class Task(ABC, Generic[R, A]):
+    """One application of jumok: its recipe, its data, its model, its loss, and the object that uses a trained model.
+
+    A trained model is a named tuple `(model, recipe, assets)` of the class `trained`. The loop in `jumok.training` is
+    given the task itself and asks it for `unit`, `items`, `loss`, `size` and `halves`.
+    """
+
+    name: ClassVar[str]
+    does: ClassVar[str]
+    """What its models do: "translates text"."""
+    recipe: ClassVar[Any]
+    """A dataclass with one config dataclass per section, [training] among them."""
+    own_sections: ClassVar[frozenset[str]]
+    """Sections that tell its recipes from those of other tasks."""
+    model_sections: ClassVar[tuple[str, ...]]
+    """Sections that decide the shapes of the weights."""
+    trained: ClassVar[Any]
+    """A named tuple of a model, its recipe and its assets."""
+    unit: str = "tok"
+    """What progress counts."""
+    draws_curve: ClassVar[bool] = True
+    """Whether a run draws curve.png after every validation."""
+
+    # Training
+
+    def check(self, recipe: R, run: RunContext) -> None:
+        """Raise an error for what cannot work, before any data are prepared."""
+
+    @abstractmethod
+    def prepare(self, recipe: R, run: RunContext) -> TaskData[R, A]:
+        """Prepare the data in `run.data`, or open what an earlier run has prepared there."""
+
+    @abstractmethod
+    def build(self, recipe: R, assets: A) -> nn.Module:
+        """The model with fresh weights."""
+
+    def begin(self, model: Any, data: TaskData[R, A], run: RunContext) -> None:
+        """Called once before the first step of a new run: to put pretrained weights in place, or to give a warning."""
+
+    @abstractmethod
+    def items(self, batch: Any) -> int:
+        """The number of items of a batch, such as target tokens; the loss is a mean over them."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, device: torch.device, config: Any) -> Loss:
+        """The loss summed over the items; the model is on `device`, and `config` is the [training] section."""
+
+    def size(self, batch: Any) -> str:
+        """The size of a batch, for messages."""
+        return f"{self.items(batch):,} {self.unit}"
+
+    def halves(self, batch: Any) -> list[Any]:
+        """Two batches for one that does not fit into memory, or a TrainingError that says what to change."""
+        raise TrainingError(f"out of memory with a batch of {self.size(batch)}; use smaller batches or a smaller model")
+
+    @abstractmethod
+    def validate(self, trained: Any, held_out: Any) -> dict[str, float]:
+        """The scores of a model, `training.metric` among them."""
+
+    def test(self, predictor: Any, run: RunContext) -> dict[str, float]:
+        """Scores of the final model on test data; most tasks have none."""
+        return {}
+
+    # Model folders
+
+    @abstractmethod
+    def predictor(self, trained: Any) -> Any:
+        """The object that uses a trained model, such as a Translator."""
+
+    def files(self, assets: A) -> dict[str, bytes]:
+        """Files of the model folder besides the weights and the recipe, by name."""
+        return {}
+
+    @abstractmethod
+    def read_assets(self, folder: ModelFolder, recipe: R) -> A:
+        """The assets of a model folder."""
+
+    @abstractmethod
+    def describe(self, trained: Any) -> dict[str, Any]:
+        """Facts about a model, for `jumok inspect` and the page in its folder; "in words" explains some of them."""
+
+    def commands(self, folder: str, trained: Any = None) -> tuple[str, ...]:
+        """Commands that use a model."""
+        return (f"jumok inspect {folder}",)
+
+    def difference(self, one: Any, other: Any) -> str:
+        """Why the weights of one model have no mean with those of the other: "has another vocabulary than"; or ""."""
+        return ""
+
+    # The same for all tasks
+
+    def new_model(self, recipe: R, assets: A) -> Any:
+        """The recipe's model with fresh weights, the same ones for the same seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.training.seed)
+            return self.build(recipe, assets)
+
+    def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
+        """A function that builds the model from its sections, and those sections."""
+
+        def build(*configs: Any) -> nn.Module:
+            return self.build(replace(recipe, **dict(zip(self.model_sections, configs, strict=True))), assets)
+
+        return build, [getattr(recipe, name) for name in self.model_sections]
+
+    def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> Any:
+        """The trained model of a folder.
+
+        Recipe, assets and the header of the weights come first: a model that does not fit them is never built.
+        """
+        path = folder.path / WEIGHTS
+        recipe = parse_recipe(self.recipe, tables, origin=folder.path / RECIPE, variables=False)
+        assets, header = self.read_assets(folder, recipe), folder.header()
+        build, configs = self.builder(recipe, assets)
+        check_model_fits(build, *configs, header=header, path=path)
+        weights = from_bytes(folder.weights(header), path)
+        model = self.new_model(recipe, assets)
+        load_weights(model, weights, path)
+        return self.trained(model, recipe, assets)
+
+    def publish(self, folder: str | Path, trained: Any, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
+        """Make the file `weights`, which is in the folder, its model's, with everything needed to use it."""
+        files = {RECIPE: write_recipe(trained[1]).encode(), **self.files(trained[2])}
+        publish(Path(folder), files, self.page(trained, scores or {}), weights)
+
+    def save(
+        self, folder: str | Path, trained: Any, *, half: bool = False, scores: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a model folder, with weights in half precision if asked; replaces a model that was there."""
+        folder, weights = Path(folder), weights_of(trained.model)
+        if half:
+            weights = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+        write_file(folder / NEW_WEIGHTS, to_bytes(weights))
+        withdraw(folder)
+        self.publish(folder, trained, folder / NEW_WEIGHTS, scores)
+
+    def page(self, trained: Any, scores: Mapping[str, Any]) -> str:
+        """The README of a model folder."""
+        facts = in_words(self.describe(trained)) | dict(scores)
+        use = ", ".join(f"`{command}`" for command in self.commands("THIS_FOLDER", trained))
+        lines = [f"- {name}: {value}" for name, value in facts.items()]
+        return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
+
+    def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
+        """Write the README of a model folder again, with scores that are known only now."""
+        write_file(folder / README, self.page(trained, scores).encode())
+
+
+def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The facts of a model as people read them."""
+    words = facts.get("in words", {})
+    return {name: words.get(name) or _shown(value) for name, value in facts.items() if name != "in words"}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def shown_scores(scores: Mapping[str, float]) -> dict[str, str]:
+    """Scores for the page of a model: those of the best validation, and those of a test."""
+    return {
+        score_name(name): score_value(name, value) + ("" if name.startswith("test ") else " (validation)")
+        for name, value in scores.items()
+    }
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers the weights of a model have; shared ones count once."""
+    return sum(tensor.numel() for tensor in weights_of(model).values())
+
+
+def check_positions(half: TextModelConfig, longest: int, setting: str) -> None:
+    """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
+    if half.limit is not None and half.limit <= longest:
+        raise ConfigError(
+            f"{half.section}.longest = {half.limit} positions are too few for {setting} = {longest} tokens and "
+            f"their end; set {half.section}.longest = {longest + 1} or {setting} = {half.limit - 1}"
+        )
+
+
+def text_score(metric: TextMetric, loss: float, outputs: Callable[[], Sequence[str]], wanted: Sequence[Right]) -> float:
+    """The validation score of what a model writes; NaN for one that is too broken to write anything."""
+    if not math.isfinite(loss):
+        return math.nan
+    try:
+        written = outputs()
+    except NoOutputError:
+        return math.nan
+    (score,) = score_outputs(written, wanted, [metric], resamples=1)
+    return score.value
