@@ -92,4 +92,4 @@ assert compiled(torch.zeros(2, 2)).all()
 compiled(torch.ones(2, 2))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "a bias belongs to the score" in done.stderr
+    assert "must be boolean or hold only 0 and -inf" in done.stderr

@@ -63,15 +63,15 @@ def test_when_every_row_is_hidden_nothing_but_zeros_comes_out(name, backend):
         assert all((tensor == 0).all() for tensor in found)
 
 
-def assert_no_trace(compute, clean, spoilt, untouched):
-    """The same values in untouched rows and the same gradients in all inputs, spoilt or not, none of them NaN."""
+def assert_no_trace(compute, clean, given, untouched):
+    """The same values in untouched rows and the same gradients in all inputs, given or not, none of them NaN."""
     upstream = torch.randn((*untouched.shape, 2), dtype=torch.float64) * untouched[..., None]
     wanted = values_and_gradients(compute, clean, upstream)
-    found = values_and_gradients(compute, spoilt, upstream)
+    found = values_and_gradients(compute, given, upstream)
     torch.testing.assert_close(found[0][untouched], wanted[0][untouched])
     for number, (one, other) in enumerate(zip(found[1:], wanted[1:], strict=True)):
         assert one.isfinite().all(), f"the gradient of input {number} is not finite"
-        where = ~spoilt[number].isfinite().all(-1) if number < 3 else torch.zeros(one.shape[:-1], dtype=torch.bool)
+        where = ~given[number].isfinite().all(-1) if number < 3 else torch.zeros(one.shape[:-1], dtype=torch.bool)
         torch.testing.assert_close(one[~where], other[~where])
         assert (one[where] == 0).all()
 
@@ -81,14 +81,14 @@ def assert_no_trace(compute, clean, spoilt, untouched):
 def test_padding_that_is_not_finite_leaves_no_trace(name, backend, broken):
     clean, parameters = random_inputs(), SCORES[name].parameters(3)
     visible = from_lengths([3, 5])
-    spoilt = [tensor.clone() for tensor in clean]
-    spoilt[1][0, :, 3:] = broken
-    spoilt[2][0, :, 4, 1] = broken
+    given = [tensor.clone() for tensor in clean]
+    given[1][0, :, 3:] = broken
+    given[2][0, :, 4, 1] = broken
 
     def compute(query, key, value, *parameters):
         return attend(query, key, value, score=SCORES[name].build(*parameters), visible=visible, backend=backend).values
 
-    assert_no_trace(compute, clean + parameters, spoilt + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
+    assert_no_trace(compute, clean + parameters, given + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
 
 
 @every_score_and_backend
@@ -124,8 +124,8 @@ def test_what_is_broken_is_found_a_few_rows_at_a_time_as_well(mask, monkeypatch)
 @pytest.mark.parametrize("where", ["key", "value", "query"])
 def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backend, broken, where):
     clean, parameters = random_inputs(queries=5), SCORES[name].parameters(3)
-    spoilt = [tensor.clone() for tensor in clean]
-    spoilt[["query", "key", "value"].index(where)][0, 1, 3, 0] = broken
+    given = [tensor.clone() for tensor in clean]
+    given[["query", "key", "value"].index(where)][0, 1, 3, 0] = broken
     sees = torch.zeros(2, 3, 5, dtype=torch.bool)
     sees[0, 1, 3:] = True
     if where == "query":
@@ -136,8 +136,8 @@ def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backe
             query, key, value, score=SCORES[name].build(*parameters), visible=causal(), backend=backend
         ).values
 
-    assert compute(*spoilt, *parameters)[sees].isnan().all()
-    assert_no_trace(compute, clean + parameters, spoilt + parameters, ~sees)
+    assert compute(*given, *parameters)[sees].isnan().all()
+    assert_no_trace(compute, clean + parameters, given + parameters, ~sees)
 
 
 @every_score_and_backend
@@ -145,18 +145,18 @@ def test_under_a_causal_mask_only_the_queries_that_see_it_become_nan(name, backe
 def test_a_broken_query_that_sees_nothing_leaves_no_trace(name, backend, broken):
     clean, parameters = random_inputs(), SCORES[name].parameters(3)
     mask = with_hidden_rows()
-    spoilt = [clean[0].clone(), *clean[1:]]
-    spoilt[0][:, :, 1] = broken
+    given = [clean[0].clone(), *clean[1:]]
+    given[0][:, :, 1] = broken
 
     def compute(query, key, value, *parameters):
         return attend(query, key, value, score=SCORES[name].build(*parameters), visible=mask, backend=backend).values
 
-    assert (compute(*spoilt, *parameters)[:, :, 1] == 0).all()
-    assert_no_trace(compute, clean + parameters, spoilt + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
+    assert (compute(*given, *parameters)[:, :, 1] == 0).all()
+    assert_no_trace(compute, clean + parameters, given + parameters, torch.ones(2, 3, 4, dtype=torch.bool))
 
 
 @every_combination
-def test_weights_of_spoilt_rows_are_nan_and_of_others_as_before(name, normalise, backend):
+def test_weights_of_rows_that_see_nonfinite_numbers_are_nan_and_of_others_as_before(name, normalise, backend):
     inputs, score = random_inputs(queries=5), random_score(name, 3)
     wanted = attend(*inputs, score=score, normalise=normalise, visible=causal(), backend=backend).weights()
     inputs[1][0, 2, 3] = torch.nan
@@ -234,7 +234,7 @@ def test_answers_that_are_zero_without_a_nan_keep_their_gradients():
     assert_all_close(found, wanted)
 
 
-def test_broadcast_keys_are_quarantined_in_their_own_shape(backend):
+def test_nonfinite_broadcast_keys_are_isolated_in_their_own_shape(backend):
     query, key, value = torch.randn(2, 3, 4, 3), torch.randn(5, 3), torch.randn(2, 1, 5, 2)
     key[4], value[0, 0, 3] = torch.nan, torch.inf
     visible = from_lengths([3, 4])

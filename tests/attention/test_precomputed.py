@@ -1,4 +1,4 @@
-"""Keys and values remembered for many looks give what attention gives, values and every gradient."""
+"""Precomputed keys and values give what attention gives: values and every gradient, step by step."""
 
 import gc
 
@@ -25,7 +25,7 @@ def visible():
     return (torch.arange(7) < LENGTHS[:, None])[:, None]
 
 
-def looks(key, value, v, *queries):
+def steps(key, value, v, *queries):
     source = precompute_keys(key, value, score=additive(v), visible=visible())
     assert isinstance(source, AdditiveKeys)
     return [source.attend(query) for query in queries]
@@ -35,29 +35,29 @@ def attended(key, value, v, *queries):
     return [attend(query, key, value, score=additive(v), visible=visible(), backend="direct") for query in queries]
 
 
-def test_every_look_equals_a_call_of_attention():
+def test_every_step_equals_a_call_of_attention():
     inputs = problem()
-    for mine, other in zip(looks(*inputs), attended(*inputs), strict=True):
+    for mine, other in zip(steps(*inputs), attended(*inputs), strict=True):
         torch.testing.assert_close(mine.values, other.values)
         torch.testing.assert_close(mine.weights(), other.weights())
         torch.testing.assert_close(mine.weights(rows=[0]), other.weights(rows=[0]))
 
 
 @pytest.mark.parametrize("part", ["values", "weights", "both"])
-def test_gradients_gathered_over_all_looks_equal_those_of_attention(part):
+def test_gradients_gathered_over_all_steps_equal_those_of_attention(part):
     def total(answers):
         values = sum((answer.values**2).sum() for answer in answers)
         weights = sum((answer.weights() ** 3).sum() for answer in answers)
         return {"values": values, "weights": weights, "both": values + weights}[part]
 
     inputs = problem()
-    mine = torch.autograd.grad(total(looks(*inputs)), inputs, materialize_grads=True)
+    mine = torch.autograd.grad(total(steps(*inputs)), inputs, materialize_grads=True)
     other = torch.autograd.grad(total(attended(*inputs)), inputs, materialize_grads=True)
     for name, one, two in zip(["key", "value", "v", "q0", "q1", "q2", "q3"], mine, other, strict=True):
         torch.testing.assert_close(one, two, msg=name)
 
 
-def test_gradcheck_holds_when_each_look_depends_on_the_one_before():
+def test_gradcheck_holds_when_each_step_depends_on_the_one_before():
     def chain(key, value, v, query):
         source = precompute_keys(key, value, score=additive(v), visible=visible())
         for _ in range(3):
@@ -71,7 +71,7 @@ def test_gradcheck_holds_when_each_look_depends_on_the_one_before():
 
 def test_a_second_backward_through_the_same_graph_gives_the_same_gradients():
     inputs = problem()
-    loss = sum((answer.values**2).sum() for answer in looks(*inputs))
+    loss = sum((answer.values**2).sum() for answer in steps(*inputs))
     first = torch.autograd.grad(loss, inputs, retain_graph=True)
     for one, two in zip(first, torch.autograd.grad(loss, inputs), strict=True):
         torch.testing.assert_close(one, two)
@@ -84,7 +84,7 @@ def squares(answers):
 @pytest.mark.parametrize("asked", [[3], [0], [1, 4], [2], [3, 4, 5, 6]])
 def test_gradients_asked_for_in_parts_are_those_asked_for_together(asked):
     inputs = problem()
-    loss = squares(looks(*inputs))
+    loss = squares(steps(*inputs))
     torch.autograd.grad(loss, [inputs[number] for number in asked], retain_graph=True)
     mine = torch.autograd.grad(loss, inputs, retain_graph=True)
     again = [torch.autograd.grad(loss, one, retain_graph=True)[0] for one in inputs]
@@ -94,38 +94,38 @@ def test_gradients_asked_for_in_parts_are_those_asked_for_together(asked):
         torch.testing.assert_close(two, three)
 
 
-def test_each_look_may_have_a_backward_pass_of_its_own():
+def test_each_step_may_have_a_backward_pass_of_its_own():
     inputs = problem()
-    for answer in looks(*inputs):
+    for answer in steps(*inputs):
         squares([answer]).backward()
     for one, two in zip(inputs, torch.autograd.grad(squares(attended(*inputs)), inputs), strict=True):
         torch.testing.assert_close(one.grad, two)
 
 
-def test_a_source_without_gradient_keeps_nothing_of_the_looks():
+def test_a_source_without_gradient_keeps_nothing_of_the_steps():
     key, value, v, query, *_ = problem()
     source = precompute_keys(key.detach(), value.detach(), score=additive(v.detach()))
 
-    def tensors_after_a_look():
+    def tensors_after_a_step():
         source.attend(query).values.sum().backward()
         gc.collect()
         return sum(type(thing) is torch.Tensor for thing in gc.get_objects())
 
-    first = tensors_after_a_look()
-    assert [tensors_after_a_look() for _ in range(3)] == [first] * 3
+    first = tensors_after_a_step()
+    assert [tensors_after_a_step() for _ in range(3)] == [first] * 3
 
 
 @pytest.mark.parametrize("changed", [0, 1, 2])
-def test_a_tensor_changed_in_place_between_look_and_backward_is_an_error(changed):
+def test_a_tensor_changed_in_place_between_a_step_and_backward_is_an_error(changed):
     inputs = [one.detach().clone().requires_grad_() for one in problem()]
-    loss = squares(looks(*inputs))
+    loss = squares(steps(*inputs))
     with torch.no_grad():
         inputs[changed].mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-def test_a_source_changed_in_place_is_looked_at_as_it_is_now():
+def test_a_source_changed_in_place_is_attended_to_as_it_is_now():
     key, value, v, query, *_ = (one.detach().clone() for one in problem())
     mask = visible()
     source = precompute_keys(key, value, score=additive(v), visible=mask)
@@ -141,7 +141,7 @@ def test_the_gradient_of_the_gradient_is_that_of_attention():
         return torch.autograd.grad(sum((gradient**2).sum() for gradient in gradients), inputs)
 
     inputs = problem()
-    mine, other = penalty(looks(*inputs), inputs), penalty(attended(*inputs), inputs)
+    mine, other = penalty(steps(*inputs), inputs), penalty(attended(*inputs), inputs)
     for one, two in zip(mine, other, strict=True):
         torch.testing.assert_close(one, two)
 
@@ -153,9 +153,9 @@ def test_a_query_that_does_not_fit_is_refused_as_attention_refuses_it():
         source.attend(torch.zeros(3, 1, 1, dtype=torch.double))
 
 
-def test_looks_left_out_of_the_loss_add_nothing():
+def test_steps_left_out_of_the_loss_add_nothing():
     inputs = problem()
-    used = looks(*inputs)[1].values.sum()
+    used = steps(*inputs)[1].values.sum()
     other = attended(*inputs)[1].values.sum()
     for one, two in zip(torch.autograd.grad(used, inputs[:3]), torch.autograd.grad(other, inputs[:3]), strict=True):
         torch.testing.assert_close(one, two)
@@ -163,10 +163,10 @@ def test_looks_left_out_of_the_loss_add_nothing():
 
 def test_tiles_smaller_than_the_problem_change_nothing(monkeypatch):
     inputs = problem()
-    whole = torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs)
+    whole = torch.autograd.grad(sum((a.values**2).sum() for a in steps(*inputs)), inputs)
     monkeypatch.setattr(cpu_steps, "TILE", 13)
     for one, two in zip(
-        torch.autograd.grad(sum((a.values**2).sum() for a in looks(*inputs)), inputs), whole, strict=True
+        torch.autograd.grad(sum((a.values**2).sum() for a in steps(*inputs)), inputs), whole, strict=True
     ):
         torch.testing.assert_close(one, two)
 

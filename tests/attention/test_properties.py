@@ -150,14 +150,14 @@ def test_only_rows_that_see_something_broken_are_nan_and_no_gradient_is(call, no
     backend = data.draw(backends(name, normalise))
     make = torch.Generator().manual_seed(seed)
     bad = [torch.rand(tensor.shape[:-1], generator=make) < 0.3 for tensor in inputs]
-    spoilt = [
+    broken = [
         tensor.masked_fill(rows[..., None], broken).requires_grad_() for tensor, rows in zip(inputs, bad, strict=True)
     ]
-    out = attend(*spoilt, score=score, normalise=normalise, visible=visible, backend=backend)
+    out = attend(*broken, score=score, normalise=normalise, visible=visible, backend=backend)
     seen = (visible & (bad[1] | bad[2])[..., None, :]).any(-1) | (visible.any(-1) & bad[0])
     assert torch.equal(out.values.isnan().any(-1), seen.expand(out.values.shape[:-1]))
     if out.values.requires_grad:
         gradients = torch.autograd.grad(
-            out.values[~seen.expand(out.values.shape[:-1])].sum(), spoilt, allow_unused=True
+            out.values[~seen.expand(out.values.shape[:-1])].sum(), broken, allow_unused=True
         )
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)

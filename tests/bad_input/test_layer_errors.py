@@ -62,7 +62,7 @@ def test_positions_refuse_another_width_and_a_start_that_does_not_fit(place):
         (lambda: ConcatenatedPositions(width=4, position_width=4), "position_width = 4 .* wanted 1 to width - 1 = 3"),
         (
             lambda: FeedForward(width=4, hidden=8, activation="tanh"),
-            'activation = "tanh"; wanted one of relu, gelu, silu, swiglu',
+            "activation = 'tanh'; wanted one of relu, gelu, silu, swiglu",
         ),
         (lambda: FeedForward(width=4, hidden=8, dropout=1.0), r"dropout = 1\.0; wanted at least 0 and below 1"),
         (lambda: TokenEmbedding(vocabulary=0, width=4), "vocabulary = 0; wanted at least 1"),

@@ -86,5 +86,5 @@ def test_weights_of_a_head_that_is_not_there_are_refused():
 
 
 def test_a_cell_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigError, match="cell must be one of rnn, gru, lstm, but it is 'gnu'"):
+    with pytest.raises(ArgumentError, match="cell = 'gnu'; wanted one of rnn, gru, lstm"):
         Recurrence(cell="gnu", inputs=3, width=4)

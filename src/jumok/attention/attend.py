@@ -14,7 +14,7 @@ from jumok.attention.checks import check_tensors, common_dtype
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.masks import Tile, Visible, as_visible
 from jumok.attention.normalise import Normaliser, find_normaliser
-from jumok.attention.scores import Custom, Score, check_parameters, cosine, dot, general, location, scaled_dot
+from jumok.attention.scores import Custom, Score, check_score, cosine, dot, general, location, scaled_dot
 from jumok.attention.weights import Attended
 from jumok.errors import ArgumentError
 
@@ -97,8 +97,7 @@ def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> 
     """The first stage alone: the score of every query [*lead, query, dim] with every key [*lead, key, dim]."""
     score = find_score(score)
     check_tensors(query=query, key=key)
-    check_parameters(score, query)
-    score.check(query, key)
+    check_score(score, query, key)
     _leading_axes(score, query=query, key=key)
     prepared = score.prepare(query, key)
     return prepared.score(prepared.query, prepared.key)
@@ -106,10 +105,10 @@ def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> 
 
 def find_score(score: ScoreLike) -> Score:
     """The score for a name or a function; a `Score` is returned unchanged."""
-    if isinstance(score, Score):
-        return score
     if isinstance(score, str) and score in SCORES:
         return SCORES[score]()
+    if isinstance(score, Score):
+        return score
     if isinstance(score, str) or not callable(score):
         if isinstance(score, str) and score in WITH_PARAMETERS:
             raise ArgumentError(f'score "{score}" has parameters: pass score={score}(...), from jumok.attention')
@@ -134,11 +133,10 @@ def _check_arguments(
     check_tensors(query=query, key=key, value=value)
     if key.shape[-2] != value.shape[-2]:
         raise ArgumentError(f"key has {key.shape[-2]} rows but value has {value.shape[-2]}; every key needs its value")
-    if not (isinstance(dropout, Real) and 0 <= dropout < 1):
+    if not (isinstance(dropout, float | Real) and 0 <= dropout < 1):
         raise ArgumentError(f"dropout must be at least 0 and below 1, but it is {dropout!r}")
     score = find_score(score)
-    check_parameters(score, query)
-    score.check(query, key)
+    check_score(score, query, key)
     lead = _leading_axes(score, query=query, key=key, value=value)
     tile = Tile(lead, query.shape[-2], key.shape[-2], query.device)
     if visible is not None:

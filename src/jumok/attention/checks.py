@@ -1,5 +1,6 @@
 """Argument checks shared by `attend`, the mask makers and the constructors of the layers."""
 
+from collections.abc import Collection
 from functools import reduce
 from numbers import Integral, Real
 from typing import Any
@@ -31,6 +32,12 @@ def check_probabilities(**probabilities: Any) -> None:
             raise ArgumentError(f"{name} = {probability!r}; wanted at least 0 and below 1")
 
 
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Check that a setting is one of its choices."""
+    if value not in choices:
+        raise ArgumentError(f"{name} = {value!r}; wanted one of {', '.join(choices)}")
+
+
 def as_integer(name: str, number: Any) -> int:
     """A position or an offset as int; a symbolic size of torch.compile is returned as it is."""
     if isinstance(number, torch.SymInt):
@@ -44,12 +51,11 @@ def check_tensor(name: str, tensor: Any) -> None:
     """Check that an argument is a dense tensor: attention compares every pair of rows."""
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"{name} must be a tensor, but it is {type(tensor).__name__}; use torch.as_tensor({name})")
-    if tensor.is_nested:
-        advice = f"torch.nested.to_padded_tensor({name}, 0.0) and visible=from_lengths(...)"
-        raise ArgumentError(f"{name} must be one dense tensor, but it is nested; use {advice}")
-    if tensor.layout != torch.strided:
-        kind = str(tensor.layout).removeprefix("torch.")
-        raise ArgumentError(f"{name} must be a dense tensor, but it is {kind}; use {name}.to_dense()")
+    if tensor.is_nested or tensor.layout != torch.strided:
+        kind, advice = str(tensor.layout).removeprefix("torch."), f"{name}.to_dense()"
+        if tensor.is_nested:
+            kind, advice = "nested", f"torch.nested.to_padded_tensor({name}, 0.0) and visible=from_lengths(...)"
+        raise ArgumentError(f"{name} must be a dense tensor, but it is {kind}; use {advice}")
 
 
 def check_tensors(**tensors: Tensor) -> None:

@@ -86,11 +86,12 @@ class Visible(ABC):
 
     def check(self, tile: Tile) -> None:
         """Raise ArgumentError if the mask does not fit a call of this size, on this device."""
+        problem = self.mismatch(tile)
         for name, tensor in self.tensors():
             if tensor.device != tile.device:
                 advice = f"move it with .to({str(tile.device)!r})"
-                raise ArgumentError(f"{name} is on {tensor.device} but query is on {tile.device}; {advice}")
-        if (problem := self.mismatch(tile)) is not None:
+                problem = problem or f"{name} is on {tensor.device} but query is on {tile.device}; {advice}"
+        if problem is not None:
             raise ArgumentError(problem)
 
     def __and__(self, other: "Visible | Tensor") -> "Visible":

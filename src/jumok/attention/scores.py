@@ -42,13 +42,14 @@ class Score(ABC):
         """Reduce the score to a simpler one of projected queries and keys, if there is one that kernels know."""
         return Prepared(self, query, key)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise ArgumentError if queries and keys of these shapes cannot be scored."""
-        if query.shape[-1] != key.shape[-1]:
-            raise ArgumentError(
-                f"query has width {query.shape[-1]} and key has width {key.shape[-1]}, but {self} compares them "
-                "feature by feature, so the widths must be equal; project one of them, or use general(weight)"
-            )
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
+        """Why queries and keys of these shapes cannot be scored; None if they can."""
+        if query.shape[-1] == key.shape[-1]:
+            return None
+        return (
+            f"query has width {query.shape[-1]} and key has width {key.shape[-1]}, but {self} compares them "
+            "feature by feature, so the widths must be equal; project one of them, or use general(weight)"
+        )
 
     def planes(self, query: Tensor) -> int:
         """How many [query, key] matrices exist at once while scoring; blocks of rows keep more than one small."""
@@ -148,14 +149,15 @@ class General(DotReducible):
         """The dot product of q W with k."""
         return Prepared(Dot(), query @ self.weight, key)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """Check the shape of the matrix."""
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
+        """The matrix must be [query_dim, key_dim]."""
         wanted = [query.shape[-1], key.shape[-1]]
-        if list(self.weight.shape[-2:]) != wanted:
-            raise ArgumentError(
-                f"general: weight has shape {list(self.weight.shape)}, but query and key have widths {wanted}, "
-                f"so it must be [..., {wanted[0]}, {wanted[1]}]"
-            )
+        if list(self.weight.shape[-2:]) == wanted:
+            return None
+        return (
+            f"general: weight has shape {list(self.weight.shape)}, but query and key have widths {wanted}, "
+            f"so it must be [..., {wanted[0]}, {wanted[1]}]"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,14 +171,15 @@ class Location(DotReducible):
         """The dot product of the query with the row of each position."""
         return Prepared(Dot(), query, self.weight[..., : key.shape[-2], :])
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """Check that there is a row as wide as the query for every key."""
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
+        """There must be a row as wide as the query for every key."""
         positions, width = self.weight.shape[-2:]
-        if width != query.shape[-1] or positions < key.shape[-2]:
-            raise ArgumentError(
-                f"location: weight has rows for {positions} positions, each {width} wide, but there are "
-                f"{key.shape[-2]} keys and query has width {query.shape[-1]}"
-            )
+        if width == query.shape[-1] and positions >= key.shape[-2]:
+            return None
+        return (
+            f"location: weight has rows for {positions} positions, each {width} wide, but there are "
+            f"{key.shape[-2]} keys and query has width {query.shape[-1]}"
+        )
 
 
 def _unit_vectors(vectors: Float[Tensor, "*lead time dim"]) -> Float[Tensor, "*lead time dim"]:
@@ -239,8 +242,9 @@ class Custom(Score):
         """The function's result."""
         return self.function(query, key)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
         """The function may take queries and keys of any widths."""
+        return None
 
     def __str__(self) -> str:
         return f"score {getattr(self.function, '__name__', 'of the caller')}"
@@ -273,8 +277,8 @@ def positional(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Score:
     return Positional(function)
 
 
-def check_parameters(score: Score, query: Tensor) -> None:
-    """Check that a score's tensors have the dtype and device of the queries, and enough axes."""
+def check_score(score: Score, query: Tensor, key: Tensor) -> None:
+    """Check that a score's parameters have the dtype and device of the queries, and that its shapes fit."""
     for name, own in score.parameter_axes.items():
         tensor = getattr(score, name)
         if not isinstance(tensor, Tensor) and not own:
@@ -291,3 +295,5 @@ def check_parameters(score: Score, query: Tensor) -> None:
                 f"{name} of {score} is {tensor.dtype} on {tensor.device}, "
                 f"but query is {query.dtype} on {query.device}; use .to(query)"
             )
+    if (problem := score.mismatch(query, key)) is not None:
+        raise ArgumentError(problem)

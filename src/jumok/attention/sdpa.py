@@ -23,9 +23,11 @@ FEW_KEYS = 16
 def run(call: AttentionCall) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights."""
     call = _with_positive_scale(call)
-    is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
-    if call.visible is not None and not is_causal:
-        return _masked(call)
+    is_causal = False
+    if call.visible is not None:
+        is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
+        if not is_causal:
+            return _masked(call)
     keys = call.key.shape[-2]
     may_lose_nan = call.query.is_cpu and (tracing.is_symbolic(keys) or keys < FEW_KEYS) and not call.dropout
     if may_lose_nan and (torch.compiler.is_compiling() or tracing.in_transform()):

@@ -1,14 +1,13 @@
 """The position-wise feed-forward network of a Transformer layer."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention.checks import check_probabilities, check_sizes
-from jumok.errors import ArgumentError
+from jumok.attention.checks import check_choice, check_probabilities, check_sizes
 
 Activation = Literal["relu", "gelu", "silu", "swiglu"]
 
@@ -23,8 +22,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, *, width: int, hidden: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
         super().__init__()
-        if activation not in _FUNCTIONS:
-            raise ArgumentError(f'activation = "{activation}"; wanted one of {", ".join(get_args(Activation))}')
+        check_choice("activation", activation, _FUNCTIONS)
         width, hidden = check_sizes(width=width, hidden=hidden)
         check_probabilities(dropout=dropout)
         self.width, self.activation = width, activation

@@ -17,7 +17,7 @@ from jumok.attention import (
     precompute_keys,
     window,
 )
-from jumok.attention.checks import check_sizes
+from jumok.attention.checks import check_choice, check_sizes
 from jumok.attention.masks import Tile, as_visible
 from jumok.errors import ConfigError
 from jumok.layers.additive import Memory, random_vector
@@ -47,7 +47,13 @@ class LuongAttention(nn.Module):
     ) -> None:
         super().__init__()
         query_width, key_width, longest = check_sizes(query_width=query_width, key_width=key_width, longest=longest)
-        _check_choices(score, reach, query_width, key_width)
+        check_choice("score", score, SCORES)
+        check_choice("reach", reach, REACHES)
+        if score == "dot" and query_width != key_width:
+            raise ConfigError(
+                f'score "dot" needs equal widths, but query_width = {query_width} and key_width = {key_width}; '
+                'use score "general"'
+            )
         (half_window,) = check_sizes(half_window=half_window, least=1 if reach == "local-p" else 0)
         self.key_width = key_width
         self.score, self.reach, self.half_window, self.backend = score, reach, half_window, backend
@@ -145,15 +151,3 @@ def _lengths(memory: Memory) -> Float[Tensor, " batch"]:
         return memory.keys.new_full((batch,), keys, dtype=precision)
     first_row = Tile((batch,), 1, keys, memory.keys.device)
     return as_visible(memory.visible).tile(first_row).expand(batch, 1, keys).sum((1, 2)).to(precision)
-
-
-def _check_choices(score: str, reach: str, query_width: int, key_width: int) -> None:
-    if score not in SCORES:
-        raise ConfigError(f"score must be one of {', '.join(SCORES)}, but it is {score!r}")
-    if reach not in REACHES:
-        raise ConfigError(f"reach must be one of {', '.join(REACHES)}, but it is {reach!r}")
-    if score == "dot" and query_width != key_width:
-        raise ConfigError(
-            f'score "dot" needs equal widths, but query_width = {query_width} and key_width = {key_width}; '
-            'use score "general"'
-        )

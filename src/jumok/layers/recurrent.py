@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention.checks import check_probabilities, check_sizes
-from jumok.errors import ConfigError
+from jumok.attention.checks import check_choice, check_probabilities, check_sizes
 
 LayerState = tuple[Tensor, ...]
 """(h,), or (h, c) for an LSTM; each is [*row, width]."""
@@ -33,7 +32,7 @@ class Recurrence(nn.Module):
         self, *, cell: str, inputs: int, fed: int = 0, width: int, layers: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        check_cell(cell)
+        check_choice("cell", cell, TORCH)
         inputs, width, layers = check_sizes(inputs=inputs, width=width, layers=layers)
         (fed,) = check_sizes(fed=fed, least=0)
         check_probabilities(dropout=dropout)
@@ -128,9 +127,3 @@ STEPS: dict[str, Callable[[Tensor, Tensor, LayerState], LayerState]] = {
     "gru": gru_step,
     "lstm": lstm_step,
 }
-
-
-def check_cell(cell: str) -> None:
-    """Raise ConfigError for an unknown cell."""
-    if cell not in TORCH:
-        raise ConfigError(f"cell must be one of {', '.join(TORCH)}, but it is {cell!r}")

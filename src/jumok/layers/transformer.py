@@ -6,8 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
-from jumok.attention.checks import check_probabilities
-from jumok.errors import ArgumentError
+from jumok.attention.checks import check_choice, check_probabilities
 from jumok.layers.feed_forward import Activation, FeedForward
 from jumok.layers.key_value_cache import KeyValueCache, KeyValues
 from jumok.layers.multi_head import MultiHeadAttention
@@ -26,8 +25,7 @@ class Residual(nn.Module):
     def __init__(self, *, width: int, norm: Norm, dropout: float = 0.0) -> None:
         super().__init__()
         check_probabilities(dropout=dropout)
-        if norm not in get_args(Norm):
-            raise ArgumentError(f"norm = {norm!r}; wanted one of {', '.join(get_args(Norm))}")
+        check_choice("norm", norm, get_args(Norm))
         self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
         self.pre = norm == "pre"
 

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.attention.scores import Prepared, Score
-from jumok.errors import ArgumentError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +29,11 @@ class Additive(Score):
             return features @ self.v
         return (features @ self.v[..., None, :, None]).squeeze(-1)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """Check that query, key and v have the same width."""
-        super().check(query, key)
-        if self.v.shape[-1] != query.shape[-1]:
-            raise ArgumentError(
-                f"additive: v has {self.v.shape[-1]} entries, but query and key have width {query.shape[-1]}"
-            )
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
+        """Query, key and v must have the same width."""
+        if query.shape[-1] != key.shape[-1] or self.v.shape[-1] == query.shape[-1]:
+            return super().mismatch(query, key)
+        return f"additive: v has {self.v.shape[-1]} entries, but query and key have width {query.shape[-1]}"
 
     def planes(self, query: Tensor) -> int:
         """One for every feature."""
@@ -67,14 +64,15 @@ class Concat(Score):
         for_query, for_key = self.weight.split([query.shape[-1], key.shape[-1]], dim=-1)  # type: ignore[no-untyped-call]
         return Prepared(Additive(self.v), query @ for_query.mT, key @ for_key.mT)
 
-    def check(self, query: Tensor, key: Tensor) -> None:
-        """Check that W fits [q; k] and v."""
+    def mismatch(self, query: Tensor, key: Tensor) -> str | None:
+        """W must be [dim of v, query_dim + key_dim]."""
         wanted = [self.v.shape[-1], query.shape[-1] + key.shape[-1]]
-        if list(self.weight.shape[-2:]) != wanted:
-            raise ArgumentError(
-                f"concat: weight has shape {list(self.weight.shape)}, but v has {wanted[0]} entries and query and key "
-                f"are {wanted[1]} wide together, so it must be [..., {wanted[0]}, {wanted[1]}]"
-            )
+        if list(self.weight.shape[-2:]) == wanted:
+            return None
+        return (
+            f"concat: weight has shape {list(self.weight.shape)}, but v has {wanted[0]} entries and query and key "
+            f"are {wanted[1]} wide together, so it must be [..., {wanted[0]}, {wanted[1]}]"
+        )
 
     def planes(self, query: Tensor) -> int:
         """One for every feature."""

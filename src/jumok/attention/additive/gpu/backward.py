@@ -1,4 +1,4 @@
-"""Launches the backward pass of fused additive attention, a piece of the batch and the queries at a time."""
+"""Backward pass of fused additive attention: launches the Triton kernels, one piece of batch and queries at a time."""
 
 from typing import NamedTuple
 
@@ -24,11 +24,11 @@ from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskInterval
 from jumok.attention.triton_launch import INTERPRETED
 
 KEYS_AT_ONCE = (16, 4)
-"""So many keys make a program for few queries, shared by so many warps."""
+"""Keys per program, and warps, for few queries."""
 
 
 class Gradients(NamedTuple):
-    """Of what the scores were made from, and of the values."""
+    """The gradients of query, key, v and value."""
 
     query: Tensor
     key: Tensor
@@ -40,7 +40,7 @@ def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     mask: MaskIntervals, seed: Tensor | None, dropout: float,
 ) -> Gradients:  # fmt: skip
-    """The gradients of everything, the same to the bit in every run."""
+    """The gradients of all inputs, identical to the bit in every run."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, width = inputs.sizes
     if queries <= FEW and width <= WIDEST:
@@ -50,7 +50,7 @@ def backward(
     d_out, wide = in_type(d_out, torch.float32), in_type(value, torch.float32)
     sound = None
     if any(mask.switches.values()):
-        # Where the answer is NaN its dO is too, most likely, and 0 · NaN would mask keys that its query does not see.
+        # Where the output is NaN, dO most likely is too, and 0 · NaN would reach keys that the query does not see.
         sound = torch.linalg.vector_norm(out, torch.inf, -1) < torch.inf
         d_out = torch.where(sound[..., None], d_out, 0)
     pieces = cuts(batches, queries, keys, planes=3)
@@ -69,11 +69,11 @@ def backward(
 def backward_of_few(
     d_out: Tensor, inputs: Inputs, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float
 ) -> Gradients:
-    """The same in one pass over keys and values, a program for some keys of one entry of the batch."""
+    """`backward` in one pass over keys and values, with a program for some keys of one batch entry."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
     cols, warps = KEYS_AT_ONCE
     parts = blocks(keys, cols)
-    # Several queries add to the same key: in single precision.
+    # Several queries add to the same key, in single precision.
     kind = query.dtype if queries == 1 else torch.float32
     d_key = torch.empty(inputs.key.shape, dtype=kind, device=query.device)
     d_value = torch.empty(inputs.value.shape, dtype=kind, device=query.device)
@@ -89,7 +89,7 @@ def backward_of_few(
 
 
 def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
-    """The gradients of scores that were written out."""
+    """The gradients of query, key and v from those of the scores."""
     (batches, queries, _), keys = query.shape, key.shape[1]
     sums = GradientSums(query, key, v)
     for some, rows in cuts(batches, queries, keys, planes=2):
@@ -111,7 +111,7 @@ def upstream(
     weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, mask: MaskIntervals, seed: Tensor | None,
     dropout: float, some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
-    """Scores to weights and the weights' gradient to the scores', in place; gives the latter with keys first."""
+    """Scores to weights, gradients of weights to those of scores, in place; returns the latter transposed."""
     batches, count = weights.shape[:2]
     turned = empty_plane(batches, padded(keys, 64), count, weights.device)
     height = 32 if count > 16 else 16
@@ -127,7 +127,7 @@ def upstream(
 
 
 class GradientSums:
-    """Adds up the gradients of queries and keys over the pieces."""
+    """The gradients of queries, keys and v, summed over the pieces."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
         self.query, self.key, self.v = query, key, v
@@ -137,7 +137,7 @@ class GradientSums:
         self.sums: list[tuple[slice, Tensor]] = []
 
     def add(self, plane: Tensor, turned: Tensor, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> None:
-        """One piece more: the gradient of its scores [batch, query, key] and the same turned."""
+        """Add a piece: the gradient of its scores [batch, query, key], and the same transposed."""
         (batches, queries, dim), keys, scorer = self.query.shape, self.key.shape[1], self.scorer
         number, count, tiling = some.stop - some.start, rows.stop - rows.start, self.tiling
         tiles = blocks(count, tiling.rows), blocks(keys, tiling.cols)
@@ -162,7 +162,7 @@ class GradientSums:
         self.sums.append((some, sums))
 
     def gradients(self) -> Gradients:
-        """What they add up to."""
+        """The sums."""
         if len(self.sums) == 1 and self.v.shape[0] == 1:  # the usual case, in one step
             return Gradients(self.d_query, self.d_key, self.sums[0][1].sum((0, 1, 2))[None])
         d_v = torch.zeros(self.query.shape[0], self.query.shape[2], dtype=torch.float32, device=self.query.device)
@@ -172,7 +172,7 @@ class GradientSums:
 
 
 class SideTiling(NamedTuple):
-    """How the gradients of queries and keys are cut: times of each, features, and the warps that share a tile."""
+    """Tile sizes of the gradients of queries and keys: positions of each, features, and warps per tile."""
 
     rows: int
     cols: int
@@ -181,12 +181,12 @@ class SideTiling(NamedTuple):
 
 
 def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
-    """32 times, or as many as there are, and 64 features."""
+    """32 positions, or as many as there are, and 64 features."""
     rows, cols = (min(32, max(16, power_of_two(times))) for times in (queries, keys))
     return SideTiling(rows, cols, min(64, max(16, power_of_two(dim))), 4)
 
 
 def side_parts(programs: int, count: int, device: torch.device) -> int:
-    """Into how many parts the other side is cut so that the card is full."""
+    """The number of parts of the other side that fills the GPU."""
     wanted = 4 * multiprocessors(device)
     return 1 if 2 * programs >= wanted else max(1, min(blocks(count, 32), wanted // programs))

@@ -1,4 +1,4 @@
-"""Fused additive attention in Triton, backward: the gradient of the scores, then those of queries, keys and v."""
+"""Triton kernels of additive attention, backward: the gradient of the scores, then of queries, keys and v."""
 
 import triton
 import triton.language as tl
@@ -18,9 +18,9 @@ def upstream_kernel(
     FIRST: tl.constexpr, BEYOND: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Scores become weights as the values were mixed by; d_weights becomes the gradient of the scores, also turned.
+    """Turn scores into weights, and gradients of weights into those of scores, which are also written transposed.
 
-    The planes hold queries from `row_start` on, `count` of them, and zeros up to COUNT; the turned one has keys first.
+    The planes hold `count` queries from `row_start` on, and zeros up to COUNT; the transposed one has keys first.
     """
     blocks = tl.cdiv(COUNT, ROWS)
     here = (tl.program_id(0) // blocks).to(tl.int64)
@@ -49,7 +49,7 @@ def upstream_kernel(
         )
         delta += tl.sum(tl.where(keep, weights * d_weight, 0.0), 1)
         mass += tl.sum(tl.where(visible, weights, 0.0), 1)
-    # Weights made again do not quite sum to 1, and the gradients of the scores must to 0: what is left over adds up.
+    # Recomputed weights do not quite sum to 1, but the gradients of the scores must sum to 0, or errors accumulate.
     delta = delta / tl.where(mass > 0, mass, 1.0)
     for start in range(0, PLANE_ROW, COLS):
         cols = start + tl.arange(0, COLS)
@@ -70,7 +70,7 @@ def upstream_kernel(
 
 @triton.jit
 def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, batch, seed, DROPOUT: tl.constexpr):
-    """The weights of a tile, which of them dropout kept, and the gradient of those, scaled as they were."""
+    """The weights of a tile, which of them dropout kept, and their gradient with the scale of dropout."""
     found = tl.load(scores + cols[None, :], mask=visible, other=0.0)
     weights = tl.exp2((found - level[:, None]) * LOG2E) / total[:, None]
     keep = visible
@@ -92,7 +92,7 @@ def sides_kernel(
     FIRST: tl.constexpr, BEYOND: tl.constexpr, DIM: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """4 v Σ w (¼ − h²) for a tile [time, feature] of queries or keys, over a part of the others; d_v with queries."""
+    """4 v Σ w (¼ − h²) for a tile [time, feature] of queries or keys, over part of the other side; and d_v."""
     _, up_peaks, down_peaks, _, _, by_query, by_key = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     row_blocks, col_blocks = tl.cdiv(count, ROWS), tl.cdiv(keys, COLS)
@@ -137,7 +137,7 @@ def sides_kernel(
 
 @triton.jit
 def one_part(start, end, part, others, parts):
-    """The share of one part, in whole groups of four from the first on."""
+    """The interval of one part, in whole groups of four."""
     share = tl.cdiv(tl.cdiv(others, parts), 4) * 4
     start = tl.maximum(start // 4 * 4, part * share)
     return start, tl.maximum(tl.minimum(end, (part + 1) * share), start)
@@ -148,7 +148,7 @@ def seeing(
     key_start, key_end, row_start, count, first, FIRST_ROW, beyond, BEYOND_ROW,
     FIRST: tl.constexpr, BEYOND: tl.constexpr,
 ):  # fmt: skip
-    """From which query to before which any sees some keys."""
+    """The interval of queries that see a block of keys."""
     start, end = 0, count
     if FIRST or BEYOND:
         earliest, latest = tl.full([128], 2**30, tl.int32), tl.zeros([128], tl.int32)
@@ -171,9 +171,9 @@ def one_side(
     at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one side. Pointers are those of one entry of the batch; `plane` has the other side's times first."""
+    """One tile of one side. Pointers are those of one batch entry; `plane` has the other side's time first."""
     largest = tl.max(tl.load(own_peaks + at, mask=at_in, other=0.0), 0)
-    # The fast loop takes four at a time: those past the end have no weight, but must be numbers.
+    # The fast loop takes four at a time: entries past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
     peak = largest + largest_other
     if (peak >= SMALL) & (peak <= PAIRS):
@@ -200,7 +200,7 @@ def one_side(
 
 @triton.jit
 def write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD, ADD_SUMS, SUMS: tl.constexpr):
-    """What a tile comes to, added on demand to what is there."""
+    """Write the sums of a tile; with ADD, add them to what is there."""
     inside = at_in[:, None] & (dims < dim)[None, :]
     slopes *= (4 * tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32))[None, :]
     place = out + at[:, None].to(tl.int64) * dim + dims[None, :]
@@ -222,7 +222,7 @@ def largest_of(peaks, start, end):
 
 @triton.jit
 def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr):
-    """Σ w (¼ − h²) and Σ w h with two more of the other side, which share a reciprocal."""
+    """Add two entries of the other side, which share a reciprocal, to Σ w (¼ − h²) and Σ w h."""
     x0, x1 = a * b0[None, :] + 1.0, a * b1[None, :] + 1.0
     if CAP > 0:
         x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
@@ -241,14 +241,14 @@ def in_parts(
     own, other, ROW, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
     NUMBERS: tl.constexpr, SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The sums over the other side: from exponentials, "shared" or "capped", or queries and keys, "small" or "any".
+    """The sums over the other side: from exponentials ("shared", "capped") or queries and keys ("small", "any").
 
-    Long sums lose digits: those over TOGETHER are added up in memory, where they take no registers.
+    Long sums lose digits, so sums over TOGETHER entries are added in memory, where they take no registers.
     """
     inside = at_in[:, None] & (dims < dim)[None, :]
     a = tl.load(own + at[:, None].to(tl.int64) * ROW + dims[None, :], mask=inside, other=0.0).to(tl.float32)
     a = in_squares(a, TIMES, DIMS)
-    for part in range(0, tl.maximum(tl.cdiv(end - start, TOGETHER), 1)):  # once also where there is nothing to sum
+    for part in range(0, tl.maximum(tl.cdiv(end - start, TOGETHER), 1)):  # once even if there is nothing to sum
         first = start + part * TOGETHER
         others, weights = other + first.to(tl.int64) * ROW + dims, plane + first.to(tl.int64) * PLANE_ROW + at
         last = tl.minimum(end, first + TOGETHER)
@@ -272,7 +272,7 @@ def shared_slopes(
     a, by_other, DIM, plane, PLANE_ROW, start, end, CAP: tl.constexpr, SUMS: tl.constexpr,
     TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Σ w (¼ − h²) and Σ w h over some of the other side, four at a time; rows of zeros even out the last."""
+    """Σ w (¼ − h²) and Σ w h over part of the other side, four at a time; rows of zeros pad the last four."""
     slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     for _ in range(start, end, 4):
         b0, b1 = tl.load(by_other), tl.load(by_other + DIM)
@@ -291,7 +291,7 @@ def own_slopes(
     a, other, dim, plane, PLANE_ROW, start, end, dims_in, NEAR: tl.constexpr, SUMS: tl.constexpr,
     TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The same with a tanh for every pair and feature; what is NaN has no weight and counts as 0."""
+    """The same with a tanh for every pair and feature; NaN has no weight and counts as 0."""
     slopes, sums = zeros_in_squares(TIMES, DIMS), zeros_in_squares(TIMES, DIMS)
     for _ in range(start, end):
         b, w = tl.load(other, mask=dims_in, other=0.0).to(tl.float32), tl.load(plane)

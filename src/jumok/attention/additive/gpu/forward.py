@@ -1,10 +1,10 @@
-"""Launches the Triton kernels of fused additive attention: sizes, padding, tiles, and how the work is cut.
+"""Forward pass of fused additive attention: launches the Triton kernels, with sizes, padding, tiles and pieces.
 
 All tensors are contiguous [batch, time, dim] here. Memory is linear in time: the exponentials of queries and keys, and
-planes [some queries, keys] of at most PLANES bytes, or of BLOCK queries where keys are so many that these take more.
-Scores written to such a plane, which mostly stays in the L2 cache, beat one pass that keeps them in registers: that
-left too few for several tiles on a multiprocessor. A launch costs the host as much as a small problem's kernels take,
-so there are few of them.
+score planes [some queries, keys] of at most PLANES bytes, or of BLOCK queries if these take more. Writing scores to
+such a plane, which mostly stays in the L2 cache, is faster than one pass that keeps them in registers, because that
+leaves too few registers for several tiles per multiprocessor. There are few launches, because each costs the host as
+much time as the kernels of a small problem.
 """
 
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from jumok.attention.additive.gpu import forward_kernels, prepare_kernels, score_kernels
+from jumok.attention.additive.gpu import few_query_kernels, forward_kernels, prepare_kernels, score_kernels
 from jumok.attention.additive.gpu.mask_intervals import EVERYWHERE, MaskIntervals
 from jumok.attention.triton_launch import INTERPRETED
 
 FEW = 4
-"""So many queries read their keys straight from memory; a tile would stand almost empty."""
+"""Up to this many queries read keys directly from memory, because a tile would be almost empty."""
 WIDEST = 4096
-"""Values of few queries up to this width are mixed in the pass that makes the weights."""
+"""For few queries, values up to this width are summed in the pass that computes the weights."""
 TILE = 32
-"""So many queries and keys make a tile of scores where such tiles fill the card: no other size was faster."""
+"""Queries and keys per score tile if such tiles fill the GPU; no other size was faster."""
 WIDE_VALUES = (8, 8)
-"""So many keys are read at a time, by so many warps, for few queries with values wider than 256."""
+"""Keys read at a time, and warps, for few queries with values wider than 256."""
 TOGETHER, SUMS = 64, 4
-"""So many features are summed by themselves, and more if that made more than so many sums."""
+"""Features per partial sum, and the maximum number of partial sums."""
 FULL = 6
-"""From so many tiles for every multiprocessor the card is full, and they fill each other's pauses."""
+"""Tiles per multiprocessor from which the GPU is full, so that tiles hide each other's latency."""
 SMALL_TILE, AHEAD = 16, 16
-"""Fewer of them are cut smaller, and written out so many turns of the loop over features, for loads to come early."""
+"""Tile size below that, and how far the loop over features is unrolled, so that loads are issued early."""
 AT_ONCE, REGISTERS = 8, 255
-"""So many small tiles are on a multiprocessor at once, each a warp whose threads take all the registers they can."""
+"""Small tiles that run on a multiprocessor at once, each a warp whose threads use as many registers as they can."""
 BLOCK = 128
-"""Planes hold multiples of so many queries: whole tiles."""
+"""Planes hold a multiple of this many queries: whole tiles."""
 PLANES = 256 * 2**20
-"""How many bytes the planes may take."""
+"""Maximum size of the planes in bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Inputs:
 
     @property
     def v_step(self) -> int:
-        """From one entry's v to the next."""
+        """Stride from one batch entry's v to the next."""
         return self.v.stride(0) if self.v.shape[0] > 1 else 0
 
 
@@ -79,10 +79,10 @@ def mix(
     plane: Tensor, value: Tensor, out: Tensor, lse: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float,
     some: slice, rows: slice,
 ) -> None:  # fmt: skip
-    """Scores of some queries to their mixed values and log-sum-exp."""
+    """Write Σ softmax(scores) v and the log-sum-exp of some queries."""
     (batches, count), (keys, values) = plane.shape[:2], value.shape[1:]
     width = min(128, max(16, power_of_two(values)))
-    # 32 queries share what is read and split of the values; 16 where each block then has a multiprocessor to itself.
+    # 32 queries share the values that are read and split; 16 if every block then has its own multiprocessor.
     alone = batches * blocks(count, 16) * blocks(values, width) <= multiprocessors(plane.device)
     height = 16 if count <= 16 or alone else 32
     forward_kernels.mix_kernel(
@@ -94,14 +94,14 @@ def mix(
 
 
 def forward_of_few(inputs: Inputs, mask: MaskIntervals, seed: Tensor | None, dropout: float) -> tuple[Tensor, Tensor]:
-    """The same in one pass over keys and values, a program for each query and part of the keys."""
+    """`forward` in one pass over keys and values, with a program for each query and part of the keys."""
     query, (batches, queries, keys, dim, values) = inputs.query, inputs.sizes
     cols, warps = (32, 4) if values <= 256 else WIDE_VALUES if values <= 1024 else (4, 8)
     parts = parts_for(batches * queries, blocks(keys, cols), query.device)
     shape = (batches, queries) if parts == 1 else (parts, batches, queries)
     out = torch.empty(*shape, values, device=query.device, dtype=query.dtype if parts == 1 else torch.float32)
     lse = torch.empty(2, *shape, device=query.device, dtype=torch.float32)
-    forward_kernels.few_queries_kernel(
+    few_query_kernels.few_queries_kernel(
         (batches * queries, parts), query, inputs.key, inputs.value, inputs.v, inputs.v_step,
         *mask.arguments(lse, batches), lse if seed is None else seed, out, lse,
         batches, queries, keys, dim, values, parts, **mask.switches, DROPOUT=dropout,
@@ -112,7 +112,7 @@ def forward_of_few(inputs: Inputs, mask: MaskIntervals, seed: Tensor | None, dro
 
 
 def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The answer of all keys from those of their parts."""
+    """The result over all keys from the results over their parts."""
     highest = lse[0].amax(0)
     share = torch.exp(lse[0] - highest.masked_fill(highest == -torch.inf, 0)) * lse[1]
     total = share.sum(0)
@@ -121,7 +121,7 @@ def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor
 
 
 class Scorer:
-    """Writes out scores of some queries at a time; what all of them share is made once (see `workspace`)."""
+    """Computes scores of some queries at a time; what all queries share is computed once (see `workspace`)."""
 
     def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
         self.query, self.key = query, key
@@ -129,7 +129,7 @@ class Scorer:
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
         tiles = batches * blocks(queries, TILE) * blocks(keys, TILE)
         full = tiles >= FULL * multiprocessors(query.device)
-        # Backward, where the host is behind, one launch for all tiles is worth more than a faster one for most.
+        # In the backward pass the host is the bottleneck, so one launch for all tiles beats a faster one for most.
         self.at_once = by_time or not full
         self.tile, self.ahead, self.registers = TILE, 1, None
         if not full:
@@ -138,7 +138,7 @@ class Scorer:
             self.registers = REGISTERS if tiles <= AT_ONCE * multiprocessors(query.device) else None
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
         size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
-        # Gradients are made of 64 features at a time, so a row of 96 is read as if it had 128: there must be memory.
+        # Gradients read 64 features at a time, so a row of 96 is read as 128: that memory must exist.
         self.room = torch.empty(size + 32, device=query.device)
         prepare_kernels.prepare_kernel(
             (batches * (up_times + down_times) // self.tile + self.vectors,),
@@ -148,7 +148,7 @@ class Scorer:
         )  # fmt: skip
 
     def scores(self, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
-        """Scores of [some batches, some queries, keys], the last axis padded; where nobody can see, anything."""
+        """Scores [batch entries, queries, keys], the last axis padded; undefined where no query sees the key."""
         (batches, queries, dim), keys = self.query.shape, self.key.shape[1]
         number, count = some.stop - some.start, rows.stop - rows.start
         plane = empty_plane(number, count, keys, self.query.device)
@@ -182,7 +182,7 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
     if queries > FEW:
         return first_keys(Scorer(query, key, v).scores(slice(0, batches), slice(0, queries)), keys)
     plane = torch.empty(batches, queries, keys, device=query.device)
-    forward_kernels.few_scores_kernel(
+    few_query_kernels.few_scores_kernel(
         (batches * queries, blocks(keys, 32)), query, key, v, v.stride(0) if v.shape[0] > 1 else 0,
         plane, plane.stride(0), plane.stride(1), queries, keys, dim,
         BLOCK_DIM=min(128, power_of_two(dim)), COLS=32, ASSEMBLY=not INTERPRETED, warps=4,
@@ -191,25 +191,25 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 
 
 def exponentials_at_once(dims: int, by_time: bool) -> int:
-    """Of how many features: all, so that loads wait for each other but once, or as many as registers hold."""
+    """Features computed at once: all, so that loads are waited for only once, or as many as registers hold."""
     return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
 
 
 @cache
 def part_of(dims: int) -> int:
-    """How many of the features are summed by themselves: equal parts, in whole groups of four."""
+    """Features per partial sum: equal parts, in whole groups of four."""
     fewest = min(SUMS, blocks(dims, TOGETHER))
     return next(dims // parts for parts in range(fewest, dims) if dims % (4 * parts) == 0)
 
 
 def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:
-    """Room for [batch, rows, cols], both padded so that kernels may read whole tiles of 32 × 64."""
+    """Memory for [batch, rows, cols], padded so that kernels may read whole tiles of 32 × 64."""
     plane = torch.empty(batches, padded(rows, 32), padded(cols, 64), dtype=torch.float32, device=device)
     return first_rows(plane, rows)
 
 
 def first_rows(plane: Tensor, rows: int) -> Tensor:
-    """plane[:, :rows]; itself where these are all, for a view takes the host as long as an allocation."""
+    """plane[:, :rows]; the plane itself if these are all, because a view costs the host as much as an allocation."""
     return plane if plane.shape[1] == rows else plane[:, :rows]
 
 
@@ -219,12 +219,12 @@ def first_keys(plane: Tensor, keys: int) -> Tensor:
 
 
 def in_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """tensor.to(dtype), which takes time even where there is nothing to do."""
+    """tensor.to(dtype), which takes time even if the dtype is the same."""
     return tensor if tensor.dtype == dtype else tensor.to(dtype)
 
 
 def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[slice, slice]]:
-    """The batch and the queries in pieces whose planes stay within PLANES bytes."""
+    """Pieces of batch and queries whose planes stay within PLANES bytes."""
     row = 4 * planes * padded(keys, 64)
     rows = min(queries, max(BLOCK, PLANES // (batches * row) // BLOCK * BLOCK))
     some = min(batches, max(1, PLANES // (padded(rows, 32) * row)))
@@ -236,24 +236,24 @@ def cuts(batches: int, queries: int, keys: int, *, planes: int) -> list[tuple[sl
 
 
 def parts_for(programs: int, most: int, device: torch.device) -> int:
-    """Into how many parts the keys are cut so that the card is full; one if they are few: joining parts takes time."""
+    """The number of parts of the keys that fills the GPU; one if keys are few, because joining parts takes time."""
     wanted = multiprocessors(device)
     return 1 if programs >= 0.75 * wanted or most < 8 else max(1, min(most // 2, 2 * wanted // programs))
 
 
 @cache
 def multiprocessors(device: torch.device) -> int:
-    """How many there are; the interpreter plays 4."""
+    """The number of multiprocessors; 4 in the interpreter."""
     return 4 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def precision(value: Tensor) -> str:
-    """How the tensor cores multiply: in three passes for single precision, in one for half, whose values fit."""
+    """How tensor cores multiply: three passes for single precision, one for half precision, which fits in 11 bits."""
     return forward_kernels.SPLIT.value if value.dtype == torch.float32 else "tf32"
 
 
 def padded(size: int, multiple: int = 16) -> int:
-    """The next multiple of 16: loads of 16 bytes stay aligned, and loops may take four at a time."""
+    """The next multiple: loads of 16 bytes stay aligned, and loops may take four at a time."""
     return -(-size // multiple) * multiple
 
 
@@ -263,5 +263,5 @@ def power_of_two(size: int) -> int:
 
 
 def blocks(size: int, block: int) -> int:
-    """How many blocks cover it."""
+    """The number of blocks that cover the size."""
     return -(-size // block)

@@ -1,4 +1,4 @@
-"""What belongs to queries, keys or features alone, made once for all pairs, in Triton, and where it lies."""
+"""Triton kernels that compute what depends on queries, keys or features alone, once for all pairs."""
 
 import triton
 import triton.language as tl
@@ -8,12 +8,12 @@ from jumok.attention.triton_launch import kernel
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 SCALE, SCALE_REST = tl.constexpr(2.885390043258667), tl.constexpr(3.8519259817e-8)
-"""2 log₂e as a number of single precision, and what that leaves out."""
+"""2 log₂e in single precision, and its rounding error."""
 
 
 @triton.jit
 def reciprocal(x, ASSEMBLY: tl.constexpr):
-    """1 / x, for x of at least 1. The interpreter knows no assembly."""
+    """1 / x, for x of at least 1. The interpreter cannot run assembly."""
     if ASSEMBLY:
         return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -24,7 +24,7 @@ def reciprocal(x, ASSEMBLY: tl.constexpr):
 
 @triton.jit
 def squared_exponential(x):
-    """e²ˣ, with what rounding takes from the exponent put back: it would be the largest error of a score."""
+    """e²ˣ, corrected for the rounding of the exponent, which would be the largest error of a score."""
     exponent = x * SCALE
     grown = tl.exp2(exponent)
     back = grown * ((tl.fma(x, SCALE, -exponent) + x * SCALE_REST) * LN2)
@@ -33,7 +33,7 @@ def squared_exponential(x):
 
 @triton.jit
 def half_tanh(x, ASSEMBLY: tl.constexpr):
-    """−½ tanh(x), which is r − ½; where that is small by a polynomial, or it would lose digits."""
+    """−½ tanh(x) = r − ½; by a polynomial where it is small, because r − ½ would lose digits."""
     y = x * x
     small = tl.fma(tl.fma(tl.fma(tl.fma(y, -0.00860998, 0.026517347), y, -0.06662856), y, 0.16666569), y, -0.5)
     return tl.where(tl.abs(x) < 0.5, x * small, reciprocal(1.0 + squared_exponential(x), ASSEMBLY) - 0.5)
@@ -41,7 +41,7 @@ def half_tanh(x, ASSEMBLY: tl.constexpr):
 
 @triton.jit
 def small_half_tanh(x, ASSEMBLY: tl.constexpr):
-    """−½ tanh(x) for |x| up to 3: x p(x²) / q(x²), with the least relative error there, 3 · 10⁻⁸."""
+    """−½ tanh(x) for |x| up to 3: x p(x²) / q(x²), with minimal relative error, 3 · 10⁻⁸."""
     y = x * x
     above = x * tl.fma(tl.fma(y, -9.3014891e-4, -5.9724394e-2), y, -0.5)
     below = tl.fma(tl.fma(tl.fma(y, 8.1559361e-5, 1.9455083e-2), y, 4.5278173e-1), y, 1.0)
@@ -49,13 +49,13 @@ def small_half_tanh(x, ASSEMBLY: tl.constexpr):
 
 
 BIAS, INFINITE = tl.constexpr(127), tl.constexpr(255)
-"""Exponents of 1 and of infinity, as numbers in single precision hold them."""
+"""Exponents of 1 and infinity in the bits of single precision."""
 
 
 @triton.jit
 def workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM: tl.constexpr):
-    """What lies in `room`, one after another: of v the coefficients of every two features; the largest |x| of every
-    query and key; their exponentials in blocks [tile, dim, time], and, where gradients are wanted, also by time.
+    """The parts of `room`, in order: the coefficients of every two features, from v; the largest |x| of every query
+    and key; their exponentials in blocks [tile, dim, time], and, for gradients, also by time.
     """
     one = tl.full([], 1, tl.int64)
     ups, downs = one * batches * UP_TIMES, one * batches * DOWN_TIMES
@@ -72,7 +72,7 @@ def prepare_kernel(
     query, key, v, room, batches, vectors, queries, keys, UP_TIMES, DOWN_TIMES, dim, DIM: tl.constexpr,
     TILE: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
 ):  # fmt: skip
-    """All that belongs to queries, keys or features alone: a program for some of one of them."""
+    """Compute what depends on queries, keys or features alone, some of one of them per program."""
     table, up_peaks, down_peaks, up, down, by_query, by_key = workspace(
         room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM
     )
@@ -91,9 +91,9 @@ def exponentials(
     x, e, peaks, by_time, part, time, TIMES, dim, DIM: tl.constexpr, TILE: tl.constexpr, BY_TIME: tl.constexpr,
     BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
-    """e²ˣ of queries or keys, tile by tile, on demand also by time, 0 in the padding; and each one's peak.
+    """e²ˣ of queries or keys in tiles, and optionally by time, with 0 in the padding; and the peak of each.
 
-    The peak is the largest |x|, inf where there is a NaN.
+    The peak is the largest |x|, or inf if there is a NaN.
     """
     batch, tile = (part // (TIMES // TILE)).to(tl.int64), part % (TIMES // TILE)
     times = tile * TILE + tl.arange(0, TILE)
@@ -117,8 +117,8 @@ def exponentials(
 def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
     """For every two features u₀, u₁, c and `scale`: u = −2v / scale, c = −½ (u₀ + u₁); zeros in the padding.
 
-    The scale is the same for all, a power of two that makes |u| less than 2: products of features cannot overflow then,
-    however large v is.
+    The scale is the same for all features: a power of two that makes |u| less than 2, so that products of features
+    cannot overflow, however large v is.
     """
     pairs = tl.arange(0, FEATURES // 2)
     v += vector.to(tl.int64) * dim + 2 * pairs

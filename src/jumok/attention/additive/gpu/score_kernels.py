@@ -1,17 +1,17 @@
-"""The additive score of a tile of queries and keys, in Triton: what the kernels of additive attention are made of.
+"""Triton kernels of the additive score, for a tile of queries and keys.
 
-tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ, so with u = −2v a score is Σ u (r − ½). The exponentials belong to
-single queries and keys and are made once, in blocks [tile, dim, time], so that the loop over features is an outer
-product of two short vectors in registers, read at fixed steps. Two features share a fraction, centred so that sums stay
-as small as the score, and two such pairs a reciprocal:
+tanh(q + k) = 1 − 2r with r = 1 / x, x = 1 + e²𐞥 e²ᵏ, so with u = −2v a score is Σ u (r − ½). The exponentials depend on
+single queries and keys and are computed once, in blocks [tile, dim, time], so that the loop over features is an outer
+product of two short vectors in registers, read at fixed strides. Two features share a fraction, centred so that sums
+stay as small as the score, and two such pairs share a reciprocal:
 
     u₀ (r₀ − ½) + u₁ (r₁ − ½) = (u₀x₁ + u₁x₀ + c x₀x₁) / x₀x₁,    c = −½ (u₀ + u₁),
 
 which takes 17 instructions for four features; a tanh unit would need 32 cycles for them. Products of four x, times v,
-overflow when q + k can pass 9.5: there x is capped at 3 · 10⁸, where r is 0 to single precision. Beyond 40, where e²𐞥
-itself leaves the range of single precision, and where q + k is small, so that r − ½ would lose the digits of a tanh,
-every pair has its own. Each tile looks at its own largest |q|, |k|. The code for such tiles takes registers from the
-fast loop, and with them a tenth of its speed, so large problems leave them to a second launch.
+overflow when q + k exceeds 9.5: there x is capped at 3 · 10⁸, where r is 0 in single precision. Beyond 40, where e²𐞥
+itself leaves the range of single precision, and where q + k is so small that r − ½ would lose the digits of a tanh,
+every pair computes its own tanh. Each tile decides by its own largest |q| and |k|. The code for such tiles takes
+registers from the fast loop, and a tenth of its speed, so large problems run them in a second launch.
 """
 
 from struct import pack
@@ -23,9 +23,9 @@ from jumok.attention.additive.gpu.prepare_kernels import half_tanh, reciprocal, 
 from jumok.attention.triton_launch import kernel
 
 SCALE = tl.constexpr(3)
-"""Where in the table stands what v's coefficients were divided by."""
+"""Index in the table of the number that v's coefficients were divided by."""
 SMALL = tl.constexpr(3.0)
-"""Below this |q| + |k| every pair has its own tanh."""
+"""Below this |q| + |k| every pair computes its own tanh."""
 QUADS = tl.constexpr(9.5)
 """Up to this |q| + |k| the product of four x is finite, with v's coefficients as factors, and its reciprocal not 0."""
 LARGEST_X = tl.constexpr(3e8)
@@ -33,22 +33,22 @@ LARGEST_X = tl.constexpr(3e8)
 EXPONENTIALS = tl.constexpr(40.0)
 """Up to this |q| and |k| their exponentials are finite and not 0."""
 ANCHOR = tl.constexpr(16)
-"""How long the sums of that product of zeros are (see `in_squares`)."""
+"""Inner size of the product of zeros in `in_squares`."""
 
 
 @triton.jit
 def is_usual(peak):
-    """Whether the fast loop can do a tile with this |q| + |k| at most."""
+    """Whether the fast loop can compute a tile with this largest |q| + |k|."""
     return (peak >= SMALL) & (peak <= QUADS)
 
 
 @triton.jit
 def in_squares(x, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """The tile itself, laid out so that a thread holds squares of it, and computed once.
+    """The tile itself, computed once and laid out so that each thread holds squares of it.
 
-    Triton spreads a tile over threads as suits its loads, a row at a time, and rather computes it anew in every layout
-    that is wanted of it than move it. The result of a product of matrices is what it neither spreads nor computes
-    anew, so this adds a product of zeros. From squares, a thread needs but two loads of 16 bytes for 16 pairs.
+    Triton distributes a tile over threads as suits its loads, a row at a time, and recomputes it for every layout
+    rather than move it. It does neither with the result of a matrix product, so this adds a product of zeros. With
+    squares, a thread needs only two loads of 16 bytes for 16 pairs.
     """
     left = tl.zeros([ROWS, ANCHOR], tl.float32)
     right = tl.zeros([ANCHOR, COLS], tl.float32)
@@ -71,10 +71,10 @@ def two_features(a0, a1, b0, b1, u0, u1, c, CAP: tl.constexpr):
 
 
 def four_features_of_a_pair(cap: str) -> str:
-    """`four_features` in assembly, with what caps x.
+    """`four_features` in assembly, with the instruction that caps x.
 
-    Pairs come one after another. In the order of the steps, the compiler's from Triton 3.7, all pairs of a thread are
-    begun before one is done, and their numbers fill the registers. The reciprocal is asked for as early as it can be.
+    Pairs are computed one after another. The compiler, from Triton 3.7, starts all pairs of a thread before it finishes
+    one, and their numbers fill the registers. The reciprocal is started as early as possible.
     """
     return f"""{{
 .reg .f32 x0, x1, x2, x3, above, below, above_, below_, r;
@@ -109,7 +109,7 @@ def four_features(
     acc, a0, a1, a2, a3, b0, b1, b2, b3, u0, u1, c, u2, u3, c_,
     CAP: tl.constexpr, IN_TURN: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """A tile of scores with those of four features added, on demand the pairs of a thread IN_TURN."""
+    """Add four features to a tile of scores; with IN_TURN, a thread computes its pairs one after another."""
     if ASSEMBLY and IN_TURN:
         return tl.inline_asm_elementwise(
             CAPPED if CAP > 0 else USUAL, "=f,f,f,f,f,f,f,f,f,f,f,f,f,f,f,f",
@@ -128,7 +128,7 @@ def write_scores(
 ):  # fmt: skip
     """The scores of a tile, four features to a reciprocal.
 
-    A long sum loses digits, so PART features are summed by themselves; what the others gave waits in memory, where it
+    A long sum loses digits, so PART features are summed separately; the sum of earlier parts waits in memory, where it
     takes no registers from the loop.
     """
     for start in range(0, DIM, PART):
@@ -142,9 +142,9 @@ def some_scores(
     up, down, table, TILE: tl.constexpr, FEATURES: tl.constexpr,
     CAP: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The part of some features in them.
+    """The partial sum over some features.
 
-    Where AHEAD turns of the loop are written out, loads come early, and wait in registers; otherwise these are few.
+    With the loop unrolled AHEAD times, loads are issued early and wait in registers; without, few registers are used.
     """
     acc = zeros_in_squares(TILE, TILE)
     for _ in tl.range(0, FEATURES, 4, loop_unroll_factor=AHEAD):
@@ -165,7 +165,7 @@ def some_scores(
 def own_scores(
     query, key, table, dim, rows_in, keys_in, NEAR: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr
 ):
-    """The same with a tanh for every pair and feature: of any numbers, or of SMALL ones at half the price."""
+    """The same with a tanh for every pair and feature, for any numbers, or for SMALL ones at half the cost."""
     acc = zeros_in_squares(TILE, TILE)
     some = acc
     for d in range(0, dim):
@@ -187,9 +187,9 @@ def scores_kernel(
     FIRST: tl.constexpr, BEYOND: tl.constexpr,
     DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The scores of `count` queries with every key, written out, a tile to a program.
+    """Write the scores of `count` queries with every key, one tile per program.
 
-    Tiles that no query sees are left as they are, and those of large or small numbers to `other_scores_kernel`.
+    Tiles that no query sees are skipped; tiles with large or small numbers are left to `other_scores_kernel`.
     """
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     blocks = tl.cdiv(count, TILE)
@@ -223,7 +223,7 @@ def other_scores_kernel(
     FIRST: tl.constexpr, BEYOND: tl.constexpr, ALL: tl.constexpr, TILES: tl.constexpr,
     DIM: tl.constexpr, PART: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The tiles that `scores_kernel` leaves, usually none, or ALL tiles; so many neighbouring TILES to a program."""
+    """Write the tiles that `scores_kernel` leaves, usually none, or ALL tiles; TILES neighbouring ones per program."""
     table, up_peaks, down_peaks, up, down, _, _ = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
     blocks = tl.cdiv(count, TILE)
     here = (tl.program_id(0) // blocks).to(tl.int64)
@@ -267,7 +267,7 @@ def other_scores_kernel(
 
 @triton.jit
 def seen_by(rows, rows_in, keys, first, FIRST_ROW, beyond, BEYOND_ROW, FIRST: tl.constexpr, BEYOND: tl.constexpr):
-    """From which key to before which some queries can see. Pointers are those of one entry of the batch."""
+    """The interval of keys that a block of queries sees. Pointers are those of one batch entry."""
     start, end = 0, keys
     if FIRST:
         start = tl.maximum(tl.min(tl.load(first + rows * FIRST_ROW, mask=rows_in, other=keys), 0).to(tl.int32), 0)
