@@ -212,8 +212,8 @@ def test_beams_share_the_projected_keys_of_their_sentence():
     state = model.start(encoding(), capacity=3)
     _, state = model.step(state, torch.ones(3, 1, dtype=torch.long))
     wide = state.reorder(torch.zeros(3, 4, dtype=torch.long))
-    assert wide.opened is state.opened
-    assert model.step(wide, torch.ones(3, 4, dtype=torch.long))[1].opened is state.opened
+    assert wide.source is state.source
+    assert model.step(wide, torch.ones(3, 4, dtype=torch.long))[1].source is state.source
 
 
 @pytest.mark.parametrize("attention", ["additive", "dot"])

@@ -28,7 +28,7 @@ from jumok.errors import ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder
 from jumok.models.build import DecoderConfig, EncoderConfig, build_model
 from jumok.models.config import TextModelConfig
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.settings import NonNegativeFloat
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
@@ -298,7 +298,7 @@ def check_vectors(config: TextModelConfig) -> None:
 
 
 def begin_with_vectors(
-    half: nn.Module,
+    half: Encoder | Decoder,
     config: TextModelConfig,
     tokenizer: Tokenizer,
     side: Literal["source", "target"],
@@ -307,7 +307,6 @@ def begin_with_vectors(
     """Put the vectors of the file a half names, if it names one, into the table of its tokens."""
     if not config.vectors:
         return
-    table: Any = half.embedding
     vectors = vectors_of(config.vectors, tokenizer.pieces)
     known = int((~vectors.isnan().any(-1)).sum())
     if not known:
@@ -315,7 +314,7 @@ def begin_with_vectors(
             f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_some(tokenizer)}, is a word of "
             f'{config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are whole words'
         )
-    table.initialise_from(vectors)
+    half.embedding.initialise_from(vectors)
     say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
 
 
