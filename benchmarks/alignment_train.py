@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 def prepare(work: Path) -> None:
     """The text, the links that teach, and those of the same aligner on the test texts, as the stage `teacher`."""
     from jumok.analysis.alignment import statistical as text_alignment
-    from jumok.analysis.alignment.attention import flipped
+    from jumok.analysis.alignment.aligner import flipped
     from jumok.data import read_pairs
 
     write_text(Path(os.environ.get("JUMOK_DATA", "../shared/data")), work / "text")
@@ -137,7 +137,7 @@ def _stop(processes: list[subprocess.Popen], say: Say) -> None:
 
 def align(work: Path, stage: str) -> None:
     """links/STAGE.TEXT.METHOD for every way to join the directions, forward and backward."""
-    from jumok.analysis.alignment.attention import TwoWayAligner, extract, flipped, joined, turned
+    from jumok.analysis.alignment.aligner import TwoWayAligner, extract, flipped, joined, turned
     from jumok.data import read_pairs
     from jumok.tasks.alignment import AlignmentOptions, make_aligner
 
@@ -157,7 +157,7 @@ def align(work: Path, stage: str) -> None:
 
 def write_joined(folder: Path, name: str, forward: list, backward: list) -> None:
     """links/NAME.METHOD for every way to make one of the links of two directions."""
-    from jumok.analysis.alignment.attention import symmetrise
+    from jumok.analysis.alignment.aligner import symmetrise
 
     found = dict(zip(ONE_WAY, (forward, backward), strict=True))
     for method in METHODS:

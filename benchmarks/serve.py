@@ -1,9 +1,9 @@
-"""The server under 64 clients at once, with dynamic batches and without: ids serve-throughput and serve-latency.
+"""The server with 64 clients, with and without dynamic batching: ids serve-throughput and serve-latency.
 
-    python -m benchmarks.serve [MODEL]       without a folder, the model that comes with jumok
+    python -m benchmarks.serve [MODEL]       defaults to the model that comes with jumok
 
-Each client sends one text after another over a connection of its own, and the two servers take turns. Throughput is the
-median of the rounds, latency over all of their texts; the conditions say how far the rounds lay apart.
+Each client sends one text after another over its own connection, and the two servers take turns. Throughput is the
+median over the rounds, latency is over all texts; the conditions give the range of the rounds.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from benchmarks.results import Row, cpu, write
-from benchmarks.serving import served
+from benchmarks.serving import running_server
 
 SYSTEMS = {"jumok": [], "jumok, batches of one": ["--batch-tokens", "1", "--window", "0"]}
 
 
 def client(address: str, texts: list[str]) -> list[float]:
-    """The seconds each answer took."""
+    """The seconds of each response."""
     connection, taken = http.client.HTTPConnection(address), []
     for text in texts:
         started = time.perf_counter()
@@ -36,11 +36,11 @@ def client(address: str, texts: list[str]) -> list[float]:
 
 
 def load(address: str, clients: int, texts: list[str]) -> tuple[float, list[float]]:
-    """Texts a second, and the seconds of every one."""
+    """Texts per second, and the seconds of each text."""
     started = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
         shares = [texts[number::clients] for number in range(clients)]
-        taken = [one for found in pool.map(lambda share: client(address, share), shares) for one in found]
+        taken = [seconds for times in pool.map(lambda share: client(address, share), shares) for seconds in times]
     return len(texts) / (time.perf_counter() - started), taken
 
 
@@ -58,14 +58,14 @@ def main() -> None:
     rounds: dict[str, list[tuple[float, list[float]]]] = {system: [] for system in SYSTEMS}
     for _ in range(given.rounds):
         for system, options in SYSTEMS.items():
-            with served(given.model, *options) as url:
-                address = url.removeprefix("http://")
+            with running_server(given.model, *options) as server:
+                address = server.url.removeprefix("http://")
                 load(address, given.clients, texts[: given.clients])  # warm
                 rounds[system].append(load(address, given.clients, texts))
                 print(f"{system}: {rounds[system][-1][0]:.0f} texts/s", flush=True)
     rows = []
-    for system, found in rounds.items():
-        speeds, taken = [speed for speed, _ in found], [one for _, waits in found for one in waits]
+    for system, measured in rounds.items():
+        speeds, taken = [speed for speed, _ in measured], [seconds for _, waits in measured for seconds in waits]
         how = (
             f"{Path(given.model).name}, {given.rounds} rounds of {given.texts} unseen values, long and short, "
             f"{os.cpu_count()} cores shared with other work: {min(speeds):.0f} to {max(speeds):.0f} texts/s"

@@ -1,10 +1,10 @@
-"""Mixed load on a server of this machine, then SIGTERM under load: ids soak-lost, soak-mixed, soak-p50, soak-p99.
+"""Mixed load on a server on this machine, then SIGTERM under load: ids soak-lost, soak-mixed, soak-p50, soak-p99.
 
     python -m benchmarks.soak [--seconds 75] [--clients 32] [MODEL]
 
-`jumok serve` runs as users start it. Clients send short and long texts and ask for streams, maps, alignments and trees;
-some hang up before the end of their request or of its answer, and bursts ask for more than there is room for. Every
-answer is compared with what the model says offline. A lost request has no answer; a mixed one has that to another.
+`jumok serve` runs as users start it. Clients send short and long texts and request streams, attention maps, alignments
+and search trees; some disconnect before the end, and bursts exceed the capacity of the queue. Every response is checked
+against the output of the model offline. A lost request has no response; a mixed one has the response to another.
 """
 
 import argparse
@@ -12,50 +12,43 @@ import http.client
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from statistics import quantiles
 from typing import Any, NamedTuple
 
 from benchmarks.results import Row, cpu, write
+from benchmarks.serving import PATIENCE, Server, running_server
 
 JSON = {"Content-Type": "application/json"}
 BEAMS = (1, 3, 5)
 REFUSED = (413, 429, 503)
-PATIENCE = 90.0
-"""Seconds a client waits; a server of 30 seconds a request answers long before."""
 IN_TIME = 1.0
-"""Seconds before SIGTERM: what was sent earlier has been accepted, and must be answered."""
+"""Seconds before SIGTERM: requests sent earlier were accepted and must be answered."""
 BURST, EVERY = 48, 10.0
 AFTER = 2.0
-"""Seconds that clients go on after SIGTERM."""
+"""Seconds that clients continue after SIGTERM."""
 
 
 class Question(NamedTuple):
-    """A text, and what the model says of it offline, by the width of the beam."""
+    """A text and its translations offline, by beam size."""
 
     text: str
-    said: dict[int, str]
+    translations: dict[int, str]
 
 
 @dataclass
 class Tally:
-    """What became of the requests."""
+    """The outcomes of the requests."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     waits: list[float] = field(default_factory=list)
-    """Seconds of the requests of one to four short texts that were answered."""
+    """Seconds of the answered requests of one to four short texts."""
     notes: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -68,50 +61,8 @@ class Tally:
                 self.waits.append(seconds)
 
 
-@dataclass
-class Server:
-    """A process of `jumok serve`, and when it was told to end."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    log: Path
-    ended: float = float("inf")
-
-    def memory(self) -> float:
-        """Megabytes it holds."""
-        status = Path(f"/proc/{self.process.pid}/status")
-        found = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
-        return int(found[1]) / 1024 if found else float("nan")
-
-    def end(self) -> int:
-        """Its exit code."""
-        self.ended = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
-
-
-@contextmanager
-def started(model: str) -> Iterator[Server]:
-    """At a free port of 127.0.0.1, its messages in a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        command = [sys.executable, "-m", "jumok.cli", "serve", model, "--port", "0", "--device", "cpu"]
-        with log.open("wb") as messages:
-            process = subprocess.Popen(command, stderr=messages)
-        try:
-            deadline = time.monotonic() + PATIENCE
-            while not (found := re.search(r"at http://127\.0\.0\.1:(\d+)", log.read_text())):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the server did not start: {log.read_text().strip()}")
-                time.sleep(0.1)
-            yield Server(process, int(found[1]), log)
-        finally:
-            process.kill()
-            process.wait()
-
-
 def questions(model: str, short: int, long: int) -> tuple[list[Question], list[Question]]:
-    """Texts the model never saw, alone and many in one, with their translations."""
+    """Test texts, short and long, with their translations."""
     from jumok.data import corpus_pairs
     from jumok.tasks.translator import Translator
 
@@ -127,13 +78,13 @@ def questions(model: str, short: int, long: int) -> tuple[list[Question], list[Q
 
 
 class Client:
-    """Asks one thing after another, each over a connection of its own."""
+    """Sends one request after another, each over its own connection."""
 
     def __init__(self, server: Server, tally: Tally, short: list[Question], long: list[Question], seed: int) -> None:
         self.server, self.tally, self.short, self.long, self.draws = server, tally, short, long, Random(seed)
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Until the time is over."""
+        """Send random requests until the time is over."""
         kinds = {
             self.few: 68,
             self.page: 7,
@@ -141,7 +92,7 @@ class Client:
             self.tree: 3,
             self.attention: 4,
             self.align: 3,
-            self.itself: 3,
+            self.information: 3,
             self.hang_up: 5,
         }
         while not until():
@@ -160,37 +111,41 @@ class Client:
         self._translate(self.draws.choices(self.short, k=60) + self.draws.choices(self.long, k=4))
 
     def stream(self) -> None:
-        """A translation while it grows."""
+        """A streamed translation."""
         asked = self.draws.choice(self.short)
         last = re.compile(r"event: done\ndata: (.*)")
         self._ask(
             "stream",
             {"text": asked.text, "beam": 3},
-            lambda body: json.loads(last.search(body)[1])["text"] == asked.said[3],  # type: ignore[index]
+            lambda body: json.loads(last.search(body)[1])["text"] == asked.translations[3],  # type: ignore[index]
         )
 
     def tree(self) -> None:
-        """The beam as a tree."""
+        """The search tree."""
         asked = self.draws.choice(self.short)
-        self._ask("beam", {"text": asked.text, "beam": 3}, lambda body: json.loads(body)["text"] == asked.said[3])
+        self._ask(
+            "beam", {"text": asked.text, "beam": 3}, lambda body: json.loads(body)["text"] == asked.translations[3]
+        )
 
     def attention(self) -> None:
-        """A map."""
+        """An attention map."""
         asked = self.draws.choice(self.short)
-        self._ask("attention", {"text": asked.text, "beam": 5}, lambda body: json.loads(body)["text"] == asked.said[5])
+        self._ask(
+            "attention", {"text": asked.text, "beam": 5}, lambda body: json.loads(body)["text"] == asked.translations[5]
+        )
 
     def align(self) -> None:
         """Links between words."""
         asked = self.draws.choice(self.short)
-        pair = {"source": asked.text, "target": asked.said[3]}
-        self._ask("align", pair, lambda body: json.loads(body)["target"] == asked.said[3].split())
+        pair = {"source": asked.text, "target": asked.translations[3]}
+        self._ask("align", pair, lambda body: json.loads(body)["target"] == asked.translations[3].split())
 
-    def itself(self) -> None:
-        """What the server says of itself."""
+    def information(self) -> None:
+        """Information about the server."""
         self._ask(self.draws.choice(["/health", "/metrics", "/api/models", "/"]), None, lambda body: bool(body))
 
     def hang_up(self) -> None:
-        """In the middle of the request, or of waiting for the answer."""
+        """Disconnect in the middle of the request, or while waiting for the response."""
         body = json.dumps({"text": [one.text for one in self.draws.choices(self.short, k=8)]})
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         try:
@@ -201,7 +156,7 @@ class Client:
             connection.send(body.encode()[: self.draws.choice([10, len(body.encode())])])
             time.sleep(self.draws.random() / 5)
         except OSError:
-            time.sleep(0.1)  # full, or at its end
+            time.sleep(0.1)  # too many connections, or the server has stopped
         finally:
             connection.close()
         self.tally.add("hung up")
@@ -211,12 +166,12 @@ class Client:
 
         def right(body: str) -> bool:
             found = [(one["source"], one["text"]) for one in json.loads(body)["translations"]]
-            return found == [(one.text, one.said[beam]) for one in asked]
+            return found == [(one.text, one.translations[beam]) for one in asked]
 
         self._ask("translate", {"text": [one.text for one in asked], "beam": beam}, right, timed=timed)
 
     def _ask(self, path: str, body: Any, right: Callable[[str], bool], *, timed: bool = False) -> None:
-        """Send, wait, and judge what came back."""
+        """Send a request, wait, and check the response."""
         before = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         try:
@@ -227,7 +182,7 @@ class Client:
             answer = connection.getresponse()
             status, said = answer.status, answer.read().decode()
         except (OSError, http.client.HTTPException) as error:
-            late = before > self.server.ended - IN_TIME
+            late = before > self.server.stopped - IN_TIME
             time.sleep(0.1)
             return self.tally.add("after the end") if late else self.tally.add("lost", f"{path}: {error!r}")
         finally:
@@ -248,21 +203,23 @@ class Client:
             self.tally.add("mixed", f"{path}: {said}")
 
 
-class Soaked(NamedTuple):
-    """What was measured."""
+class SoakResult(NamedTuple):
+    """The measurements of a run."""
 
     tally: Tally
     exit_code: int
-    grown: float
-    """Megabytes of memory between a fifth of the time and its end."""
+    memory_growth: float
+    """Megabytes from a fifth of the time to its end."""
     log_bytes: int
 
 
-def soak(model: str, *, seconds: float, clients: int, burst: int = BURST, short: int = 120, long: int = 6) -> Soaked:
-    """Ask for so many seconds, then end the server while the clients go on."""
+def soak(
+    model: str, *, seconds: float, clients: int, burst: int = BURST, short: int = 120, long: int = 6
+) -> SoakResult:
+    """Send requests for so many seconds, then stop the server while the clients continue."""
     asked, pages = questions(model, short, long)
     tally, over = Tally(), threading.Event()
-    with started(model) as server:
+    with running_server(model) as server:
         workers = [Client(server, tally, asked, pages, seed) for seed in range(clients + burst)]
         with ThreadPoolExecutor(clients + burst) as pool:
             try:
@@ -273,19 +230,19 @@ def soak(model: str, *, seconds: float, clients: int, burst: int = BURST, short:
                 while time.monotonic() < end:
                     bursts = [pool.submit(worker.burst) for worker in workers[clients:]]
                     time.sleep(max(0.0, min(EVERY, end - time.monotonic())))
-                grown = server.memory() - before
+                growth = server.memory() - before
                 threading.Timer(AFTER, over.set).start()
-                code = server.end()
+                code = server.stop()
             finally:
                 over.set()
             for one in (*busy, *bursts):
                 one.result(PATIENCE)
-        return Soaked(tally, code, grown, server.log.stat().st_size)
+        return SoakResult(tally, code, growth, server.log.stat().st_size)
 
 
-def rows(found: Soaked, clients: int, seconds: float) -> Iterator[Row]:
-    """As they are written."""
-    outcomes = found.tally.outcomes
+def rows(result: SoakResult, clients: int, seconds: float) -> Iterator[Row]:
+    """The rows of the results file."""
+    outcomes = result.tally.outcomes
     how = (
         f"{clients} clients for {seconds:g} s, {BURST} more with 64 texts each every {EVERY:g} s, SIGTERM under load; "
         f"{outcomes['answered']} answered, {outcomes['refused']} refused, {outcomes['too late']} too late, "
@@ -293,12 +250,12 @@ def rows(found: Soaked, clients: int, seconds: float) -> Iterator[Row]:
     )
     for name in ("answered", "lost", "mixed", "refused", "too late"):
         yield Row(f"soak-{name.replace(' ', '-')}", "jumok", outcomes[name], "requests", how)
-    waits = quantiles(found.tally.waits, n=100)
+    waits = quantiles(result.tally.waits, n=100)
     for name, percent in (("p50", 50), ("p99", 99)):
         yield Row(f"soak-{name}", "jumok", round(1000 * waits[percent - 1], 1), "ms", f"of 1 to 4 short texts; {how}")
-    yield Row("soak-memory", "jumok", round(found.grown, 1), "MB more", how)
-    yield Row("soak-log", "jumok", found.log_bytes, "bytes", how)
-    yield Row("soak-exit", "jumok", found.exit_code, "exit code", how)
+    yield Row("soak-memory", "jumok", round(result.memory_growth, 1), "MB more", how)
+    yield Row("soak-log", "jumok", result.log_bytes, "bytes", how)
+    yield Row("soak-exit", "jumok", result.exit_code, "exit code", how)
 
 
 def main() -> None:
@@ -309,10 +266,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=75)
     parser.add_argument("--clients", type=int, default=32)
     given = parser.parse_args()
-    found = soak(given.model, seconds=given.seconds, clients=given.clients)
-    measured = list(rows(found, given.clients, given.seconds))
+    result = soak(given.model, seconds=given.seconds, clients=given.clients)
+    measured = list(rows(result, given.clients, given.seconds))
     print(
-        *(f"{row.id}: {row.value} {row.unit}" for row in measured), *found.tally.notes, found.tally.outcomes, sep="\n"
+        *(f"{row.id}: {row.value} {row.unit}" for row in measured), *result.tally.notes, result.tally.outcomes, sep="\n"
     )
     write("soak", measured, device=cpu(), packages=("torch", "fastapi", "uvicorn"))
 

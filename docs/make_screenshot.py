@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from benchmarks.serving import served
+from benchmarks.serving import running_server
 
 PICTURE = Path(__file__).with_name("pictures") / "serve.png"
 DATE, LIST = "Friday, December 23, 1988", "Turkish, Korean and Japanese"
@@ -74,9 +74,9 @@ def main() -> None:
     if given.views is not None:
         given.views.mkdir(parents=True, exist_ok=True)
         wanted = {given.views / f"{name}.png": view for name, view in VIEWS.items()}
-    with served(*given.model) as url:
+    with running_server(*given.model) as server:
         for out, view in wanted.items():
-            photograph(url, view, out)
+            photograph(server.url, view, out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Files: reading text in any compression, writing so that a file appears whole or not at all."""
+"""Reading text in any compression, and writing files that appear complete or not at all."""
 
 import difflib
 import gzip
@@ -18,7 +18,7 @@ from typing import Any, cast
 from jumok.errors import DataError
 
 MOST_JSON = 2**20
-"""Bytes of a file of facts, such as checksums."""
+"""Most bytes of a JSON file of metadata, such as checksums."""
 FILE_TYPES = {
     stat.S_ISFIFO: "a pipe",
     stat.S_ISSOCK: "a socket",
@@ -30,41 +30,39 @@ FILE_TYPES = {
 
 @contextmanager
 def open_plain(path: str | Path, *, within: Path | None = None) -> Iterator[BufferedReader]:
-    """The bytes of a plain file; `within` is the folder that links must not lead out of. All else is a DataError."""
+    """Open a regular file; a DataError for anything else, and for a link that leads out of the folder `within`."""
     path = Path(path)
     try:
         if within is not None and not (target := _resolved(path)).is_relative_to(_resolved(within)):
             raise DataError(f"{path} is a link to {target}, outside {within}; copy the file itself there")
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(handle, "rb") as file:
             mode = os.fstat(handle).st_mode
             if not stat.S_ISREG(mode):
                 kind = next((name for is_kind, name in FILE_TYPES.items() if is_kind(mode)), "something else")
-                raise DataError(f"{path} is {kind}, not a plain file; put a plain file in its place")
+                raise DataError(f"{path} is {kind}, not a regular file; replace it with one")
             yield file
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder, not a plain file; put a plain file in its place") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def read_plain(path: str | Path, *, most: int, within: Path | None = None) -> bytes:
-    """All bytes of a plain file of at most `most` bytes."""
+    """All bytes of a regular file of at most `most` bytes."""
     with open_plain(path, within=within) as file:
         _check_size(file, path, most)
         return file.read(most)
 
 
 def check_plain(path: str | Path, *, most: int, within: Path | None = None) -> None:
-    """Raise a DataError for what `read_plain` would refuse; nothing is read."""
+    """Raise a DataError for a file that `read_plain` would refuse; nothing is read."""
     with open_plain(path, within=within) as file:
         _check_size(file, path, most)
 
 
 def _check_size(file: BufferedReader, path: str | Path, most: int) -> None:
     if (size := os.fstat(file.fileno()).st_size) > most:
-        raise DataError(f"{path} holds {size:,} bytes; {most:,} are the most it may hold")
+        raise DataError(f"{path} has {size:,} bytes; at most {most:,} are allowed")
 
 
 def _resolved(path: Path) -> Path:
@@ -73,10 +71,10 @@ def _resolved(path: Path) -> Path:
 
 STDIN = "-"
 LONGEST_LINE = 100_000_000
-"""Bytes; a few kilobytes of .gz or .xz can hold a line of any length."""
+"""Most bytes of a line; a few kilobytes of .gz or .xz can hold a line of any length."""
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 UNFINISHED, TRIAL = ".unfinished", "jumok-trial"
-"""How a file's name ends until all of it is written, after the writer's process number; a file that is only tried."""
+"""End of the name of a file that is being written, after the writer's process number; name of a trial file."""
 KINDS = {
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
@@ -86,7 +84,7 @@ KINDS = {
     b"\x1f\x8b": "compressed by gzip without the ending .gz",
     b"\xfd7zXZ": "compressed by xz without the ending .xz",
 }
-"""How files begin that are taken for text by mistake, and what they are."""
+"""First bytes of files that are mistaken for text, and what these files are."""
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -100,19 +98,17 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def bounded_lines(file: BufferedIOBase, path: str | Path) -> Iterator[bytes]:
-    """The lines of an open file; a DataError for one so long that no memory should be spent on it."""
+    """The lines of an open file; a DataError for one of more than LONGEST_LINE bytes."""
     number = 0
     while raw := file.readline(LONGEST_LINE + 1):
         number += 1
         if len(raw) > LONGEST_LINE:
-            raise DataError(
-                f"{name(path)}, line {number} has more than {LONGEST_LINE:,} bytes; is it text, one sentence a line?"
-            )
+            raise DataError(f"{display_name(path)}, line {number} has more than {LONGEST_LINE:,} bytes; is it text?")
         yield raw
 
 
 def decode_line(raw: bytes, path: str | Path, number: int) -> str:
-    """The text of one line, or a DataError naming its first byte that is not UTF-8 or stands for no letter (NUL)."""
+    """The text of one line; a DataError that names its first byte that is not UTF-8, or is NUL."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -125,27 +121,27 @@ def decode_line(raw: bytes, path: str | Path, number: int) -> str:
 
 
 def known_kind(beginning: bytes) -> str:
-    """What a file with this beginning is that is no text, in words; "" where its beginning does not say."""
+    """What kind of file, other than text, begins like this; "" if unknown."""
     return next((kind for mark, kind in KINDS.items() if beginning.startswith(mark)), "")
 
 
 def _not_text(raw: bytes, at: int, path: str | Path, number: int) -> DataError:
-    """Why a line cannot be read, and what to do; `at` is the byte at fault."""
+    """Why a line cannot be read, and what to do; `at` is the first wrong byte."""
     if number == 1 and (kind := known_kind(raw)):
-        return DataError(f"{name(path)} is {kind}, not text; name a file of text, one sentence a line")
-    where = f"{name(path)}, line {number}: byte {at + 1} of the line"
+        return DataError(f"{display_name(path)} is {kind}, not text; name a file of text, one sentence a line")
+    where = f"{display_name(path)}, line {number}: byte {at + 1} of the line"
     if raw[at]:
         seen, likely = f"(0x{raw[at]:02x}) is not UTF-8", _likely_encoding(raw, number)
     elif 3 * raw.count(0) > len(raw):  # letters of two bytes each, one of them 0
         swapped = number == 1 and raw[::2].count(0) > raw[1::2].count(0)
         seen, likely = "is 0, as in UTF-16", "UTF-16BE" if swapped else "UTF-16LE"
     else:
-        return DataError(f"{where} is 0, which no text has; remove it, for example: tr -d '\\000' < FILE > NEW")
+        return DataError(f"{where} is 0, which is not text; remove it, for example: tr -d '\\000' < FILE > NEW")
     return DataError(f"{where} {seen}; convert the file first, for example: iconv -f {likely} -t UTF-8")
 
 
 def _likely_encoding(raw: bytes, number: int) -> str:
-    """What a line that is not UTF-8 is most likely in; old Korean files are in CP949."""
+    """The most likely encoding of a line that is not UTF-8; old Korean files use CP949."""
     if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "UTF-16"
     with suppress(UnicodeDecodeError):
@@ -157,7 +153,7 @@ def _likely_encoding(raw: bytes, number: int) -> str:
 
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
-    """The bytes of `path`, decompressed by its name; every failure to read becomes one clear DataError."""
+    """Open `path` ("-" is standard input), decompressed by its suffix; every failure to read becomes a DataError."""
     if str(path) == STDIN:
         if sys.stdin is None:
             raise DataError("standard input is closed; name a file, or pipe text in")
@@ -180,7 +176,7 @@ def open_bytes(path: str | Path) -> Iterator[BufferedIOBase]:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
-    """A file that appears under its name complete and on disk, or not at all."""
+    """Open a file for writing that appears under its name complete and synced to disk, or not at all."""
     path = Path(path)
     unfinished = _unfinished(path)
     try:
@@ -200,7 +196,7 @@ def atomic_write(path: str | Path) -> Iterator[BufferedIOBase]:
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
-    """Remove what processes that were killed left of files of this name; what a living one is writing stays."""
+    """Remove unfinished files of this name whose writers were killed; those of running processes stay."""
     for path in folder.glob(f".{name if name == '*' else escape(name)}.*{UNFINISHED}"):
         writer = path.name.removesuffix(UNFINISHED).rpartition(".")[2]
         if writer.isascii() and writer.isdecimal() and not _is_running(int(writer)):
@@ -209,65 +205,65 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
 
 
 def _unfinished(path: Path) -> Path:
-    """What a file is called while this process writes it."""
+    """The name of a file while this process writes it."""
     return path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
 
 
 def _is_running(process: int) -> bool:
-    if os.name != "posix" or process == os.getpid():  # elsewhere this signal would end it
+    if os.name != "posix" or process == os.getpid():  # on Windows, this signal would end it
         return True
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        return True  # somebody else's
+        return True  # another user's
     return True
 
 
 def check_place(folder: str | Path) -> None:
-    """Raise a DataError if `folder` is not, and cannot become, one that can be written to; nothing is left in it."""
+    """Raise a DataError if `folder` cannot be written to or created; nothing is left in it."""
     folder = Path(folder)
     above = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
     if not above.is_dir():
-        whose = "" if above == folder else f", so {folder} cannot be one in it"
-        raise DataError(f"{above} is a file, not a folder{whose}; name another folder to write to")
+        inside = "" if above == folder else f", so {folder} cannot be created"
+        raise DataError(f"{above} is a file, not a folder{inside}; choose another folder")
     try:
-        # Permissions do not tell all: a disk can be read-only or full, and some folders take no files of ours.
+        # Permissions are not everything: a disk can be read-only or full.
         remove_unfinished(above, TRIAL)
         trial = _unfinished(above / TRIAL)
         trial.write_bytes(b"can be written")
         trial.unlink()
     except OSError as error:
         raise DataError(
-            f"the folder {above} cannot be written to ({error.strerror or error}); "
-            "name another one, or change its permissions"
+            f"cannot write to the folder {above} ({error.strerror or error}); choose another one, or change its "
+            "permissions"
         ) from None
 
 
 def check_file(path: str | Path) -> None:
-    """Raise a DataError if no file can be written at `path`; nothing is made."""
+    """Raise a DataError if no file can be written at `path`; nothing is created."""
     path = Path(path)
     if path.is_dir():
-        raise DataError(f"{path} is a folder; name a file in it to write to")
+        raise DataError(f"{path} is a folder; name a file in it")
     check_place(path.parent)
 
 
 def parse_json(content: str | bytes) -> Any:
-    """What is written in JSON; a ValueError for all that is not, lists in lists without end among it."""
+    """Parse JSON; a ValueError for anything else, including endlessly nested lists."""
     try:
         return json.loads(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def name(path: str | Path) -> str:
-    """How messages call a path."""
+def display_name(path: str | Path) -> str:
+    """A path as messages show it."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
 def quoted(value: Any, longest: int = 60) -> str:
-    """A value as messages show it: on one line, and only its beginning where it is long; a text in quotes."""
+    """A value as messages show it: on one line, and shortened; text is in quotes."""
     if isinstance(value, str | bytes):
         return repr(value) if len(value) <= longest else repr(value[:longest]) + "…"
     shown = " ".join(repr(value).split())
@@ -275,13 +271,13 @@ def quoted(value: Any, longest: int = 60) -> str:
 
 
 def bare_suffix(path: str | Path) -> str:
-    """The suffix below any compression: "train.tsv.gz" -> ".tsv"."""
+    """The suffix before that of a compression: "train.tsv.gz" -> ".tsv"."""
     path = Path(path)
     return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
 def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to disk."""
+    """Sync the names in a folder to disk."""
     if os.name == "posix":  # elsewhere a folder cannot be opened, and the rename is on disk already
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from jumok.analysis.alignment.choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, default_head
 from jumok.analysis.alignment.error_rate import Gold
+from jumok.analysis.alignment.head_choice import choose_by_agreement, choose_by_dictionary, choose_by_gold, default_head
 from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.data import Pair
 
@@ -18,8 +18,8 @@ def corpus(words: int = 12, pairs: int = 80, seed: int = 0):
     texts, heads = (
         [],
         {
-            look: []
-            for look in (AlignmentHead(0, 0, True), AlignmentHead(0, 1, True), RIGHT, AlignmentHead(1, 2, False))
+            head: []
+            for head in (AlignmentHead(0, 0, True), AlignmentHead(0, 1, True), RIGHT, AlignmentHead(1, 2, False))
         },
     )
     for _ in range(pairs):
@@ -35,7 +35,7 @@ def corpus(words: int = 12, pairs: int = 80, seed: int = 0):
 
 
 def turned(heads):
-    return {look: [{(j, i) for i, j in links} for links in rows] for look, rows in heads.items()}
+    return {head: [{(j, i) for i, j in links} for links in rows] for head, rows in heads.items()}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -62,10 +62,10 @@ def test_gold_links_choose_the_head_with_the_least_error():
 
 
 def test_without_text_the_last_layer_but_one_is_taken_shifted_unless_recurrent():
-    looks = [
+    heads = [
         AlignmentHead(layer, head, shift) for layer in range(3) for head in (None, 0, 1) for shift in (True, False)
     ]
-    assert default_head(looks, recurrent=False) == AlignmentHead(1, None, True)
+    assert default_head(heads, recurrent=False) == AlignmentHead(1, None, True)
     assert default_head([AlignmentHead(0, 0, True), AlignmentHead(0, 0, False)], recurrent=True) == AlignmentHead(
         0, 0, False
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jumok.analysis.alignment.attention import extract, joined
+from jumok.analysis.alignment.aligner import extract, joined
 
 
 def test_a_link_counts_as_far_as_both_directions_believe_in_it():

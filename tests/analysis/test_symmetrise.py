@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jumok.analysis.alignment.attention import Method, symmetrise
+from jumok.analysis.alignment.aligner import Method, symmetrise
 from jumok.data.word_links import parse_word_links
 
 HEADER, *LINES = (Path(__file__).parent / "symmetrised.tsv").read_text().splitlines()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from jumok.analysis.alignment.attention import Aligner, extract
+from jumok.analysis.alignment.aligner import Aligner, extract
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
@@ -30,8 +30,8 @@ def test_looks_are_every_head_the_mean_of_heads_and_both_shifts(transformer, rev
 
 
 def test_unshifted_weights_are_those_of_the_attention_map_without_its_end(trained):
-    look = AlignmentHead(0, 0, shift=False)
-    for number, weights in word_weights(trained.model, trained.tokenizers, PAIRS, [look]):
+    head = AlignmentHead(0, 0, shift=False)
+    for number, weights in word_weights(trained.model, trained.tokenizers, PAIRS, [head]):
         source, target = PAIRS[number]
         ids = trained.tokenizers.target.encode(target)[1:-1]
         shown = map_of_translation(trained.model, trained.tokenizers, source, ids).weights[0, 0, :-1, :-1].numpy()
@@ -52,12 +52,12 @@ def test_shifted_weights_are_those_of_the_row_that_reads_a_word(trained):
 
 
 def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
-    looks = alignment_heads(trained.model)
-    together = dict(word_weights(trained.model, trained.tokenizers, PAIRS, looks))
+    heads = alignment_heads(trained.model)
+    together = dict(word_weights(trained.model, trained.tokenizers, PAIRS, heads))
     assert together.keys() == {0, 1, 3, 4}
     for number, weights in together.items():
-        ((_, alone),) = word_weights(trained.model, trained.tokenizers, [PAIRS[number]], looks)
-        assert alone.shape == (len(looks), len(PAIRS[number].target.split()), len(PAIRS[number].source.split()))
+        ((_, alone),) = word_weights(trained.model, trained.tokenizers, [PAIRS[number]], heads)
+        assert alone.shape == (len(heads), len(PAIRS[number].target.split()), len(PAIRS[number].source.split()))
         assert np.allclose(weights, alone, atol=1e-5)
         assert np.allclose(weights.sum(-1), 1, atol=1e-4)
 

@@ -86,9 +86,7 @@ def test_no_command_at_all_is_answered_with_help():
 
 
 def test_an_empty_key_does_not_leave_a_server_open():
-    assert refused("serve", "--api-key", "") == (
-        "the API key is empty; give one, or leave --api-key and JUMOK_API_KEY out"
-    )
+    assert refused("serve", "--api-key", "").startswith("the API key is empty")
 
 
 def test_a_text_and_a_model_the_wrong_way_round_are_noticed(model):

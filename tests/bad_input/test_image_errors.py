@@ -335,7 +335,9 @@ def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
         (("caption", model, tmp_path / "empty"), "there are no images in the folder"),
         (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), "there is no model folder"),
         (("evaluate", model, "--source", tmp_path), "belong together"),
-        (("evaluate", model, "--report", "r.html"), "--report is for texts"),
+        (("evaluate", model, "--report", "r.html"), "--report applies to models that translate"),
+        (("look", model, tmp_path / "mistyped.jpg"), "there is no image"),
+        (("look", "mistyped.jpg"), "there is no image mistyped.jpg"),
         (("translate", model), "holds a model that captions images"),
     ):
         done = jumok(*words)
@@ -369,6 +371,6 @@ def test_test_images_that_have_gone_must_be_named(files, tmp_path):
     (files / "images").rename(files / "moved")
     done = jumok("evaluate", tmp_path / "model")
     assert done.code == 1
-    assert "which is not there now; name the test images: --source FOLDER" in done.err
+    assert "name the test images: --source FOLDER" in done.err
     done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
     assert done.code == 0, done.err

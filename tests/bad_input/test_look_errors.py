@@ -1,5 +1,7 @@
 """What is wrong with a map that was asked for is one line."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -211,3 +213,19 @@ def test_a_model_that_is_not_there_is_said_before_what_it_should_look_at(tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "picture.png").write_bytes(b"whatever it is")
     assert "there is no model folder runs/typo" in jumok("look", "runs/typo", "picture.png").err
+
+
+def test_words_without_quotes_are_told_of_quotes():
+    done = jumok("look", "two", "days", "ago")
+    assert (done.code, done.out) == (2, "")
+    assert 'put a text of several words in quotes: "two days ago"' in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["look", "two days ago", "--out", "a.png"], ["translate", "--format", "pdf"]])
+def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translated(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("jumok.tasks.translator.Translator.load", lambda *_, **__: pytest.fail("the work has begun"))
+    done = jumok(*command)
+    assert (done.code, done.out) == (1, "")
+    assert "needs matplotlib" in done.err

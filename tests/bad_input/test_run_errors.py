@@ -119,9 +119,9 @@ def test_a_place_that_is_a_file(tmp_path):
     write(tmp_path / "file", "")
     for resume in ([], ["--resume"]):
         assert train_into("file/run", *resume) == (
-            "file is a file, not a folder, so file/run cannot be one in it; name another folder to write to"
+            "file is a file, not a folder, so file/run cannot be created; choose another folder"
         )
-        assert train_into("file", *resume) == "file is a file, not a folder; name another folder to write to"
+        assert train_into("file", *resume) == "file is a file, not a folder; choose another folder"
 
 
 GRAPH = '[graph]\nnodes = "nodes.tsv"\nedges = "edges.tsv"\n[network]\n'
@@ -137,7 +137,7 @@ def test_a_place_that_cannot_be_written_to_is_said_before_anything_is_read(recip
         run.mkdir()
         write(run / name, "in the way")
         said = train_into(run, *resume, recipe=recipe)
-        assert said == f"{run / name} is a file, not a folder; name another folder to write to"
+        assert said == f"{run / name} is a file, not a folder; choose another folder"
     assert train_into("file/run", *resume, recipe=recipe).startswith("file is a file, not a folder")
 
 
@@ -145,7 +145,7 @@ def test_a_place_that_cannot_be_written_to_is_said_before_anything_is_read(recip
 @pytest.mark.parametrize("recipe", [RECIPE, GRAPH, CAPTIONS], ids=["texts", "graph", "captions"])
 def test_a_folder_that_takes_no_files_though_its_permissions_say_so(recipe):
     said = train_into("/proc/run", recipe=recipe)
-    assert said.startswith("the folder /proc cannot be written to (")
+    assert said.startswith("cannot write to the folder /proc (")
     assert said.endswith("); name another one, or change its permissions")
 
 

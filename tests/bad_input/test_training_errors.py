@@ -136,7 +136,7 @@ def test_a_checkpoint_made_to_do_harm_is_passed_over(finished):
     os.mkfifo(path)
     report = Remarks()
     run(finished, report=report, resume=True)
-    assert report.said[0].startswith(f"{path} is a pipe, not a plain file")
+    assert report.said[0].startswith(f"{path} is a pipe, not a regular file")
     path = newest(finished) / "average.safetensors"
     os.truncate(path, 2**40)
     manifest = json.loads((path.parent / "manifest.json").read_text())

@@ -74,13 +74,13 @@ def test_maps_of_a_model_without_attention(tmp_path):
 def test_maps_that_cannot_be_written(reverser, tmp_path):
     write(tmp_path / "text", "1\n")
     said = refused("translate", reverser, "--source", "text", "--attention", "text")
-    assert said == "text is a file, not a folder; name another folder to write to"
+    assert said == "text is a file, not a folder; choose another folder"
     assert refused("translate", reverser, "--attention", "text/maps").startswith("text is a file, not a folder, so")
 
 
 def test_a_zero_byte_in_the_text_is_not_translated_as_if_it_were_not_there(reverser):
     said = refused("translate", reverser, stdin=b"1\x002 3\n")
-    assert said.startswith("standard input, line 1: byte 2 of the line is 0, which no text has")
+    assert said.startswith("standard input, line 1: byte 2 of the line is 0")
 
 
 def test_an_image_for_a_model_that_reads_text_is_called_one(reverser, tmp_path):

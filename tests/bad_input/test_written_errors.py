@@ -28,7 +28,7 @@ def unused(monkeypatch):
         raise AssertionError("the work has begun")
 
     monkeypatch.setattr("jumok.tasks.translator.Translator.load", load)
-    monkeypatch.setattr("jumok.analysis.alignment.statistical.align_text", load)
+    monkeypatch.setattr("jumok.cli.align.align_text", load)
 
 
 @pytest.mark.parametrize("place", ["src", "ref.svg", "./ref.svg", "linked", "hard", "model/recipe.toml"])
@@ -76,7 +76,7 @@ def test_the_classes_of_a_graph_are_not_saved_over_the_graph(tmp_path):
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ("nothere", "there is no model folder or file of outputs nothere"),
+        ("nothere", "nothere"),
         ("short", "short has 1 outputs, but there are 2 source sentences"),
         ("empty", "empty is not a complete model: recipe.toml is missing"),
     ],
@@ -91,10 +91,8 @@ def test_what_a_report_cannot_compare_with_is_said_before_the_first_model_works(
 
 
 def test_a_model_that_cannot_be_compared_is_said_before_the_others_are_timed(model, monkeypatch):
-    monkeypatch.setattr("jumok.analysis.curves.step_times.step_times", None)
-    assert "there is no model folder or file of outputs nothere" in refused(
-        "compare", "speed", model, "nothere", "--device=cpu"
-    )
+    monkeypatch.setattr("jumok.tasks.comparison.speed_by_length", None)
+    assert "there is no model folder nothere" in refused("compare", "speed", model, "nothere", "--device=cpu")
 
 
 @pytest.mark.parametrize(("gold", "said"), [("0-0\n", "g has links for 1 pairs"), ("0-0\nx\n", "g, line 2: 'x' is")])

@@ -127,4 +127,4 @@ def test_without_a_model_links_are_learnt_from_the_text(text):
     assert json.loads(well("align", *two_files(text), f"--gold={text}/gold", "--json").out)["pairs"] == 4
     done = jumok("align", *two_files(text), "--layer=1")
     assert done.code == 1
-    assert "--layer is about a model" in done.err
+    assert "--layer needs a model" in done.err

@@ -142,7 +142,7 @@ def test_charts_and_tables_are_readable_on_a_telephone(nasty_report, browser):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--output", "out", "--reference", "ref", "--report", "r.html"], "--source is needed"),
+        (["--output", "out", "--reference", "ref", "--report", "r.html"], "--source is missing"),
         (
             ["--output", "out", "--source", "short", "--reference", "ref", "--report", "r.html"],
             "--source short has 1 line but --reference ref has 12",
@@ -158,11 +158,11 @@ def test_charts_and_tables_are_readable_on_a_telephone(nasty_report, browser):
         ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "missing"],
-            "there is no model folder missing",
+            "there is no model folder or file of outputs missing",
         ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.pdf"],
-            "--report r.pdf should end in .html",
+            "--report r.pdf must end in .html",
         ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "folder.html"],

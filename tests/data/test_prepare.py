@@ -1,5 +1,6 @@
 import io
 import os
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -215,8 +216,8 @@ def test_a_tenth_of_unknown_tokens_is_not_worth_a_word_and_more_is(tmp_path):
     assert unknown_message(many, 1, "target", tokenizer, roomy).endswith("raise tokenizer.coverage = 0.98")
 
 
-def test_unknown_tokens_are_looked_for_in_all_of_a_large_store(tmp_path, monkeypatch):
-    monkeypatch.setattr("jumok.data.prepare.SAMPLE", 100)
+def test_unknown_tokens_are_counted_in_rows_from_the_whole_dataset(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["jumok.data.prepare"], "SAMPLE", 100)  # the name is also that of a function
     rows = [[[BOS, UNK if row >= 750 else 4, EOS], [BOS, EOS]] for row in range(1001)]
     assert unknown_share(write_dataset(tmp_path / "large", rows, size=9), 0) == 0.25
 

@@ -164,7 +164,7 @@ def test_without_links_batches_hold_none(corpus):
     data = DataConfig(source=f"{corpus}/one", target=f"{corpus}/two")
     found = prepare(corpus / "plain", data, TokenizerConfig(kind="char", size=30))
     assert found.train.sides == 2
-    assert Batches(found.train, BatchConfig()).batch(0, 0).links is None
+    assert Batches(found.train, BatchConfig()).batch(0, 0).word_links is None
 
 
 def test_links_can_be_compressed(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import guided_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import guided_head
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.attention import attend
 from jumok.data import BOS, EOS, PAD, Batch, Pair, TokenizerConfig, TokenizerPair, pad

@@ -9,8 +9,8 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw import page as map_page
 from jumok.data import Pair, corpus_pairs

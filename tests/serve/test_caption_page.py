@@ -172,7 +172,7 @@ def test_what_is_no_image_is_reported(browser, both):
 
 def test_it_is_in_korean_and_fits_a_phone(visit):
     page = visit(width=375, height=740, has_touch=True, is_mobile=True, locale="ko-KR")
-    expect(page.locator(".drop-hint")).to_contain_text("그림을 끌어다 놓으세요")
+    expect(page.locator("#choose")).to_have_text("파일 고르기")
     page.set_input_files("#file", FILE)
     described(page)
     expect(page.locator("#target-name")).to_have_text("설명")

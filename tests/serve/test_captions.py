@@ -165,3 +165,13 @@ def test_a_graph_network_is_refused_with_what_to_do_instead(tmp_path):
     assert done.code == 1
     assert "graph network" in done.err
     assert done.err.count("\n") == 1
+
+
+def test_large_bodies_wait_while_memory_is_full_and_small_ones_do_not(both, monkeypatch):
+    noise = base64(image_file(np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)))
+    monkeypatch.setattr("jumok.serve.guard.MAX_BUFFERED", 100_000)
+    refused = both.post("/api/caption", {"image": noise})
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert both.post("/api/caption", {"image": PICTURE}).status == 200
+    monkeypatch.undo()
+    assert both.post("/api/caption", {"image": noise}).status == 200

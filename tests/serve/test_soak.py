@@ -11,8 +11,8 @@ from jumok.model_folder import BUNDLED
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM")
 def test_under_mixed_load_no_answer_is_lost_or_somebody_elses():
-    found = soak(str(BUNDLED), seconds=3, clients=4, burst=3, short=12, long=1)
-    assert found.tally.outcomes["answered"] > 0
-    assert (found.tally.outcomes["lost"], found.tally.outcomes["mixed"]) == (0, 0), found.tally.notes
-    assert found.exit_code == 0
-    assert found.log_bytes < 10_000
+    result = soak(str(BUNDLED), seconds=3, clients=4, burst=3, short=12, long=1)
+    assert result.tally.outcomes["answered"] > 0
+    assert (result.tally.outcomes["lost"], result.tally.outcomes["mixed"]) == (0, 0), result.tally.notes
+    assert result.exit_code == 0
+    assert result.log_bytes < 10_000

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from jumok.analysis.alignment.attention import aligned
+from jumok.analysis.alignment.aligner import aligned
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
 from jumok.cli.arguments import PAIRS, ColumnNames, Device, is_same_file, parse_columns

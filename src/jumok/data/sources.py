@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
-from jumok.files import STDIN, name
+from jumok.files import STDIN, display_name
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -120,8 +120,8 @@ class DataConfig:
     @property
     def origin(self) -> str:
         """The source of the training data, in words."""
-        files = f"{name(self.source)} and {name(self.target)}"
-        return self.corpus or self.dataset or (name(self.pairs) if self.pairs else files)
+        files = f"{display_name(self.source)} and {display_name(self.target)}"
+        return self.corpus or self.dataset or (display_name(self.pairs) if self.pairs else files)
 
     @property
     def holds_out(self) -> bool:
@@ -176,9 +176,9 @@ class DataConfig:
             why, wanted = f", and none of its {pairs:,} pairs has another source", "sentences that differ"
             why += ": all are equal" if sources == 1 else ""
         return DataError(
-            f"{name(self.source or self.pairs or self.dataset)} leaves no pair to train on: every hundredth pair, "
-            f"starting with the first, is held out for validation{why}; give {wanted}, or separate validation pairs "
-            "(data.valid_source with data.valid_target, or data.valid_pairs)"
+            f"{display_name(self.source or self.pairs or self.dataset)} leaves no pair to train on: every hundredth "
+            f"pair, starting with the first, is held out for validation{why}; give {wanted}, or separate validation "
+            "pairs (data.valid_source with data.valid_target, or data.valid_pairs)"
         )
 
     def _all_pairs(self) -> Iterator[Pair]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from jumok.data.normalise import NOT_TEXT, Normaliser
 from jumok.data.pairs import Pair
 from jumok.errors import DataError
-from jumok.files import name, read_lines
+from jumok.files import display_name, read_lines
 
 Link = tuple[int, int]
 """The number of a source word and that of a target word."""
@@ -51,7 +51,7 @@ def format_word_links(links: Iterable[Link]) -> str:
 def read_word_links(path: str | Path) -> Iterator[list[Link]]:
     """The links of every line of a file."""
     for number, line in enumerate(read_lines(path), start=1):
-        yield parse_word_links(line, f"{name(path)}, line {number}")
+        yield parse_word_links(line, f"{display_name(path)}, line {number}")
 
 
 def with_word_links(
@@ -66,8 +66,8 @@ def with_word_links(
         if pair is None or links is None:
             longer, shorter = ("line", "pair") if pair is None else ("pair", "line")
             raise DataError(
-                f"{name(path)} must have one line of links for every training pair, but {longer} {count + 1} has no "
-                f"{shorter}; make the links from the same text"
+                f"{display_name(path)} must have one line of links for every training pair, but {longer} "
+                f"{count + 1} has no {shorter}; make the links from the same text"
             )
         source, target = len(pair.source.split()), len(pair.target.split())
         inside = [(i, j) for i, j in links if i < source and j < target]
@@ -78,7 +78,7 @@ def with_word_links(
         yield pair, inside
     if dropped:
         point = "link points" if dropped == 1 else "links point"
-        say(f"{name(path)}: dropped {dropped:,} {point} past the end of their sentences; the first is in {example}")
+        say(f"{display_name(path)}: dropped {dropped:,} {point} past the end of a sentence, first in {example}")
 
 
 class WordMap(NamedTuple):

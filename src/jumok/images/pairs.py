@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 
 from jumok.data.pairs import Split
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.files import bare_suffix, name, parse_json, read_lines
+from jumok.files import bare_suffix, display_name, parse_json, read_lines
 from jumok.images.files import Fit, ImageFolder, Pixels, squared
 from jumok.images.scenes import Language, scene
 
@@ -126,7 +126,7 @@ def read_captions(config: ImagesConfig) -> Captions:
     empty = 0
     columns = [config.image_column, config.caption_column, *([config.split_column] if config.split_column else [])]
     for number, (image, caption, *label) in table_columns(config.captions, columns):
-        where = f"{name(config.captions)}, line {number}"
+        where = f"{display_name(config.captions)}, line {number}"
         if not image.strip():
             raise DataError(f"{where} names no image")
         if label and label[0] not in known:
@@ -141,7 +141,7 @@ def read_captions(config: ImagesConfig) -> Captions:
         else:
             empty += 1
     if not lines:
-        raise DataError(f"{name(config.captions)} holds no captions; is it the file you meant?")
+        raise DataError(f"{display_name(config.captions)} holds no captions; is it the file you meant?")
     return Captions(captions, lines, empty)
 
 
@@ -168,14 +168,14 @@ def _tsv_columns(path: str, columns: list[Column]) -> Iterator[tuple[int, list[s
         if has_header and number == 1:
             if absent := [column for column in columns if isinstance(column, str) and column not in cells]:
                 raise DataError(
-                    f"the header of {name(path)} has no column {absent[0]!r}; its columns are {', '.join(cells[:8])}"
+                    f"the header of {display_name(path)} has no column {absent[0]!r}, only {', '.join(cells[:8])}"
                 )
             places = [cells.index(column) + 1 if isinstance(column, str) else column for column in columns]
         elif line.strip():
             if len(cells) < max(places) or min(places) < 1:
                 raise DataError(
-                    f"{name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns {places} are "
-                    f"needed: {line[:60]!r}"
+                    f"{display_name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns "
+                    f"{places} are needed: {line[:60]!r}"
                 )
             yield number, [cells[place - 1] for place in places]
 
@@ -187,11 +187,11 @@ def _json_values(path: str, keys: list[str]) -> Iterator[tuple[int, list[str]]]:
         try:
             row: Any = parse_json(line)
         except ValueError:
-            raise DataError(f"{name(path)}, line {number} is not JSON: {line[:60]!r}") from None
+            raise DataError(f"{display_name(path)}, line {number} is not JSON: {line[:60]!r}") from None
         for key, setting in zip(keys, KEYS.values(), strict=False):
             if not isinstance(row, dict) or not isinstance(row.get(key), str):
                 raise DataError(
-                    f"{name(path)}, line {number} has no text under the key {key!r}: {line[:60]!r}; set "
+                    f"{display_name(path)}, line {number} has no text under the key {key!r}: {line[:60]!r}; set "
                     f"images.{setting}_column if the key has another name"
                 )
         yield number, [row[key] for key in keys]
@@ -209,7 +209,7 @@ def _checked(config: ImagesConfig) -> tuple[Captions, ImageFolder]:
         image, number = absent[0]
         others = f", nor {len(absent) - 1:,} others of {len(captions.lines):,}" if len(absent) > 1 else ""
         raise DataError(
-            f"{name(config.captions)}, line {number}: there is no image {image!r} in {config.path}{others}; "
+            f"{display_name(config.captions)}, line {number}: there is no image {image!r} in {config.path}{others}; "
             "add the missing images, or remove their captions"
         )
     return captions, folder

@@ -11,7 +11,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jumok.errors import ArgumentError
-from jumok.serve.errors import NotJsonError, RequestError, SlowBodyError, TooLargeError, WrongHostError, error_response
+from jumok.serve.errors import (
+    NotJsonError,
+    QueueFullError,
+    RequestError,
+    SlowBodyError,
+    TooLargeError,
+    WrongHostError,
+    error_response,
+)
 from jumok.serve.metrics import Metrics
 
 SECURITY_HEADERS = {
@@ -23,6 +31,9 @@ SECURITY_HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+MAX_BUFFERED = 256 << 20
+"""Bytes of the bodies in memory at the same time; beyond it, only small ones are read."""
+SMALL_BODY = 64 << 10
 HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
@@ -88,19 +99,43 @@ class BodyMiddleware:
 
     def __init__(self, app: ASGIApp, *, max_bytes: int, larger: Mapping[str, int], seconds: float) -> None:
         self.app, self.max_bytes, self.larger, self.seconds = app, max_bytes, larger, seconds
+        self.buffered = 0
+        """Bytes of the bodies of all requests that are not answered yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        body = bytearray()
         try:
             limit = self.larger.get(scope["path"], self.max_bytes)
             _check_headers(scope, limit)
-            body = await _read_body(receive, limit, self.seconds)
+            if await self._read(body, receive, limit):
+                await self.app(scope, _replay(bytes(body), receive), send)
         except RequestError as error:
-            return await error_response(error)(scope, receive, send)
-        if body is not None:
-            await self.app(scope, _replay(body, receive), send)
+            await error_response(error)(scope, receive, send)
+        finally:
+            self.buffered -= len(body)
+
+    async def _read(self, body: bytearray, receive: Receive, max_bytes: int) -> bool:
+        """Append the whole body; False if the client disconnects."""
+        try:
+            async with asyncio.timeout(self.seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return False
+                    chunk = message.get("body", b"")
+                    body += chunk
+                    self.buffered += len(chunk)
+                    if len(body) > max_bytes:
+                        raise _too_large(max_bytes)
+                    if len(body) > SMALL_BODY and self.buffered > MAX_BUFFERED:
+                        raise QueueFullError("the server is receiving too many large requests; try again soon")
+                    if not message.get("more_body", False):
+                        return True
+        except TimeoutError:
+            raise SlowBodyError(f"the body did not arrive within {self.seconds:g} seconds") from None
 
 
 def checked_host(name: str) -> str:
@@ -127,24 +162,6 @@ def _check_headers(scope: Scope, max_bytes: int) -> None:
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if scope["method"] == "POST" and scope["path"].startswith("/api/") and content_type != "application/json":
         raise NotJsonError(f"the content type must be application/json, but it is {content_type[:60]!r}")
-
-
-async def _read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes | None:
-    """The whole body; None if the client disconnected."""
-    body, more = bytearray(), True
-    try:
-        async with asyncio.timeout(seconds):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                body += message.get("body", b"")
-                more = message.get("more_body", False)
-                if len(body) > max_bytes:
-                    raise _too_large(max_bytes)
-    except TimeoutError:
-        raise SlowBodyError(f"the body did not arrive within {seconds:g} seconds") from None
-    return bytes(body)
 
 
 def _too_large(max_bytes: int) -> TooLargeError:

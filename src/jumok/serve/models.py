@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import nn
 
-from jumok.analysis.alignment.attention import Aligner
-from jumok.analysis.alignment.choice import choose_head, default_head, guided_head
+from jumok.analysis.alignment.aligner import Aligner
+from jumok.analysis.alignment.head_choice import choose_head, default_head, guided_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.draw.image import embedded
 from jumok.analysis.maps.attention_map import AttentionMap, place_of

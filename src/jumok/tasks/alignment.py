@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from jumok.analysis.alignment.attention import Aligner, Extraction, Join, TwoWayAligner, turned
-from jumok.analysis.alignment.choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
+from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
 from jumok.analysis.alignment.error_rate import Gold, read_gold
+from jumok.analysis.alignment.head_choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import place_of
 from jumok.analysis.scores.metrics import Watch, unwatched

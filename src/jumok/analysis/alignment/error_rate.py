@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from jumok.data.word_links import Link
 from jumok.errors import ArgumentError, DataError
-from jumok.files import name, read_lines
+from jumok.files import display_name, read_lines
 
 MARKED = re.compile(r"(\d{1,9})([-p?:])(\d{1,9})")
 SHARED_TASK = re.compile(r"(\d{1,7})\s+(\d{1,9})\s+(\d{1,9})(?:\s+([SP]))?")
@@ -95,11 +95,11 @@ def read_gold(path: str | Path, *, first: int | None = None, pairs: int | None =
         rows = _by_pair(_shared_task(lines, path), pairs)
         offset = 1
     else:
-        rows = [_marked(line, f"{name(path)}, line {number}") for number, line in enumerate(lines, start=1)]
+        rows = [_marked(line, f"{display_name(path)}, line {number}") for number, line in enumerate(lines, start=1)]
         offset = 0 if any(0 in link for row in rows for link in row.possible) else 1
     offset = offset if first is None else first
     if any(min(link) < offset for row in rows for link in row.possible):
-        raise DataError(f"{name(path)} holds a word number below {offset}, the number of the first word")
+        raise DataError(f"{display_name(path)} holds a word number below {offset}, the number of the first word")
     return [Gold(_moved(row.sure, offset), _moved(row.possible, offset)) for row in rows]
 
 
@@ -121,8 +121,8 @@ def _shared_task(lines: Sequence[str], path: str | Path) -> Iterator[tuple[int, 
         match = SHARED_TASK.fullmatch(line.strip())
         if match is None or int(match[1]) < 1:
             raise DataError(
-                f"{name(path)}, line {number}: {line[:40]!r} is not a link; wanted the numbers of the pair and of its "
-                "source and target words, counted from 1, then S or P"
+                f"{display_name(path)}, line {number}: {line[:40]!r} is not a link; expected the numbers of the pair "
+                "and of its source and target words, counted from 1, then S or P"
             )
         yield int(match[1]) - 1, (int(match[2]), int(match[3])), match[4] != "P"
 

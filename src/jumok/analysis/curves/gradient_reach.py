@@ -58,9 +58,6 @@ def source_gradients(model: EncoderDecoder, batch: Batch) -> Float[Tensor, "batc
 
 def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Tensor]:
     """The vectors of the source tokens as the encoder sees them, cut from their table, and the loss they lead to."""
-    embedding = getattr(model.encoder, "embedding", None)
-    if not isinstance(embedding, nn.Module):
-        raise ArgumentError("this model's encoder has no token vectors, so there is no gradient at a token")
     seen: list[Tensor] = []
 
     def cut(_module: nn.Module, _ids: tuple[Tensor, ...], vectors: Tensor) -> Tensor:
@@ -68,7 +65,7 @@ def _loss_from_vectors(model: EncoderDecoder, batch: Batch) -> tuple[Tensor, Ten
         return seen[0]
 
     # Only while encoding: a decoder may share the table.
-    handle = embedding.register_forward_hook(cut)
+    handle = model.encoder.embedding.register_forward_hook(cut)
     try:
         encoding = model.encoder(batch.source, batch.source_visible)
     finally:

@@ -49,7 +49,7 @@ def step_times(
 def _training(model: EncoderDecoder, rows: int, length: int, draws: torch.Generator) -> Callable[[], None]:
     source, target_in, target_out = (
         _random(model, vocabulary, rows, length, draws)
-        for vocabulary in (_source_vocabulary(model), model.decoder.vocabulary, model.decoder.vocabulary)
+        for vocabulary in (model.encoder.vocabulary, model.decoder.vocabulary, model.decoder.vocabulary)
     )
     visible = torch.ones_like(source, dtype=torch.bool)
 
@@ -63,7 +63,7 @@ def _training(model: EncoderDecoder, rows: int, length: int, draws: torch.Genera
 
 
 def _decoding(model: EncoderDecoder, length: int, draws: torch.Generator) -> Callable[[], None]:
-    source = _random(model, _source_vocabulary(model), 1, length, draws)
+    source = _random(model, model.encoder.vocabulary, 1, length, draws)
     tokens = _random(model, model.decoder.vocabulary, 1, length, draws)
     model.eval()
     with torch.no_grad():
@@ -84,13 +84,6 @@ def _random(
 ) -> Int[Tensor, "rows length"]:
     ids = torch.randint(min(SPECIALS, vocabulary - 1), vocabulary, (rows, length), generator=draws)
     return ids.to(next(model.parameters()).device)
-
-
-def _source_vocabulary(model: EncoderDecoder) -> int:
-    found = getattr(model.encoder, "vocabulary", None)
-    if not isinstance(found, int):
-        raise ArgumentError("this model's encoder reads no tokens, so its speed by length cannot be measured")
-    return found
 
 
 def _fastest(model: EncoderDecoder, run: Callable[[], None], repeats: int) -> float:

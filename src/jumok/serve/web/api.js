@@ -24,8 +24,8 @@ async function ask(path, options) {
     throw new Problem("gone", String(error.message || error), 2);
   }
   if (answer.ok) return answer;
-  const said = await answer.json().catch(() => ({}));
-  throw new Problem(KINDS[answer.status] || "wrong", said.error || `HTTP ${answer.status}`, Number(answer.headers.get("Retry-After")) || 1);
+  const problem = await answer.json().catch(() => ({}));
+  throw new Problem(KINDS[answer.status] || "wrong", problem.error || `HTTP ${answer.status}`, Number(answer.headers.get("Retry-After")) || 1);
 }
 
 const post = (path, body, signal) =>
@@ -50,10 +50,10 @@ export async function stream(body, partial, signal) {
       const events = (waiting + value).split("\n\n");
       waiting = events.pop();
       for (const event of events) {
-        const found = /^event: (\w+)\ndata: (.*)$/s.exec(event);
-        const data = JSON.parse(found[2]);
-        if (found[1] === "partial") partial(data.text);
-        else if (found[1] === "done") return data;
+        const parts = /^event: (\w+)\ndata: (.*)$/s.exec(event);
+        const data = JSON.parse(parts[2]);
+        if (parts[1] === "partial") partial(data.text);
+        else if (parts[1] === "done") return data;
         else throw new Problem(KINDS[data.status] || "wrong", data.error);
       }
     }

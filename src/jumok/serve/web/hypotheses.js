@@ -3,20 +3,20 @@
 import { make } from "./words.js";
 
 /** `onChoose(number)` when one is chosen. */
-export function showHypotheses(list, found, chosen, onChoose) {
-  const top = found.length ? Math.exp(found[0].score) : 1, focused = list.contains(document.activeElement);
-  list.replaceChildren(...found.map((one, number) => {
+export function showHypotheses(list, hypotheses, chosen, onChoose) {
+  const top = hypotheses.length ? Math.exp(hypotheses[0].score) : 1, focused = list.contains(document.activeElement);
+  list.replaceChildren(...hypotheses.map((one, number) => {
     const button = make("button", { type: "button", "aria-pressed": String(number === chosen) });
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
     const share = bar.appendChild(make("i"));
     share.style.width = `${(100 * Math.exp(one.score)) / top}%`;
-    button.append(differing(one.text, found[0].text), make("span", { class: "score" }, one.score.toFixed(3).replace("-", "−")), bar);
+    button.append(differing(one.text, hypotheses[0].text), make("span", { class: "score" }, one.score.toFixed(3).replace("-", "−")), bar);
     button.addEventListener("click", () => onChoose(number));
     const item = make("li");
     item.append(button);
     return item;
   }));
-  if (focused && found.length) list.children[chosen].firstChild.focus(); // the button that had it is gone
+  if (focused && hypotheses.length) list.children[chosen].firstChild.focus(); // the button that had it is gone
 }
 
 /** The text with the words marked that the first one does not have. */

@@ -43,8 +43,8 @@ export class Source {
   /** The word at a place of the window. */
   at(x, y) {
     const inside = (box) => x >= box.left - 3 && x <= box.right + 3 && y >= box.top - 3 && y <= box.bottom + 3;
-    const found = this.spans.findIndex((span) => span && [...span.getClientRects()].some(inside));
-    return found < 0 ? null : found;
+    const index = this.spans.findIndex((span) => span && [...span.getClientRects()].some(inside));
+    return index < 0 ? null : index;
   }
 
   /** The lines up to the caret. */

@@ -15,11 +15,11 @@ const EN = {
   length: "A sentence is longer than those the model was trained on. Shorter sentences may translate better.",
   words: "The model does not know most of these words. The translation is a guess.",
   part: (now, of) => `Part ${now} of ${of}`, partsLabel: "Parts of the text", partBefore: "Previous part", partAfter: "Next part",
-  empty: "The translation appears here. Hover over one of its words to see which source words the model looked at.",
-  emptyCaption: "The caption appears here. Hover over one of its words to see where in the image the model looked.",
+  empty: "The translation appears here. Hover over one of its words, or tap it, to see which source words the model looked at.",
+  emptyCaption: "The caption appears here. Hover over one of its words, or tap it, to see where in the image the model looked.",
   noAttention: "This model has no attention to show: its decoder sees the whole input as one vector.",
   noTree: "A text that was translated in parts has no single search. Choose a shorter line.",
-  treeHint: "Each column is a step of the search; dashed hypotheses were dropped. Hover over one, or use the arrow keys.",
+  treeHint: "Each column is a step of the search; dashed hypotheses were dropped. Point at one, or use the arrow keys.",
   treeNode: (text, chance) => [text || "(nothing yet)", `  probability ${chance}`],
   ended: (rank) => (rank === 0 ? "the translation" : rank === null ? "complete, but not among the best" : `number ${rank + 1} in the end`),
   end: "end", loading: "Searching…", translation: (text) => `Translation: ${text}`, captioned: (text) => `Caption: ${text}`,
@@ -51,11 +51,11 @@ const KO = {
   length: "모델이 학습한 것보다 긴 문장이 있습니다. 문장을 짧게 나누면 더 잘 번역될 수 있습니다.",
   words: "대부분 모델이 모르는 단어입니다. 번역이 맞지 않을 수 있습니다.",
   part: (now, of) => `${of}부분 중 ${now}번째`, partsLabel: "글의 부분", partBefore: "이전 부분", partAfter: "다음 부분",
-  empty: "번역문이 여기에 나타납니다. 번역문의 단어 위에 마우스를 올리면, 모델이 본 원문의 단어가 밝아집니다.",
-  emptyCaption: "설명이 여기에 나타납니다. 설명의 단어 위에 마우스를 올리면, 모델이 그림에서 본 곳이 밝아집니다.",
+  empty: "번역문이 여기에 나타납니다. 번역문의 단어를 가리키거나 누르면, 모델이 본 원문의 단어가 밝아집니다.",
+  emptyCaption: "설명이 여기에 나타납니다. 설명의 단어를 가리키거나 누르면, 모델이 그림에서 본 곳이 밝아집니다.",
   noAttention: "이 모델에는 보여 줄 주목(어텐션)이 없습니다. 디코더가 입력 전체를 벡터 하나로만 봅니다.",
   noTree: "나누어 번역한 글은 탐색 과정을 하나로 보여 줄 수 없습니다. 더 짧은 줄을 고르세요.",
-  treeHint: "한 열이 탐색 한 단계이고, 점선은 버려진 후보입니다. 마우스를 올리거나 화살표 키를 쓰세요.",
+  treeHint: "한 열이 탐색 한 단계이고, 점선은 버려진 후보입니다. 후보를 가리키거나 화살표 키를 쓰세요.",
   treeNode: (text, chance) => [text || "(아직 없음)", `  확률 ${chance}`],
   ended: (rank) => (rank === 0 ? "최종 번역문" : rank === null ? "완성되었지만 뽑히지 않음" : `최종 ${rank + 1}위`),
   end: "끝", loading: "찾는 중…", translation: (text) => `번역: ${text}`, captioned: (text) => `설명: ${text}`,
@@ -77,8 +77,8 @@ let language = "en";
 
 /** The text of a name, with its values filled in. */
 export function say(name, ...values) {
-  const found = LANGUAGES[language][name];
-  return typeof found === "function" ? found(...values) : found;
+  const text = LANGUAGES[language][name];
+  return typeof text === "function" ? text(...values) : text;
 }
 
 /** The language chosen earlier, else the browser's. */

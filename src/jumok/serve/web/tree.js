@@ -19,8 +19,8 @@ const percent = (logProb) => {
 };
 
 export class Tree {
-  constructor(element, said) {
-    Object.assign(this, { element, said, nodes: [] });
+  constructor(element, status) {
+    Object.assign(this, { element, status, nodes: [] });
     element.addEventListener("pointerover", (event) => this.visit(event.target));
     element.addEventListener("focusin", (event) => this.visit(event.target));
     element.addEventListener("pointerleave", () => this.visit(null));
@@ -33,15 +33,15 @@ export class Tree {
   clear() {
     this.nodes = [];
     this.element.replaceChildren();
-    this.said.textContent = "";
+    this.status.textContent = "";
   }
 
   /** Until there is a tree to show. */
   wait() {
-    if (!this.nodes.length) this.said.textContent = say("loading");
+    if (!this.nodes.length) this.status.textContent = say("loading");
   }
 
-  /** `steps` as /api/beam gives them, up to the last that found something; what that one left open is left out. */
+  /** `steps` as /api/beam gives them, up to the last that completed a hypothesis of the final list; its incomplete ones are left out. */
   show(all) {
     const steps = all.slice(0, all.findLastIndex((step) => step.some((node) => node.rank !== null)) + 1);
     if (steps.length) steps.push(steps.pop().filter((node) => node.ended));
@@ -107,9 +107,9 @@ export class Tree {
       if (node.edge) node.edge.classList.add("on");
     }
     if (!this.nodes.length) return;
-    if (!chosen) return void (this.said.textContent = say("treeHint"));
+    if (!chosen) return void (this.status.textContent = say("treeHint"));
     const [text, chance, end] = this.words(chosen);
-    this.said.replaceChildren(make("b", { dir: "auto" }, text), chance + end);
+    this.status.replaceChildren(make("b", { dir: "auto" }, text), chance + end);
   }
 
   walk(event) {
@@ -154,8 +154,8 @@ function placed(steps, room) {
   const gap = Math.min(Math.max((room - needed) / Math.max(steps.length - 1, 1), GAP), WIDEST_GAP);
   let x = LEFT, before = [];
   const nodes = [];
-  steps.forEach((found, step) => {
-    const kept = found.map((one) => ({ ...one, step, above: step ? before[one.parent] : null, label: label(one) }));
+  steps.forEach((column, step) => {
+    const kept = column.map((one) => ({ ...one, step, above: step ? before[one.parent] : null, label: label(one) }));
     const widths = kept.map(broad);
     [...kept].sort((one, other) => other.log_prob - one.log_prob).forEach((node, row) => Object.assign(node, { row, x, y: TOP + ROW * row }));
     kept.forEach((node, at) => (node.width = widths[at]));

@@ -13,15 +13,15 @@ export function make(name, attributes, text) {
 /** What of a text a token stands for; ▁ is a space before a word. */
 const surface = (text, at, word) => (text.indexOf(word, at) < 0 ? word.replaceAll("▁", " ").trim() : word);
 
-/** Put `text` into `parent`, each of `words` or tokens found in it, in order, as a span; null for those that are not. */
+/** Put `text` into `parent`, each of `words` that occurs in it, in order, as a span; null for the others. */
 export function spell(parent, text, words, attributes) {
   let at = 0;
   const spans = words.map((token, number) => {
     const word = surface(text, at, token);
-    const found = !word || (word === END && number === words.length - 1) ? -1 : text.indexOf(word, at);
-    if (found < 0) return null;
-    parent.append(text.slice(at, found));
-    at = found + word.length;
+    const start = !word || (word === END && number === words.length - 1) ? -1 : text.indexOf(word, at);
+    if (start < 0) return null;
+    parent.append(text.slice(at, start));
+    at = start + word.length;
     return parent.appendChild(make("span", { class: "word", ...attributes(number) }, word));
   });
   parent.append(text.slice(at));

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
-from jumok.analysis.alignment.attention import Extraction, extract, flipped
+from jumok.analysis.alignment.aligner import Extraction, extract, flipped
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.word_attention import AlignmentHead, WordWeights, alignment_heads, word_weights
 from jumok.data import Pair, TokenizerPair
