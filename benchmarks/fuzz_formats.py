@@ -448,8 +448,7 @@ def safetensors(place: Path) -> Format:
 
 def checkpoint(place: Path) -> Format:
     """A checkpoint: its manifest, or another file listed anew after the damage."""
-    from jumok.training.checkpoint import checkpoints
-    from jumok.training.snapshot import read_snapshot
+    from jumok.training.checkpoint import checkpoints, read_snapshot
 
     whole = checkpoints(trained() / "checkpoints")[-1]
     samples = {path.name: path.read_bytes() for path in whole.iterdir()}

@@ -26,7 +26,7 @@ def sections() -> dict[str, type]:
     for cls, half in ((TranslationRecipe, ""), (CaptionRecipe, "image "), (GraphRecipe, "graph ")):
         for name, kinds in recipe_sections(cls).items():
             for kind, config in kinds.items():
-                title = f"{half if name == 'encoder' else ''}{name}"  # pages say how training differs
+                title = f"{half if name == 'encoder' else ''}{name}"
                 named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
     return named
 

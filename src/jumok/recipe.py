@@ -121,8 +121,9 @@ def parse_recipe(
 
     $NAME in a path stands for a variable of the environment and ~ for the home folder unless `variables` is False.
     """
+    changed = _overridden(tables, overrides, cls)
     try:
-        return _parsed(cls, _overridden(tables, overrides, cls), variables)
+        return _parsed(cls, changed, variables)
     except ConfigError as error:
         raise ConfigError(f"{_at_fault(str(error), overrides) or origin}: {error}") from None
 
@@ -234,7 +235,7 @@ def _overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: A
         section, dot, key = place.partition(".")
         if not dot or not key:
             wanted = "training.steps=2000" if shown.startswith("--set") else '{"training.steps": 2000}'
-            raise ConfigError(f"{shown!r} must look like {wanted}{_section_hint(place or shown[6:], cls)}")
+            raise ConfigError(f"{shown} must look like {wanted}{_section_hint(place or shown[6:], cls)}")
         table = changed.setdefault(section, {})
         if isinstance(table, dict):  # what is no section is refused with the rest of the recipe
             table[key] = value

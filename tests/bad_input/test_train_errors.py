@@ -132,9 +132,9 @@ def test_a_recipe_that_is_not_there_or_not_text(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("training.steps", "--set 'training.steps' must look like training.steps=2000"),
-        ("steps=3", "--set 'steps=3' must look like training.steps=2000"),
-        ("=3", "--set '=3' must look like training.steps=2000"),
+        ("training.steps", "--set training.steps must look like training.steps=2000"),
+        ("steps=3", "--set steps=3 must look like training.steps=2000"),
+        ("=3", "--set =3 must look like training.steps=2000"),
         ("training.step=3", "--set training.step=3: training.step is not a setting; did you mean steps?"),
         ("trainings.steps=3", "--set trainings.steps=3: there is no section [trainings]; did you mean training?"),
         ("training.steps=many", "--set training.steps=many: training.steps = 'many' must be a whole number"),

@@ -14,6 +14,7 @@ import torch
 
 from jumok.errors import CheckpointError, ConfigError, DataError, JumokError, TrainingError
 from jumok.models.weights import load_weights, read_tensors, to_bytes
+from jumok.tasks.translation import TranslationTraining
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
 from jumok.training.resume import will_go_on
@@ -413,7 +414,7 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
 )
 def test_settings_that_cannot_work_are_refused_with_their_values(settings, message):
     with pytest.raises(ConfigError, match=message):
-        TrainingConfig(**settings)
+        TranslationTraining(**settings)
 
 
 def test_every_error_is_one_line(finished):

@@ -74,7 +74,7 @@ class SmallMemory(TinyModel):
                 if not backward:
                     raise error("DefaultCPUAllocator: can't allocate memory")
                 # The decoder's gradients are in place by the time this fails.
-                states.register_hook(lambda gradient: (_ for _ in ()).throw(error("can't allocate memory")))
+                states.states.register_hook(lambda gradient: (_ for _ in ()).throw(error("can't allocate memory")))
             return states
 
         self.encoder.forward = limited

@@ -12,9 +12,8 @@ from jumok.model_folder import COMING, WEIGHTS
 from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
 from jumok.tasks import load_trained
 from jumok.tasks.task import Task
-from jumok.training.checkpoint import is_checkpoint
+from jumok.training.checkpoint import average_tensors, is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
-from jumok.training.snapshot import average_tensors
 
 
 def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[Any, Any] | None = None) -> None:

@@ -1,5 +1,6 @@
 """From a model and batches to a trained model: loss, schedule, step, checkpoint, loop."""
 
+from jumok.training.checkpoint import average_files, average_tensors
 from jumok.training.config import TrainingConfig
 from jumok.training.loop import TrainingResult, Validator, train
 from jumok.training.loss import BatchSource, Loss, batch_loss, held_out_loss, perplexity, smoothed_cross_entropy
@@ -7,7 +8,6 @@ from jumok.training.metrics import read_metrics
 from jumok.training.objective import Objective
 from jumok.training.optimiser import learning_rate
 from jumok.training.progress import BarReport, LineReport, Report, report_to_stderr
-from jumok.training.snapshot import average_files, average_tensors
 from jumok.training.state import TrainingState
 
 __all__ = [

@@ -1,27 +1,29 @@
-"""Checkpoints on disk: a folder of files that appears whole or not at all, and is checked when it is read.
-
-    checkpoints/step-00001000/model.safetensors, ..., manifest.json     name, bytes and SHA-256 of every other file
-
-A checkpoint is written under a hidden name, forced to disk, and renamed; removed ones are renamed before they go. So
-whatever moment the power fails at, every folder called step-... is complete.
-"""
+"""Checkpoints: folders that are whole or not there, what goes into them, and the weights that are published."""
 
 import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
 
-from jumok.errors import CheckpointError, DataError
-from jumok.files import MOST_JSON, read_plain, sync_folder
+from jumok.errors import ArgumentError, CheckpointError, DataError
+from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
+from jumok.model_folder import NEW_WEIGHTS
 from jumok.models.memory_check import memory_of
+from jumok.models.weights import check_fit, from_bytes, load_weights, read_tensors, to_bytes, weights_of
+from jumok.training.config import TrainingConfig
+from jumok.training.optimiser import MovingAverage, load_moments, moments
+from jumok.training.state import Origin, TrainingState, from_json, to_json
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -54,13 +56,13 @@ def write_checkpoint(folder: Path, step: int, parts: dict[str, Callable[[], byte
     path = checkpoint_path(folder, step)
     writing = folder / f"{WRITING}{path.name}"
     try:
-        with _said("write the checkpoint", path):
+        with _explained("write the checkpoint", path):
             shutil.rmtree(writing, ignore_errors=True)
             writing.mkdir(parents=True)
             files = {name: _write(writing / name, make()) for name, make in parts.items()}
             _write(writing / MANIFEST, json.dumps({"format": FORMAT, "files": files}, indent=1).encode())
             sync_folder(writing)
-            _put(writing, path)
+            _replace(writing, path)
             sync_folder(folder)
     finally:
         shutil.rmtree(writing, ignore_errors=True)
@@ -79,7 +81,7 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
 def set_aside(path: Path) -> Path:
     """Rename a damaged checkpoint, so that it is no longer one but can still be looked at."""
     aside = path.with_name(DAMAGED + path.name)
-    with _said("rename", path):
+    with _explained("rename", path):
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
     return aside
@@ -89,14 +91,14 @@ def prune(folder: Path, *, keep: int, best: int | None) -> None:
     """Remove all checkpoints but the newest `keep` and the one of step `best`."""
     for path in checkpoints(folder)[:-keep]:
         if step_of(path) != best:
-            with _said("remove", path):
+            with _explained("remove", path):
                 going = path.rename(path.with_name(REMOVING + path.name))
                 shutil.rmtree(going)
 
 
 def tidy(folder: Path) -> None:
     """Clear away what a killed process left half done."""
-    with _said("tidy", folder):
+    with _explained("tidy", folder):
         for old in folder.glob(f"{REPLACED}*"):
             place = folder / old.name.removeprefix(REPLACED)
             if not place.exists():
@@ -106,7 +108,7 @@ def tidy(folder: Path) -> None:
                 shutil.rmtree(path)
 
 
-def _put(new: Path, path: Path) -> None:
+def _replace(new: Path, path: Path) -> None:
     """Rename `new` to `path`, where there may be an older one; `tidy` can undo the first half of that."""
     old = path.with_name(REPLACED + path.name)
     if path.exists():
@@ -161,7 +163,7 @@ def _advice(path: Path) -> str:
 
 
 @contextmanager
-def _said(what: str, path: Path) -> Iterator[None]:
+def _explained(what: str, path: Path) -> Iterator[None]:
     """Turn the system's errors into one line with what to do."""
     try:
         yield
@@ -176,3 +178,158 @@ def _said(what: str, path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"cannot {what} {path}: {error.strerror or error}; {advice} (checkpoints already there are untouched)"
         ) from None
+
+
+MODEL, MOMENTS, AVERAGE, STATE = "model.safetensors", "optimiser.safetensors", "average.safetensors", "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A checkpoint read back, before any of it is put in place."""
+
+    path: Path
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+    average: dict[str, Tensor] | None
+    state: TrainingState
+    rest: dict[str, Any]
+    """The settings, the data and the versions it was written with."""
+
+    @property
+    def validated_weights(self) -> dict[str, Tensor]:
+        """The weights that were validated: the moving average where there is one."""
+        return self.weights | (self.average or {})
+
+
+def save_snapshot(
+    folder: Path,
+    model: nn.Module,
+    optimiser: AdamW,
+    average: MovingAverage | None,
+    state: TrainingState,
+    config: TrainingConfig,
+    origin: Origin,
+) -> Path:
+    """Write all that is needed to go on from here."""
+    parts = {
+        MODEL: lambda: to_bytes(weights_of(model)),
+        MOMENTS: lambda: to_bytes(moments(model, optimiser)),
+        STATE: lambda: to_json(state, config, origin),
+    }
+    if average is not None:
+        parts[AVERAGE] = lambda: to_bytes(average.average)
+    return write_checkpoint(folder, state.step, parts)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a checkpoint and check every file of it."""
+    files = read_checkpoint(path)
+    for name in (MODEL, MOMENTS, STATE):
+        if name not in files:
+            raise CheckpointError(f"{path} has no {name}; it is not a checkpoint of a training run")
+    tensors = {name: from_bytes(files[name], path / name) for name in (MODEL, MOMENTS, AVERAGE) if name in files}
+    state, rest = from_json(files[STATE], path / STATE)
+    return Snapshot(
+        path=path,
+        weights=tensors[MODEL],
+        moments=tensors[MOMENTS],
+        average=tensors.get(AVERAGE),
+        state=state,
+        rest=rest,
+    )
+
+
+def restore(snapshot: Snapshot, model: nn.Module, optimiser: AdamW, average: MovingAverage | None) -> None:
+    """Put everything in its place, or nothing if any of it does not fit."""
+    check_fit(weights_of(model), snapshot.weights, snapshot.path / MODEL)
+    if average is not None:
+        if snapshot.average is None:
+            raise DataError(f"{snapshot.path} holds no moving average; it was trained with training.ema = 0")
+        check_fit(average.average, snapshot.average, snapshot.path / AVERAGE)
+        for name, tensor in average.average.items():
+            tensor.copy_(snapshot.average[name])
+    load_weights(model, snapshot.weights, snapshot.path / MODEL)
+    load_moments(model, optimiser, snapshot.moments)
+
+
+def average_files(paths: Sequence[str | Path], out: str | Path) -> None:
+    """Write the mean of some safetensors files, tensor by tensor, to `out`."""
+    content = to_bytes(average_tensors(paths))
+    with atomic_write(out) as file:
+        file.write(content)
+
+
+def average_tensors(paths: Sequence[str | Path]) -> dict[str, Tensor]:
+    """The mean of every tensor over some files with the same names and shapes; only one file is in memory at a time.
+
+    Of a checkpoint's folder it is the weights that were validated, the moving average where there is one. Sums are in
+    float64. What is not a real number, such as an index, must be the same in all files.
+    """
+    if not paths:
+        raise ArgumentError("no files to average; name at least one")
+    first = _validated(paths[0])
+    sums = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in first.items()}
+    for path in paths[1:]:
+        tensors = _validated(path)
+        check_fit(first, tensors, path)
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                sums[name] += tensor
+            elif not torch.equal(sums[name], tensor):
+                raise DataError(f"{path} and {paths[0]} differ in {name}, which holds {tensor.dtype} and has no mean")
+    return {
+        name: (total / len(paths)).to(first[name].dtype) if total.is_floating_point() else total
+        for name, total in sums.items()
+    }
+
+
+def _validated(path: str | Path) -> dict[str, Tensor]:
+    return read_snapshot(Path(path)).validated_weights if is_checkpoint(Path(path)) else read_tensors(path)
+
+
+def best_weights(
+    folder: Path, model: nn.Module, average: MovingAverage | None, state: TrainingState
+) -> dict[str, Tensor]:
+    """The weights of the best validation, or where there was none those of now."""
+    if state.best_step is not None:
+        return read_snapshot(checkpoint_path(folder, state.best_step)).validated_weights
+    return weights_of(model) | (average.average if average is not None else {})
+
+
+def write_final(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> Path:
+    """Leave these weights in the model and in a file that is to become model.safetensors."""
+    load_weights(model, weights, folder / MODEL)
+    return _write_weights(folder, to_bytes(weights_of(model)))
+
+
+def validated_file(folder: Path, checkpoint: Path) -> Path:
+    """The weights that a checkpoint was validated with, in a file that is to become model.safetensors.
+
+    It is the checkpoint's own wherever a file may have two names: nothing is written twice.
+    """
+    if (checkpoint / AVERAGE).exists():
+        return _write_weights(folder, to_bytes(read_tensors(checkpoint / MODEL) | read_tensors(checkpoint / AVERAGE)))
+    path = folder / NEW_WEIGHTS
+    path.unlink(missing_ok=True)
+    try:
+        os.link(checkpoint / MODEL, path)
+    except OSError:
+        return _write_weights(folder, (checkpoint / MODEL).read_bytes())
+    return path
+
+
+def publish_weights(weights: Path, state: TrainingState) -> None:
+    """Make a new file of weights the model's, which it is without anything beside it."""
+    os.replace(weights, weights.with_name(MODEL))
+    sync_folder(weights.parent)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether there are weights in a folder."""
+    return (folder / MODEL).exists()
+
+
+def _write_weights(folder: Path, content: bytes) -> Path:
+    with atomic_write(folder / NEW_WEIGHTS) as file:
+        file.write(content)
+    return folder / NEW_WEIGHTS

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -9,27 +10,28 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from jumok.errors import ConfigError, JumokError
+from jumok.errors import ConfigError, DataError, JumokError
 from jumok.models.weights import load_weights
-from jumok.training.checkpoint import checkpoint_path, checkpoints, prune
-from jumok.training.config import TrainingConfig
-from jumok.training.loss import BatchSource
-from jumok.training.objective import SEQUENCES, Objective
-from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
-from jumok.training.progress import Report
-from jumok.training.reading import Position, ReadAhead
-from jumok.training.recorder import DivergedError, Recorder
-from jumok.training.resume import begin, make_folder, only_here
-from jumok.training.snapshot import (
+from jumok.training.checkpoint import (
     MODEL,
     average_tensors,
     best_weights,
-    is_put,
-    judged_file,
-    put,
+    checkpoint_path,
+    checkpoints,
+    has_weights,
+    prune,
+    publish_weights,
     save_snapshot,
+    validated_file,
     write_final,
 )
+from jumok.training.config import TrainingConfig
+from jumok.training.loss import BatchSource
+from jumok.training.metrics import DivergedError, Recorder
+from jumok.training.objective import SEQUENCES, Objective
+from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
+from jumok.training.progress import Report
+from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
 from jumok.training.step import autocast, train_step
 from jumok.training.stopping import StopRequest
@@ -37,6 +39,61 @@ from jumok.training.stopping import StopRequest
 Validator = Callable[[nn.Module], dict[str, float]]
 Publisher = Callable[[Path, TrainingState], object]
 Reason = Literal["steps", "minutes", "patience", "interrupted", "diverged"]
+
+
+class Position(NamedTuple):
+    """Where reading stands: the next batch is this `number` of this `epoch`."""
+
+    epoch: int
+    number: int
+
+
+class StepBatches(NamedTuple):
+    """The batches of one step, and where the next begins."""
+
+    batches: list[Any]
+    after: Position
+
+
+def read_step(source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> StepBatches:
+    """`count` batches from `position` on, over the end of an epoch into the next.
+
+    From `pinned` memory they can be copied to a GPU while it computes.
+    """
+    epoch, number = position
+    batches: list[Any] = []
+    while len(batches) < count:
+        if number >= (steps := source.steps(epoch)):
+            if steps == 0:
+                raise DataError(f"epoch {epoch} of the training data has no batches; is the corpus empty?")
+            epoch, number = epoch + 1, 0
+            continue
+        batch = source.batch(epoch, number)
+        batches.append(batch.pinned() if pinned else batch)
+        number += 1
+    return StepBatches(batches, Position(epoch, number))
+
+
+class ReadAhead:
+    """`next()` gives the batches of one step after another; the following ones are being read meanwhile."""
+
+    def __init__(self, source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> None:
+        self._source, self._count, self._pinned = source, count, pinned
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
+        self._coming: Future[StepBatches] = self._read(position)
+
+    def next(self) -> StepBatches:
+        """The batches of the next step."""
+        found = self._coming.result()
+        self._coming = self._read(found.after)
+        return found
+
+    def _read(self, position: Position) -> Future[StepBatches]:
+        return self._thread.submit(read_step, self._source, position, self._count, pinned=self._pinned)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
 
 class TrainingResult(NamedTuple):
@@ -61,8 +118,8 @@ def train(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     draw: Callable[[Path], object] | None = None,
     task: Objective[Any] = SEQUENCES,
-    publish: Publisher = put,
-    is_published: Callable[[Path], bool] = is_put,
+    publish: Publisher = publish_weights,
+    is_published: Callable[[Path], bool] = has_weights,
 ) -> TrainingResult:
     """Train the model into `folder`: checkpoints/, metrics.jsonl, and from the first validation model.safetensors.
 
@@ -201,9 +258,9 @@ class Trainer:
             if not stop.asked:
                 raise
             return False
-        loss, judged = scores.get("loss", 0.0), scores[self.config.metric]
-        broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(judged))
-        best = not broken and self.state.judge(scores, self.config)
+        loss, score = scores.get("loss", 0.0), scores[self.config.metric]
+        broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(score))
+        best = not broken and self.state.take_validation(scores, self.config)
         self._unsaved = True
         self.recorder.validation(self.state, scores, best=best)
         if broken:
@@ -242,7 +299,7 @@ class Trainer:
 
     def publish(self, checkpoint: Path) -> None:
         """Make the weights of a checkpoint the model's, so that it can be used whatever becomes of this process."""
-        self._publish(judged_file(self.folder, checkpoint), self.state)
+        self._publish(validated_file(self.folder, checkpoint), self.state)
 
     def finished(self) -> Reason | None:
         """What limit has been reached, if any."""

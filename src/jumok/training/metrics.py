@@ -1,16 +1,20 @@
-"""What was measured while training: one JSON object a line in metrics.jsonl, and TensorBoard where it is installed."""
+"""The numbers of a run: metrics.jsonl and TensorBoard, and the recorder that sums them up over the steps."""
 
 import importlib.util
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
-from jumok.errors import DataError
-from jumok.files import atomic_write, parse_json
+import torch
 
-Record = dict[str, Any]
-"""A line: "step" and either the means since the last one, or the scores of a "validation"."""
+from jumok.errors import DataError, TrainingError
+from jumok.files import atomic_write, parse_json
+from jumok.training.loss import perplexity
+from jumok.training.progress import Record, Report
+from jumok.training.state import Summary, Sums, TrainingState
+from jumok.training.step import StepOutcome
 
 
 class Metrics:
@@ -100,3 +104,103 @@ def _unwritable(path: Path, error: OSError) -> DataError:
         f"cannot write {path}: {error.strerror or error}; training stopped, checkpoints are whole, "
         "go on with the same command and --resume"
     )
+
+
+HOPELESS = 100
+"""Steps in a row without a finite gradient after which training gives up."""
+ADVICE = "lower training.learning_rate, lengthen training.warmup, or set training.clip"
+
+
+class DivergedError(TrainingError):
+    """Training whose numbers are no longer finite."""
+
+    def __init__(self, what: str) -> None:
+        self.what = f"{what}, so nothing is learned any more"
+        self.advice = f"{ADVICE}, and train into another folder"
+        super().__init__(f"{self.what}; {self.advice}")
+
+
+class Recorder:
+    """Writes metrics.jsonl in `folder` and reports; also the clock of the run."""
+
+    def __init__(self, folder: Path, state: TrainingState, device: torch.device, report: Report) -> None:
+        self.report = report
+        self._sums = Sums(device, state.sums)
+        self._metrics = Metrics(folder, step=state.step, validated=state.validated)
+        self._last = time.monotonic()
+        self._tokens, self._seconds = 0, 0.0
+
+    @property
+    def path(self) -> Path:
+        """The file of metrics."""
+        return self._metrics.path
+
+    def step(self, state: TrainingState, outcome: StepOutcome) -> None:
+        """Count a step that has been done."""
+        self._sums.add(outcome)
+        self._tokens += outcome.tokens
+        self._seconds += self.tick(state)
+        self.report.step(state.step)
+
+    def line(self, state: TrainingState, *, rate: float) -> None:
+        """Write the means since the last line."""
+        found = self._sums.read()
+        self._sums.begin_line()
+        self._seconds += self.tick(state)
+        record = {
+            "step": state.step,
+            "epoch": state.epoch,
+            "loss": found.loss,
+            "perplexity": perplexity(found.loss),
+            "learning_rate": rate,
+            "gradient_norm": found.norm,
+            "tokens": state.tokens,
+            "skipped": found.skipped,
+            "tokens_per_second": self._tokens / max(self._seconds, 1e-9),
+            "seconds": state.seconds,
+        }
+        self._tokens, self._seconds = 0, 0.0
+        self._write(record)
+        if found.skipped_in_a_row >= HOPELESS:
+            raise DivergedError(f"the gradients of the last {found.skipped_in_a_row} steps were not finite")
+        self._say_skipped(state, found)
+
+    def last_words(self, state: TrainingState) -> None:
+        """Say what the steps after the last line would leave unsaid."""
+        self._say_skipped(state, self._sums.read())
+
+    def validation(self, state: TrainingState, scores: dict[str, float], *, best: bool) -> None:
+        """Write the scores of a validation."""
+        self.tick(state)
+        self._write({"step": state.step, "validation": scores, "best": best, "seconds": state.seconds})
+
+    def broken(self, state: TrainingState) -> DivergedError:
+        """What to say when a validation has no finite loss; no step since the one that broke it was kept."""
+        return DivergedError(f"the loss is not finite since step {state.step - self._sums.read().skipped_in_a_row}")
+
+    def tick(self, state: TrainingState) -> float:
+        """Put the time since the last call on the run's clock; how long that was."""
+        now = time.monotonic()
+        passed, self._last = now - self._last, now
+        state.seconds += passed
+        return passed
+
+    def sums(self) -> list[float]:
+        """What has to be saved to go on in the middle of a line."""
+        values: list[float] = self._sums.values.tolist()
+        return values
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._metrics.close()
+
+    def _write(self, record: Record) -> None:
+        self._metrics.write(record)
+        self.report.record(record)
+
+    def _say_skipped(self, state: TrainingState, found: Summary) -> None:
+        if found.skipped_now:
+            self.report.say(
+                f"step {state.step}: {found.skipped_now} steps since the last line were skipped because their "
+                f"gradients were not finite; if this goes on, {ADVICE}"
+            )

@@ -141,14 +141,14 @@ class MovingAverage:
         weights = trained(model)
         own = {name: weight.detach().clone() for name, weight in weights.items()}
         try:
-            put(weights, self.average)
+            copy_weights(weights, self.average)
             yield
         finally:
-            put(weights, own)
+            copy_weights(weights, own)
 
 
 @torch.no_grad()
-def put(weights: dict[str, Tensor], values: dict[str, Tensor]) -> None:
+def copy_weights(weights: dict[str, Tensor], values: dict[str, Tensor]) -> None:
     """Write values into the weights of the same names."""
     for name, weight in weights.items():
         weight.copy_(values[name])

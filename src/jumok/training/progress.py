@@ -5,10 +5,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from jumok.screen import to_screen
-from jumok.training.metrics import Record
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+Record = dict[str, Any]
+"""A line: "step" and either the means since the last one, or the scores of a "validation"."""
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", "wer": "WER"}
 PERCENT = ("exact_match", "wer", "accuracy")

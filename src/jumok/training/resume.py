@@ -12,10 +12,20 @@ from torch.optim import AdamW
 from jumok.data.fingerprint import VOCABULARIES, foreign_files
 from jumok.errors import CheckpointError, DataError
 from jumok.files import MOST_JSON, check_place, read_plain, remove_unfinished
-from jumok.training.checkpoint import REMOVING, WRITING, checkpoints, prune, set_aside, tidy
+from jumok.training.checkpoint import (
+    REMOVING,
+    STATE,
+    WRITING,
+    Snapshot,
+    checkpoints,
+    prune,
+    read_snapshot,
+    restore,
+    set_aside,
+    tidy,
+)
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage
-from jumok.training.snapshot import STATE, Snapshot, read_snapshot, restore
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")

@@ -48,7 +48,7 @@ class TrainingState:
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
-    def judge(self, scores: dict[str, float], config: TrainingConfig) -> bool:
+    def take_validation(self, scores: dict[str, float], config: TrainingConfig) -> bool:
         """Take in the scores of a validation after this step; whether it is the best so far.
 
         Of equal ones, frequent where little is validated on, that with the lower loss is; patience is for the score.
