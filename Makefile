@@ -8,22 +8,27 @@ INSTALL = $(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint c
 # Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
 SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
-# Somebody who watches sees what pip downloads, a log file does not.
+# pip shows its progress in a terminal and is quiet in a log file.
 QUIET := $(shell test -t 2 || echo --quiet)
 
-.PHONY: test test-fast test-pages check demo format clean
+.PHONY: test test-fast test-long test-all check demo format clean
 
+# Everything but what is slow by nature.
 test: check
-	$(BIN)/pytest -n $(WORKERS) tests --ignore tests/bad_input $(SHAPES)
-	$(BIN)/pytest -n $(WORKERS) tests/bad_input
+	$(BIN)/pytest -n $(WORKERS) -m "not long" tests --ignore tests/bad_input $(SHAPES)
+	$(BIN)/pytest -n $(WORKERS) -m "not long" tests/bad_input
 
+# A minute, for use while working: the first examples of every test that is not slow.
 test-fast: $(TEST_READY)
-	$(BIN)/pytest -n $(WORKERS) -m "not slow" tests --ignore tests/bad_input $(SHAPES)
-	$(BIN)/pytest -n $(WORKERS) -m "not slow" tests/bad_input
+	$(BIN)/pytest -n $(WORKERS) --fast tests
 
-# What a browser shows; `make test` has these too, and skips them where there is no Chromium.
-test-pages: $(TEST_READY)
-	$(BIN)/pytest -n $(WORKERS) -m browser tests --ignore tests/bad_input $(SHAPES)
+# What is slow by nature: pages in Chromium (skipped where there is none), pages of docs/ that train models, kernels in
+# Triton's interpreter, corpora larger than memory, repeated kills.
+test-long: $(TEST_READY)
+	$(BIN)/pytest -n $(WORKERS) -m long tests --ignore tests/bad_input $(SHAPES)
+	$(BIN)/pytest -n $(WORKERS) -m long tests/bad_input
+
+test-all: test test-long
 
 check: $(TEST_READY)
 	$(BIN)/ruff check .

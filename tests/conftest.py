@@ -1,7 +1,7 @@
 """What every test shares: one thread per worker, a fixed search for counterexamples, the backends and devices."""
 
 import os
-from pathlib import Path
+from collections import Counter
 
 # Some CPUs advertise AMX and die using it for bfloat16; and Keras reads its backend when it is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -22,29 +22,34 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every program that a test starts
 
 
-# Whole folders whose tests take minutes together: `make test-fast` leaves them out with everything else that is slow.
-SLOW = ("cli", "data", "docs", "graphs", "images", "learning", "models", "regression", "serve", "tasks", "training")
-SLOW += ("test_model_folder",)
-SLOW_FILES = (
-    "test_average_errors",
-    "test_cli_errors",
-    "test_model_folder_errors",
-    "test_run_errors",
-    "test_serve_errors",
-    "test_train_errors",
-    "test_training_errors",
-    "test_translate_errors",
-)
+EXAMPLES = 2
+"""Of a test with many parameters, `--fast` runs the first ones."""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fast", action="store_true", help="only the first examples of every test that is not slow")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
-        place = item.path.relative_to(Path(__file__).parent)
-        if place.parts[0].removesuffix(".py") in SLOW or place.stem in SLOW_FILES or "picture" in place.stem:
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.long)
+    if config.getoption("fast"):
+        keep_first_examples(config, items)
+
+
+def keep_first_examples(config, items):
+    """Leave out slow tests, and all but the first examples of the others."""
+    seen, kept, dropped = Counter(), [], []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        slow = any(item.get_closest_marker(marker) for marker in ("slow", "long"))
+        (dropped if slow or seen[name] >= EXAMPLES else kept).append(item)
+        seen[name] += 1
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = kept
 
 
 @pytest.fixture(autouse=True)

@@ -72,5 +72,5 @@ def test_the_demo_installs_no_test_packages_and_the_tests_add_them(folder):
 
 def test_nothing_is_installed_twice_between_demo_and_test(folder):
     assert [extras(line) for line in commands(folder, "test") if line.startswith("pip")] == ["[plot,sklearn]", "[test]"]
-    for target in ("demo", "test", "test-fast", "test-pages", "check", "demo"):
+    for target in ("demo", "test", "test-fast", "test-all", "check", "demo"):
         assert not [line for line in commands(folder, target) if line.startswith("pip")], target
