@@ -33,7 +33,7 @@ from jumok.models.memory_check import check_memory
 from jumok.settings import NonNegativeFloat
 from jumok.tasks.describe import half_in_words, tokenizer_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import Translator, longest_source
 from jumok.training.config import Context, TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
@@ -239,7 +239,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "source vocabulary": tokenizers.source.size,
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
-            "longest source": f"{Translator(trained).longest:,} tokens; longer texts are translated in parts",
+            "longest source": f"{longest_source(trained):,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
         }
 

@@ -161,6 +161,13 @@ class Job(NamedTuple):
     ids: list[int]
 
 
+def longest_source(trained: "Trained") -> int:
+    """Most tokens of a source text that a model was trained on, outliers aside."""
+    seen = trained.recipe.decoding.max_source or trained.recipe.filter.max_length
+    limit = trained.model.encoder.limit
+    return seen if limit is None else min(seen, limit)
+
+
 class Translator:
     """Translates texts with one loaded model: batches of like length, outputs in the order of the inputs."""
 
@@ -179,9 +186,7 @@ class Translator:
     @property
     def longest(self) -> int:
         """Most tokens of a source text that the model was trained on, outliers aside."""
-        recipe, limit = self.trained.recipe, self._positions
-        seen = recipe.decoding.max_source or recipe.filter.max_length
-        return seen if limit is None else min(seen, limit)
+        return longest_source(self.trained)
 
     def limits(self, max_source: int | None = None) -> Limits:
         """Where texts are cut: at `max_source` tokens if given, else at `longest`, but sentences stay whole a while."""
