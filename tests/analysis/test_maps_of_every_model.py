@@ -12,8 +12,7 @@ from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
 from jumok.models.encoder_decoder import Decoder, State
 from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
-from jumok.tasks.captioner import Captioner
-from jumok.tasks.captioning import TrainedCaptioner
+from jumok.tasks.captioning import Captioner, TrainedCaptioner
 from support.rnn_decoders import LOOKS, name
 
 TEXTS = ["27 1828", "9", "31415 9"]

@@ -27,7 +27,7 @@ from jumok.graphs.map import find_node
 from jumok.graphs.store import open_graph, write_graph
 from jumok.images import files as images
 from jumok.images.files import ImageFolder, decode_image
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from jumok.tasks.translator import Translator
 from jumok.training.metrics import read_metrics
 from support.commands import write

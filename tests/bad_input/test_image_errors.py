@@ -12,16 +12,14 @@ from PIL import Image
 
 from jumok.data.tokenizer import TokenizerConfig
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.images.augment import AugmentConfig
-from jumok.images.build import build_captioner
-from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
+from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig, build_captioner
 from jumok.images.files import ImageFolder, decode_image, read_image, squared
 from jumok.images.pairs import ImagesConfig, read_everything, read_split
 from jumok.images.resnet import begin_with_weights
-from jumok.images.store import prepare_images
+from jumok.images.store import AugmentConfig, prepare_images
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.tasks import make_recipe
-from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.captioning import Caption, Captioner
 from jumok.tasks.run import train
 from support.commands import jumok, write
 

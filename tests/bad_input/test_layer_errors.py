@@ -18,8 +18,8 @@ from jumok.layers import (
     Recurrence,
 )
 from jumok.layers.embedding import TokenEmbedding
-from jumok.layers.feed_forward import FeedForward
 from jumok.layers.positions import AddedPositions, ConcatenatedPositions, LearnedPositions, RotaryPositions, sinusoids
+from jumok.layers.transformer import FeedForward
 
 
 @pytest.mark.parametrize(

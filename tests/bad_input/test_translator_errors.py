@@ -3,8 +3,8 @@
 import pytest
 
 from jumok.errors import ArgumentError
-from jumok.tasks.captioner import Captioner
-from jumok.tasks.node_classifier import NodeClassifier
+from jumok.tasks.captioning import Captioner
+from jumok.tasks.node_classification import NodeClassifier
 from jumok.tasks.translator import Translator
 
 

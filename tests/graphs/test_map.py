@@ -19,7 +19,7 @@ from jumok.graphs.graph import GraphConfig
 from jumok.graphs.map import RING, find_node, graph_map
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.store import write_graph
-from jumok.tasks.node_classifier import accuracy
+from jumok.tasks.node_classification import accuracy
 from support.graph_maps import example
 from support.graphs import raw_graph
 

@@ -8,8 +8,7 @@ from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
 from jumok.data.subwords import BOS, EOS, PAD
 from jumok.decoding import DecodingConfig, Specials, beam_search
-from jumok.images.build import build_captioner
-from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig
+from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, PatchEncoderConfig, build_captioner
 from jumok.images.resnet import begin_with_weights
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.decoder import TransformerDecoderConfig

@@ -12,10 +12,9 @@ from PIL import Image
 
 from jumok.data.batches import BatchConfig
 from jumok.data.tokenizer import TokenizerConfig
-from jumok.images.augment import AugmentConfig, augment
 from jumok.images.files import ImageFolder
 from jumok.images.pairs import ImagesConfig, read_split
-from jumok.images.store import ImageBatches, prepare_images, to_tensor
+from jumok.images.store import AugmentConfig, ImageBatches, augment, prepare_images, to_tensor
 
 WORDS = TokenizerConfig(kind="word", size=50, shared=False)
 ROWS = [

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jumok.layers.feed_forward import FeedForward
+from jumok.layers.transformer import FeedForward
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,7 @@ import torch
 from jumok.data.batches import BatchConfig
 from jumok.data.dataset import write_dataset
 from jumok.data.subwords import BOS, EOS, SPECIALS
-from jumok.images.build import ImageCaptioner, PatchEncoderConfig, build_captioner
+from jumok.images.encoder import ImageCaptioner, PatchEncoderConfig, build_captioner
 from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.tasks.captioning import CaptioningTask, CaptionTraining, unevenness

@@ -10,7 +10,7 @@ from jumok.graphs.graph import GraphConfig
 from jumok.graphs.map import graph_map
 from jumok.graphs.sampling import SamplingConfig
 from jumok.tasks import read_recipe
-from jumok.tasks.node_classifier import predict, whole_graph
+from jumok.tasks.node_classification import predict, whole_graph
 from jumok.tasks.run import train
 from jumok.training import Report
 

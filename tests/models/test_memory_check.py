@@ -7,8 +7,7 @@ import torch
 
 from jumok.errors import ConfigError
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
-from jumok.images.build import build_captioner
-from jumok.images.encoder import GridEncoderConfig, PatchEncoderConfig
+from jumok.images.encoder import GridEncoderConfig, PatchEncoderConfig, build_captioner
 from jumok.models.build import build_model
 from jumok.models.memory_check import check_memory, memory_of, size_of
 from jumok.models.rnn.decoder import RnnDecoderConfig

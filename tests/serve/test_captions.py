@@ -12,7 +12,7 @@ from jumok.errors import ModelError
 from jumok.images.scenes import scene
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.serve.service import MAX_IMAGE_SIDE
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from support.commands import jumok
 from support.serving import serving
 

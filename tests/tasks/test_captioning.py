@@ -12,7 +12,7 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
 from jumok.tasks import CAPTIONING, task_in
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from support.commands import jumok, well, write
 
 RECIPE = """

@@ -11,8 +11,14 @@ from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import ALL, SamplingConfig
 from jumok.graphs.store import write_graph
-from jumok.tasks.node_classification import GraphRecipe, GraphTraining, NodeClassificationTask, held_out_scores
-from jumok.tasks.node_classifier import GraphBatches, predict
+from jumok.tasks.node_classification import (
+    GraphBatches,
+    GraphRecipe,
+    GraphTraining,
+    NodeClassificationTask,
+    held_out_scores,
+    predict,
+)
 from jumok.tasks.run import train
 from support.graphs import raw_graph, stored
 from support.runs import Remarks, assert_same_run, interrupt

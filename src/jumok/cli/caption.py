@@ -12,7 +12,7 @@ from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
 from jumok.images.files import SUFFIXES
 from jumok.progress import progress
-from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.captioning import Caption, Captioner
 
 
 def caption(

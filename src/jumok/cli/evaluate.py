@@ -26,7 +26,7 @@ from jumok.model_folder import RECIPE
 from jumok.progress import ProgressBars
 from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, evaluation, read_recipe, task_in
 from jumok.tasks.evaluation import Evaluation
-from jumok.tasks.node_classifier import NodeClassifier
+from jumok.tasks.node_classification import NodeClassifier
 
 
 def evaluate(

@@ -30,7 +30,7 @@ from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
 from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, TRANSLATION, task_in
 from jumok.tasks.attention_maps import MappedOutput, map_caption, map_node, map_translation
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from jumok.tasks.translator import Translator
 
 

@@ -1,8 +1,4 @@
-"""Image encoders: an image becomes a grid of regions, each a vector that a decoder can attend to.
-
-The grid is that of a residual network (as in Show, Attend and Tell, Xu et al. 2015), or patches through Transformer
-layers (Dosovitskiy et al. 2021). Each region gets its position as two learned vectors, of its row and of its column.
-"""
+"""Image encoders: an image becomes a grid of regions, each a vector that a decoder can attend to."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,13 +6,15 @@ from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from jumok.errors import ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
-from jumok.models.encoder_decoder import Encoding
+from jumok.models.build import DECODERS, DecoderConfig
+from jumok.models.encoder_decoder import Decoder, Encoding, Prediction
+from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.models.transformer.config import initialise
 from jumok.settings import Fraction, NonNegativeInt, PositiveInt, Settings
 
@@ -208,3 +206,42 @@ class PositionTable(nn.Module):
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.table = nn.Parameter(nn.init.normal_(torch.empty(count, width), std=0.02))
+
+
+EncoderConfig = GridEncoderConfig | PatchEncoderConfig
+IMAGE_ENCODERS: dict[str, type[EncoderConfig]] = {"grid": GridEncoderConfig, "patches": PatchEncoderConfig}
+"""The settings of each image encoder, by the `kind` of its section."""
+
+
+class ImageCaptioner(nn.Module):
+    """An image encoder and a decoder over its regions, trained together (Xu et al. 2015)."""
+
+    def __init__(self, encoder: ImageEncoder, decoder: Decoder) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, images: UInt8[Tensor, "batch 3 side side"], target_in: Int[Tensor, "batch target"]) -> Prediction:
+        """Predict every next token of `target_in`; attention is over the regions, row by row."""
+        prediction: Prediction = self.decoder(self.encoder(images), target_in)
+        return prediction
+
+
+def build_captioner(
+    encoder_config: EncoderConfig, decoder_config: DecoderConfig, *, side: int, vocabulary: int
+) -> ImageCaptioner:
+    """A captioner of images `side` pixels high and wide; the same weights after the same torch.manual_seed."""
+    if decoder_config.ties_source:
+        raise ConfigError(
+            f'decoder.tied = "{decoder_config.tied}" shares embeddings with the source, but an image has none; '
+            'set decoder.tied = "output" or "none"'
+        )
+    if isinstance(decoder_config, RnnDecoderConfig) and decoder_config.copy:
+        raise ConfigError("decoder.copy = true copies words of the source, but an image has none; set it to false")
+    if isinstance(encoder_config, GridEncoderConfig):
+        encoder: ImageEncoder = GridEncoder(encoder_config, side=side)
+    else:
+        encoder = PatchEncoder(encoder_config, side=side)
+    decoder = DECODERS[decoder_config.kind].make(
+        decoder_config, vocabulary=vocabulary, encoder_width=encoder.width, embedding=None
+    )
+    return ImageCaptioner(encoder, decoder)

@@ -3,10 +3,8 @@
 from jumok.graphs.layers import GraphAttention, GraphAttentionV2, SortedEdges
 from jumok.layers.additive import AdditiveAttention, CoverageAttention, Memory, coverage_loss
 from jumok.layers.embedding import TokenEmbedding
-from jumok.layers.feed_forward import FeedForward
-from jumok.layers.key_value_cache import KeyValueCache, KeyValues
 from jumok.layers.luong import LuongAttention
-from jumok.layers.multi_head import MultiHeadAttention
+from jumok.layers.multi_head import KeyValueCache, KeyValues, MultiHeadAttention
 from jumok.layers.positions import (
     AddedPositions,
     ConcatenatedPositions,
@@ -15,7 +13,7 @@ from jumok.layers.positions import (
     sinusoids,
 )
 from jumok.layers.recurrent import Recurrence
-from jumok.layers.transformer import DecoderLayer, EncoderLayer
+from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward
 
 __all__ = [
     "AddedPositions",

@@ -1,16 +1,47 @@
 """Layers of a Transformer (Vaswani et al. 2017): attention and feed-forward, each with a residual connection."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from jumok.attention import Attended, Visible, Weights, causal
-from jumok.attention.checks import check_choice, check_probabilities
-from jumok.layers.feed_forward import Activation, FeedForward
-from jumok.layers.key_value_cache import KeyValueCache, KeyValues
-from jumok.layers.multi_head import MultiHeadAttention
+from jumok.attention.checks import check_choice, check_probabilities, check_sizes
+from jumok.layers.multi_head import KeyValueCache, KeyValues, MultiHeadAttention
 from jumok.layers.positions import RotaryPositions
+
+Activation = Literal["relu", "gelu", "silu", "swiglu"]
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "swiglu": F.silu}
+
+
+class FeedForward(nn.Module):
+    """W₂ activation(W₁ x + b₁) + b₂ (Vaswani et al. 2017), with dropout on the hidden layer.
+
+    "swiglu" is gated (Shazeer 2020): W₂ (silu(W_g x + b_g) ⊙ (W₁ x + b₁)) + b₂, with half as many weights again.
+    """
+
+    def __init__(self, *, width: int, hidden: int, activation: Activation = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        check_choice("activation", activation, _FUNCTIONS)
+        width, hidden = check_sizes(width=width, hidden=hidden)
+        check_probabilities(dropout=dropout)
+        self.width, self.activation = width, activation
+        self.to_hidden = nn.Linear(width, hidden)
+        self.to_gate = nn.Linear(width, hidden) if activation == "swiglu" else None
+        self.to_output = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*lead width"]) -> Float[Tensor, "*lead width"]:
+        """Transform every position independently."""
+        function = _FUNCTIONS[self.activation]
+        hidden = self.to_hidden(x)
+        hidden = function(hidden) if self.to_gate is None else function(self.to_gate(x)) * hidden
+        output: Tensor = self.to_output(self.dropout(hidden))
+        return output
+
 
 Norm = Literal["pre", "post"]
 CAUSAL = causal()

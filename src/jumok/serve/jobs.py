@@ -12,7 +12,7 @@ from jumok.images.files import Pixels
 from jumok.serve.messages import BeamNode
 from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, Source
 from jumok.serve.queue import CancelCheck
-from jumok.tasks.captioner import Caption
+from jumok.tasks.captioning import Caption
 from jumok.tasks.translator import Translation, join_parts
 
 

@@ -13,7 +13,7 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel, ServedTranslator
-from jumok.tasks.captioner import Caption
+from jumok.tasks.captioning import Caption
 from jumok.tasks.translator import Translation
 
 SCORE_DIGITS = 4

@@ -24,7 +24,7 @@ from jumok.images.files import Pixels
 from jumok.images.scenes import scene
 from jumok.serve.errors import UnknownModelError
 from jumok.tasks import NODE_CLASSIFICATION, load, task_in
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from jumok.tasks.translation import Trained
 from jumok.tasks.translator import Translator
 

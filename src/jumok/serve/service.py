@@ -18,7 +18,7 @@ from jumok.serve.jobs import CaptionJob, SourceText, TranslationJob
 from jumok.serve.metrics import Metrics
 from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, find_model
 from jumok.serve.queue import Job
-from jumok.tasks.captioner import Caption
+from jumok.tasks.captioning import Caption
 from jumok.tasks.translator import Translation
 
 MAX_IMAGE_SIDE = 1024

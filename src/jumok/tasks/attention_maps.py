@@ -8,8 +8,8 @@ from typing import Any
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.graphs.map import find_node
 from jumok.graphs.network import GraphAttentionNetwork
-from jumok.tasks.captioner import Captioner, Picture
-from jumok.tasks.node_classifier import NodeClassifier
+from jumok.tasks.captioning import Captioner, Picture
+from jumok.tasks.node_classification import NodeClassifier
 from jumok.tasks.translator import Translator
 
 LONGEST_TITLE = 90

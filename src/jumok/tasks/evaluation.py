@@ -31,7 +31,7 @@ from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
 from jumok.screen import to_screen
 from jumok.tasks import TRANSLATION, check_model
-from jumok.tasks.captioner import Captioner
+from jumok.tasks.captioning import Captioner
 from jumok.tasks.translator import Translation, Translator
 
 METRICS = ("bleu", "chrf", "ter")

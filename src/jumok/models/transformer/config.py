@@ -15,8 +15,7 @@ from jumok.layers import (
     RotaryPositions,
     TokenEmbedding,
 )
-from jumok.layers.feed_forward import Activation
-from jumok.layers.transformer import Norm
+from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
 from jumok.settings import Fraction, PositiveInt
 
