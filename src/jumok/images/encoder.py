@@ -1,4 +1,8 @@
-"""Image encoders: an image becomes a grid of regions, each a vector that a decoder can attend to."""
+"""Image encoders: an image becomes a grid of regions, each a vector that a decoder can attend to.
+
+The grid is that of a residual network (as in Show, Attend and Tell, Xu et al. 2015), or patches through Transformer
+layers (Dosovitskiy et al. 2021). Each region gets its position as two learned vectors, of its row and of its column.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
