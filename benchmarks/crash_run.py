@@ -52,39 +52,31 @@ TEXTS = {
     "decoding": {"beam": 2, "max_length": 8},
 }
 KINDS: dict[str, dict[str, dict[str, Any]]] = {
-    "rnn": (
-        TEXTS
-        | {
-            "encoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
-            "decoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
-            "training": TRAINING | {"metric": "chrf", "average": 2},
-        },
-    ),
-    "transformer": (
-        TEXTS
-        | {
-            "encoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
-            "decoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
-            "training": TRAINING | {"ema": 0.9, "accumulate": 2},
-        },
-    ),
-    "captions": (
-        {
-            "images": {"scenes": "ko", "count": 8, "valid_count": 2, "size": 16},
-            "tokenizer": {"kind": "char"},
-            "encoder": {"stem": "large", "blocks": [1], "channels": 4, "width": 8},
-            "decoder": {"kind": "rnn", "width": 8, "embedding": 6},
-            "batch": {"tokens": 200},
-            "training": TRAINING,
-        },
-    ),
-    "graphs": (
-        {
-            "graph": {},
-            "network": {"width": 4, "heads": 2, "dropout": 0.1},
-            "training": TRAINING | {"metric": "accuracy"},
-        },
-    ),
+    "rnn": TEXTS
+    | {
+        "encoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
+        "decoder": {"kind": "rnn", "width": 8, "embedding": 6, "dropout": 0.1},
+        "training": TRAINING | {"metric": "chrf", "average": 2},
+    },
+    "transformer": TEXTS
+    | {
+        "encoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
+        "decoder": {"kind": "transformer", "width": 8, "heads": 2, "hidden": 8, "layers": 1},
+        "training": TRAINING | {"ema": 0.9, "accumulate": 2},
+    },
+    "captions": {
+        "images": {"scenes": "ko", "count": 8, "valid_count": 2, "size": 16},
+        "tokenizer": {"kind": "char"},
+        "encoder": {"stem": "large", "blocks": [1], "channels": 4, "width": 8},
+        "decoder": {"kind": "rnn", "width": 8, "embedding": 6},
+        "batch": {"tokens": 200},
+        "training": TRAINING,
+    },
+    "graphs": {
+        "graph": {},
+        "network": {"width": 4, "heads": 2, "dropout": 0.1},
+        "training": TRAINING | {"metric": "accuracy"},
+    },
 }
 
 

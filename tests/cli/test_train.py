@@ -140,7 +140,7 @@ def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, mon
     done = well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", *BRIEFLY, "--set=filter.max_length=20")
     assert f"kept {25 if valid_split else 24} of" in done.err
     assert len(well("translate", tmp_path / "run", stdin="the old b\n").out.splitlines()) == 1
-    assert f"- learnt from: {tmp_path}/pairs" in (tmp_path / "run/README.md").read_text()
+    assert f"- trained on: {tmp_path}/pairs" in (tmp_path / "run/README.md").read_text()
     assert f"{tmp_path}/pairs" in well("inspect", tmp_path / "run").out
 
 

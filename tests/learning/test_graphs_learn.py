@@ -24,8 +24,9 @@ def planted(tmp_path, *changes):
 
 def share_looking_right(run):
     """Of the nodes never trained on, how many look most at the neighbour that was planted."""
-    model, graph = run.trained.model.eval(), run.graph
-    answer = planted_graph(SIZE, seed=run.trained.recipe.graph.seed).answer
+    trained = run.model.trained
+    model, graph = trained.model, trained.graph
+    answer = planted_graph(SIZE, seed=trained.recipe.graph.seed).answer
     weights = predict(model, whole_graph(graph, graph.test)).attention[-1]().mean(1).detach().numpy()
     most = [
         graph.sources[start:end][weights[start:end].argmax()]
@@ -43,7 +44,7 @@ def test_gatv2_looks_at_the_planted_neighbour(tmp_path):
     run = planted(tmp_path)
     assert share_looking_right(run) >= 0.95
     assert run.metrics["test accuracy"] >= 90
-    shown = graph_map(run.trained.model, run.graph, 7)
+    shown = graph_map(run.model.trained.model, run.model.trained.graph, 7)
     assert float(shown.mean()[0].sum()) == pytest.approx(1, abs=1e-5)
 
 

@@ -176,7 +176,7 @@ def test_it_is_in_korean_and_fits_a_phone(visit):
     page.set_input_files("#file", FILE)
     described(page)
     expect(page.locator("#target-name")).to_have_text("설명")
-    expect(page.locator(".jumok-read")).to_contain_text("단어나 그림을 가리키거나")
+    expect(page.locator(".jumok-read")).to_contain_text("단어나 그림에 마우스를 올리거나")
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.tap('#output .word[data-target="0"]')
     expect(page.locator('#output .word[data-target="0"]')).to_have_class(re.compile("chosen"))

@@ -229,7 +229,7 @@ def test_it_speaks_korean_to_a_korean_browser_and_when_asked(visit):
     expect(page.locator("#clear")).to_have_text("지우기")
     typed(page, "12 34")
     expect(page.locator("#look-title")).to_have_text("모델이 본 곳")
-    expect(page.locator(".jumok-read")).to_contain_text("단어를 가리키거나")
+    expect(page.locator(".jumok-read")).to_contain_text("단어에 마우스를 올리거나")
     page.click('[data-lang="en"]')
     expect(page.locator("#look-title")).to_have_text("Where the model looked")
     page.reload()
@@ -246,7 +246,7 @@ def test_a_page_saved_from_the_korean_page_is_in_korean(visit, tmp_path):
     kept.goto((tmp_path / "map.html").as_uri())
     assert kept.evaluate("document.documentElement.lang") == "ko"
     expect(kept.locator("header")).to_contain_text("단어별 주목")
-    expect(kept.locator(".jumok-read")).to_contain_text("단어를 가리키거나")
+    expect(kept.locator(".jumok-read")).to_contain_text("단어에 마우스를 올리거나")
     expect(kept.locator(".jumok-side")).to_have_text(["원문", "번역문"])
     expect(kept.locator(".jumok-copy")).to_have_text("SVG로 복사")
     english = re.findall(r"[a-z]{4,}", kept.locator("body").inner_text())

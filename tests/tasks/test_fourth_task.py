@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from jumok.settings import Settings
 from jumok.tasks import load
 from jumok.tasks.average import average_models
 from jumok.tasks.inspect import inspect
@@ -24,13 +25,13 @@ LETTERS, TAGS = "aeiouxyz", ("consonant", "vowel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(Settings):
     length: int = 6
     count: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaggerConfig:
+class TaggerConfig(Settings):
     section = "tagger"
     width: int = 4
 

@@ -1,6 +1,6 @@
 """The settings of beam search."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Le
@@ -47,7 +47,7 @@ class DecodingConfig(Settings):
 
 def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> DecodingConfig:
     """The saved settings, replaced by those given, such as beam=5; by default the beam is at least `n_best` wide."""
-    known = DecodingConfig.__dataclass_fields__
+    known = [field.name for field in fields(DecodingConfig)]
     for name in settings:
         if name not in known:
             hint = setting_hint(name, "decoding") or f"; there are {', '.join(known)}"

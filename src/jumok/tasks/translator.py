@@ -23,6 +23,7 @@ from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 
 if TYPE_CHECKING:
+    from jumok.models.encoder_decoder import Encoder
     from jumok.tasks.translation import Trained
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -164,8 +165,13 @@ class Job(NamedTuple):
 def longest_source(trained: "Trained") -> int:
     """Most tokens of a source text that a model was trained on, outliers aside."""
     seen = trained.recipe.decoding.max_source or trained.recipe.filter.max_length
-    limit = trained.model.encoder.limit
+    limit = positions(trained.model.encoder)
     return seen if limit is None else min(seen, limit)
+
+
+def positions(encoder: "Encoder") -> int | None:
+    """The number of tokens of a text that an encoder has positions for; None if any number."""
+    return None if encoder.limit is None else encoder.limit - 1  # the end of the text takes one
 
 
 class Translator:
@@ -202,9 +208,7 @@ class Translator:
 
     @property
     def _positions(self) -> int | None:
-        """The tokens that the encoder has positions for; None if any number."""
-        limit = self.trained.model.encoder.limit
-        return None if limit is None else limit - 1  # the end of the text takes a place, too
+        return positions(self.trained.model.encoder)
 
     def translate(
         self,
