@@ -18,7 +18,7 @@ test: check
 	$(BIN)/pytest -n $(WORKERS) -m "not long" tests --ignore tests/bad_input $(SHAPES)
 	$(BIN)/pytest -n $(WORKERS) -m "not long" tests/bad_input
 
-# A minute, for use while working: the first examples of every test that is not slow.
+# A minute, for use while working: the first example of every test that is not slow.
 test-fast: $(TEST_READY)
 	$(BIN)/pytest -n $(WORKERS) --fast tests
 

@@ -1,7 +1,6 @@
 """What every test shares: one thread per worker, a fixed search for counterexamples, the backends and devices."""
 
 import os
-from collections import Counter
 
 # Some CPUs advertise AMX and die using it for bfloat16; and Keras reads its backend when it is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -22,12 +21,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # and in every program that a test starts
 
 
-EXAMPLES = 2
-"""Of a test with many parameters, `--fast` runs the first ones."""
+SLOW_FIXTURES = {"reverser", "transformer"}
+"""Models that take seconds to train."""
 
 
 def pytest_addoption(parser):
-    parser.addoption("--fast", action="store_true", help="only the first examples of every test that is not slow")
+    parser.addoption("--fast", action="store_true", help="only the first example of every test that is not slow")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
@@ -35,19 +34,21 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if "browser" in item.fixturenames:
             item.add_marker(pytest.mark.browser)
+        if "browser" in item.fixturenames or "learning" in item.path.parts:
             item.add_marker(pytest.mark.long)
     if config.getoption("fast"):
         keep_first_examples(config, items)
 
 
 def keep_first_examples(config, items):
-    """Leave out slow tests, and all but the first examples of the others."""
-    seen, kept, dropped = Counter(), [], []
+    """Leave out slow tests, and all but the first example of the others."""
+    seen, kept, dropped = set(), [], []
     for item in items:
         name = item.nodeid.partition("[")[0]
         slow = any(item.get_closest_marker(marker) for marker in ("slow", "long"))
-        (dropped if slow or seen[name] >= EXAMPLES else kept).append(item)
-        seen[name] += 1
+        slow = slow or not SLOW_FIXTURES.isdisjoint(item.fixturenames)
+        (dropped if slow or name in seen else kept).append(item)
+        seen.add(name)
     config.hook.pytest_deselected(items=dropped)
     items[:] = kept
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from jumok.data import corpus_pairs
 from jumok.model_folder import BUNDLED
 from jumok.tasks import read_recipe
@@ -19,6 +21,7 @@ def test_the_bundled_model_was_trained_by_the_committed_recipe():
     assert saved == replace(committed, decoding=replace(committed.decoding, max_source=longest))
 
 
+@pytest.mark.slow
 def test_the_bundled_model_translates_values_it_never_saw():
     pairs = list(corpus_pairs("phrases", 200, split="test"))
     found = Translator.load(BUNDLED, device="cpu").translate([pair.source for pair in pairs])

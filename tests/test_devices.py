@@ -56,6 +56,7 @@ def test_threads_wait_briefly_unless_told_otherwise(given, spins):
     assert ran.stdout.strip() == spins, ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["jumok", "torch"])
 def test_bfloat16_attention_runs_on_this_machine(first):
     program = (

@@ -65,6 +65,7 @@ def test_a_file_imports_only_what_its_folder_may(file: Path):
             assert part in {folder, "errors", *MAY_IMPORT.get(folder, set())}, f"{place} imports jumok.{part}"
 
 
+@pytest.mark.slow
 def test_no_module_imports_itself_by_way_of_others():
     modules = {module_name(file): file for file in FILES}
     arrows = {}
@@ -84,6 +85,7 @@ def test_every_folder_is_in_the_table():
     assert folders <= MAY_IMPORT.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["matplotlib", "sklearn", "triton", "fastapi", "uvicorn", "PIL"])
 def test_importing_jumok_does_not_import_what_is_optional(package: str):
     assert package not in imported_by("import jumok, jumok.attention, jumok.layers")

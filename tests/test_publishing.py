@@ -54,6 +54,7 @@ def models(tmp_path):
     return found
 
 
+@pytest.mark.slow
 def test_a_first_model_is_not_there_or_whole_wherever_its_publishing_is_killed(tmp_path, models):
     seen, ended, moment = set(), False, 0
     while not ended:
@@ -75,6 +76,7 @@ def test_a_first_model_is_not_there_or_whole_wherever_its_publishing_is_killed(t
     assert seen == {(False, False), (True, False), (True, True)}
 
 
+@pytest.mark.long
 def test_a_better_model_replaces_one_wherever_two_publishings_are_killed(tmp_path, models):
     for first in range(14):
         folder = tmp_path / f"{first}"
@@ -103,6 +105,7 @@ class Loading(Report):
         self.loaded = Translator.load(self.folder, device="cpu").trained
 
 
+@pytest.mark.slow
 def test_a_resumed_run_repairs_its_model_before_its_first_step(tmp_path):
     recipe, folder = write(tmp_path / "r.toml", RECIPE), tmp_path / "run"
     well("train", recipe, "--out", folder, "--device", "cpu", *BRIEFLY)

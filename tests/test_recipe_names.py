@@ -44,6 +44,7 @@ def test_an_unknown_name_lists_those_there_are(tmp_path, monkeypatch):
     assert jumok("train", "smal-cpu").err.endswith("did you mean small-cpu?\n")
 
 
+@pytest.mark.slow
 def test_training_by_a_name_writes_the_run_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = [f"--set={half}.width=16" for half in ("encoder", "decoder")]

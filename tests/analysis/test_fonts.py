@@ -107,6 +107,7 @@ def test_a_font_that_is_not_there_has_no_letters():
     assert letters_of("No Such Font At All") == frozenset()
 
 
+@pytest.mark.slow
 def test_looking_into_every_font_says_nothing():
     code = (
         "from jumok.analysis.draw.fonts import _installed, letters_of; [letters_of(family) for family in _installed()]"

@@ -36,6 +36,7 @@ def loss(model, batch: Batch) -> torch.Tensor:
     return -log_probs.gather(-1, batch.target_out[..., None])[..., 0][batch.target_visible].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["none", "additive", "general", "transformer"])
 def test_gradients_are_the_slopes_of_the_loss(attention):
     model, batch = model_of(attention), collate(ROWS)

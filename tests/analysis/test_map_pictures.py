@@ -59,6 +59,7 @@ def test_korean_is_drawn_where_no_font_is_installed(bundled_fonts, tmp_path):
     assert b"JumokSansKR" in (tmp_path / "map.pdf").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["가나", "한글", "漢字", "かな", "بت"])
 def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
     try:

@@ -111,6 +111,7 @@ def test_random_numbers_after_the_backward_pass_are_what_they_would_have_been():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_blocks_can_be_differentiated_twice():
     query, key, value = random_inputs(lead=())

@@ -53,13 +53,13 @@ for score in ("scaled_dot", additive(v), "gaussian"):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_exported_program_can_leave_lengths_open():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", OPEN_LENGTHS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_traced_gives_the_same_values_weights_and_gradients(table):
     if "inductor" in table and not shutil.which("c++"):
@@ -79,6 +79,7 @@ def _words(table: str) -> list[str]:
     return [name, how, *part]
 
 
+@pytest.mark.long
 def test_a_bias_is_refused_by_compiled_code_as_well():
     program = """
 import torch

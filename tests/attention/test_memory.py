@@ -23,7 +23,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
 @pytest.mark.parametrize(
     ("time", "size"), [(4096, 1.0), (2048, 60.0)], ids=["4096 positions", "2048 positions of large numbers"]

@@ -102,6 +102,7 @@ def test_each_step_may_have_a_backward_pass_of_its_own():
         torch.testing.assert_close(one.grad, two)
 
 
+@pytest.mark.slow
 def test_a_source_without_gradient_keeps_nothing_of_the_steps():
     key, value, v, query, *_ = problem()
     source = precompute_keys(key.detach(), value.detach(), score=additive(v.detach()))

@@ -14,6 +14,7 @@ def leaves(name):
     ]
 
 
+@pytest.mark.slow
 @every_score
 @pytest.mark.parametrize("backend", ["direct", "blocked"])
 def test_second_gradients_agree_with_finite_differences(name, backend, request):

@@ -90,6 +90,7 @@ def test_each_entry_has_gradients_of_its_own(layer):
         torch.testing.assert_close([found[name][at] for name in parameters], list(wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("score", ["scaled_dot", "cosine", "additive"])
 def test_forward_mode_agrees_with_finite_differences(score, mask):

@@ -64,6 +64,7 @@ def test_options_that_would_do_nothing(reverser, text):
     assert "--symmetrise product joins both" in said("align", reverser, *files(text), *product)
 
 
+@pytest.mark.slow
 def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
     for name in ("one", "two"):
         write(text / name, "1 2\n" + 1_000_000 * "7" + "\n3\n")
@@ -75,6 +76,7 @@ def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
     assert "line 2 has no links: it is too long for the model" in done.err
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_not_there(transformer, text):
     for option in ("layer", "head"):
         asked = f"{option} = 5 does not exist; there are 2, counted from 0"
@@ -86,6 +88,7 @@ def test_half_a_development_set(reverser, text):
     assert "give both --dev-source and --dev-gold" in said("align", reverser, *files(text), f"--dev-source={text}/one")
 
 
+@pytest.mark.slow
 def test_a_model_without_attention(text):
     recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
     well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)

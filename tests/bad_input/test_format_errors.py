@@ -272,6 +272,7 @@ def test_what_are_no_images_is_said():
     assert "must be a path or pixels" in refusal(captioner.seen, 5, kind=ArgumentError)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells the peak of a process")
 def test_a_large_transparent_image_takes_little_more_memory_than_its_pixels():
     content = saved(Image.new("RGBA", (5000, 5000)), format="PNG")

@@ -193,6 +193,7 @@ def test_an_image_in_two_splits(files):
         read_split(settings(files, **changes), "train")
 
 
+@pytest.mark.slow
 def test_zips_that_are_none_or_hold_bombs(files):
     (files / "broken.zip").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(DataError, match="is not a complete zip"):

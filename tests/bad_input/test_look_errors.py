@@ -98,6 +98,7 @@ def test_a_text_too_long_to_be_the_name_of_a_file_is_a_text(here):
     assert "part 1 of " in done.out
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_says_so_in_one_line(forgetful):
     done = jumok("look", forgetful, "12")
     assert (done.code, done.out) == (1, "")

@@ -91,6 +91,7 @@ def test_settings_of_a_database_that_cannot_work_are_refused():
         SoftDatabase({"Li": "Mu"}, score="dot")
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_everything_else_works_and_the_error_says_what_to_install():
     program = """
 import sys

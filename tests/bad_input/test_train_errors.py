@@ -160,6 +160,7 @@ def test_a_change_of_a_section_that_is_no_section():
     assert "[data] must be a section of its own" in train("data = 3", "--set", "data.size=3")
 
 
+@pytest.mark.slow
 def test_a_recipe_with_a_byte_order_mark_is_a_recipe(tmp_path):
     recipe = write(tmp_path / "r.toml", "\ufeff" + RECIPE)
     assert well("train", recipe, "--out", tmp_path / "run", "--device=cpu", *BRIEFLY).code == 0

@@ -33,6 +33,7 @@ def two_files(text):
     return [f"--source={text}/one", f"--target={text}/two"]
 
 
+@pytest.mark.slow
 def test_a_line_of_links_for_every_pair_and_empty_lines_stay_empty(reverser, text):
     lines = well("align", reverser, *two_files(text)).out.split("\n")
     assert len(lines) == len(SOURCE) + 1
@@ -52,6 +53,7 @@ def test_pairs_come_from_two_files_a_tsv_standard_input_or_compressed_files(reve
     assert well("align", reverser, f"--source={text}/one.gz", f"--target={text}/two.gz").out == wanted
 
 
+@pytest.mark.slow
 def test_the_look_can_be_given_or_is_chosen_and_told(transformer, text):
     chosen = well("align", transformer, *two_files(text))
     assert "aligning with layer" in chosen.err

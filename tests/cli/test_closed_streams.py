@@ -26,6 +26,7 @@ def test_closed_standard_output_is_one_line_and_an_error(command):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_nobody_needs_to_read_messages(tmp_path):
     recipe = write(tmp_path / "reverse.toml", RECIPE)
     few = "--set training.steps=2 --set data.size=100 --set data.valid_size=4 --device cpu --json"
@@ -35,10 +36,12 @@ def test_nobody_needs_to_read_messages(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_an_error_nobody_reads_is_still_an_exit_code():
     assert run("inspect nothere", "2>&-").returncode == run("inspect nothere", ">&- 2>&-").returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["--help", "--version", "translate --json"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuffered, monkeypatch):

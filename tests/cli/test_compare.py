@@ -27,6 +27,7 @@ def test_a_folder_is_called_as_it_is_named_even_with_an_equals_sign_in_its_own_n
     assert named_path(".").name == tmp_path.name
 
 
+@pytest.mark.slow
 def test_length_gives_each_models_score_in_each_band(reverser, transformer, texts, tmp_path):
     models = [f"one={reverser}", f"two={transformer}"]
     options = ["--bands", "3,6,9", "--metric", "chrf", "--joined", "1,2", "--beam", "1"]
@@ -50,6 +51,7 @@ def test_length_takes_outputs_made_elsewhere(texts):
     assert band["score"]["value"] == pytest.approx(sacrebleu.corpus_bleu(outputs, [references]).score)
 
 
+@pytest.mark.slow
 def test_gradient_gives_shares_by_distance(reverser, transformer, texts, tmp_path):
     given = ["compare", "gradient", f"one={reverser}", f"two={transformer}", *texts, "--shortest", "6"]
     found = json.loads(well(*given, "--joined", "1,2", "--json", "--out", tmp_path / "reach.svg").out)
@@ -62,6 +64,7 @@ def test_gradient_gives_shares_by_distance(reverser, transformer, texts, tmp_pat
     assert well(*given).out.startswith("tokens from the end  tokens  one")
 
 
+@pytest.mark.slow
 def test_speed_times_every_length(reverser, transformer, tmp_path):
     given = [
         "compare",

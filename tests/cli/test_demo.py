@@ -28,6 +28,7 @@ def jumok(*arguments, **environment):
     return subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=False)
 
 
+@pytest.mark.slow
 def test_every_kernel_is_measured_and_beats_the_plain_mean(shown):
     lines = [line.split() for line in shown[0].stdout.splitlines()]
     errors = {line[0]: float(line[-1]) for line in lines if line and line[0] in ("plain", "boxcar", "gaussian")}
@@ -47,6 +48,7 @@ def test_pictures_are_written_and_where_is_said_on_standard_error(shown):
         assert name not in result.stdout
 
 
+@pytest.mark.slow
 def test_json_is_all_there_is_on_standard_output(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--quick", "--json", "--out", str(tmp_path)])
     found = json.loads(result.stdout)
@@ -56,6 +58,7 @@ def test_json_is_all_there_is_on_standard_output(tmp_path):
     assert found["pictures"] == [str(tmp_path / "kernels.png"), str(tmp_path / "bandwidths.png")]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "file").touch()
     done = jumok("demo", "--out", str(tmp_path / "file" / "folder"))
@@ -67,14 +70,14 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_demo_in_a_file_keeps_its_hangul_where_the_locale_has_none(tmp_path):
     done = jumok("demo", "--quick", "--out", str(tmp_path), PYTHONIOENCODING="ascii")
     assert done.returncode == 0
     assert "허 → Rachel" in done.stdout.decode()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.tasks.demo.TEST_SENTENCES", 20)
     monkeypatch.setattr("jumok.tasks.demo.TRAINING_PAIRS", 15_000)
@@ -123,6 +126,7 @@ def test_the_list_of_commands_shows_the_first_line_of_each_command_s_help(name):
     assert COMMANDS[name] == " ".join(load_command(name).help.partition("\n\n")[0].split())
 
 
+@pytest.mark.slow
 def test_a_command_imports_only_its_own_module():
     program = "import sys; from jumok.cli.app import load_command; load_command('align'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -140,6 +144,7 @@ def test_help_takes_less_than_half_a_second_of_processor_time():
     assert seconds() - before < 0.5
 
 
+@pytest.mark.slow
 def test_an_unknown_option_is_a_usage_error():
     assert jumok("demo", "--nonsense").returncode == 2
 

@@ -63,6 +63,7 @@ def test_a_file_or_a_link_in_the_place_of_a_model_is_refused(tmp_path):
         check_folders(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_demo_replaces_the_models_of_the_demo_before_but_for_files_that_were_added(tmp_path):
     folder = tmp_path / "fixed"
     folder.mkdir()  # an empty folder is nobody's

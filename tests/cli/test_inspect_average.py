@@ -75,6 +75,7 @@ def test_the_average_of_checkpoints_is_their_mean_and_translates(reverser, tmp_p
     assert well("translate", tmp_path / "mean", stdin="12\n").out.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ema", [0, 0.5])
 def test_the_checkpoints_of_a_run_have_a_mean_of_what_was_validated(tmp_path, ema):
     folder = tmp_path / "run"

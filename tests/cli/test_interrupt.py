@@ -43,6 +43,7 @@ def interrupted(process, line, after=0.0):
     return process.returncode, out, "".join(said) + rest
 
 
+@pytest.mark.long
 def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE.replace("dropout = 0.0", "dropout = 0.2"))
     changes = ("training.steps=24", "training.log_every=2", "training.validate_every=12", "data.valid_size=8")
@@ -105,6 +106,7 @@ def exit_code(process, seconds):
     raise AssertionError(f"still running after {seconds} s")
 
 
+@pytest.mark.slow
 def test_training_saves_when_its_terminal_is_closed(tmp_path):
     run, terminal = pytest.importorskip("pty").fork()
     if not run:
@@ -118,6 +120,7 @@ def test_training_saves_when_its_terminal_is_closed(tmp_path):
     assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_a_closed_terminal_is_ignored(tmp_path):
     ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does for the program it starts
     process = start(*endless(tmp_path))
@@ -130,6 +133,7 @@ def test_training_goes_on_where_a_closed_terminal_is_ignored(tmp_path):
     assert "all saved" in process.communicate(timeout=60)[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     changes = ("training.steps=100000", "training.validate_every=4", "training.log_every=2", "data.valid_size=8")
@@ -145,6 +149,7 @@ def test_a_run_that_is_killed_after_a_validation_leaves_a_whole_model(tmp_path):
     assert "reverse" in well("inspect", tmp_path / "run").out
 
 
+@pytest.mark.slow
 def test_learning_a_vocabulary_stops_at_once_and_leaves_nothing_half_done(tmp_path):
     words = [f"{number * 2654435761 % 2**32:08x}" for number in range(100_000)]  # takes ten seconds to learn from
     write(tmp_path / "a", "".join(" ".join(words[at : at + 12]) + "\n" for at in range(0, len(words), 12)))
@@ -170,6 +175,7 @@ def running(group):
     return found
 
 
+@pytest.mark.slow
 def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     options = ("--set=training.steps=12", "--set=training.log_every=1", "--set=training.validate_every=6")
@@ -181,6 +187,7 @@ def test_training_goes_on_when_nobody_reads_what_it_says(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_when_it_has_ended_the_other_end_of_the_pipe_too(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     options = ("--set=training.steps=100000", "--set=training.log_every=1", "--set=training.validate_every=50000")

@@ -64,6 +64,7 @@ def test_a_name_that_is_not_unicode_is_shown_as_far_as_it_can_be(command, test_s
     assert "other?" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_is_reported_on(fixed, command, tmp_path):
     well("evaluate", fixed, *command[2:], "--report", tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
@@ -192,6 +193,7 @@ def test_what_is_wrong_is_said_and_no_page_is_written(test_set, monkeypatch, tmp
     assert not (tmp_path / "r.html").exists()
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_in_the_end_leaves_the_scores(command, tmp_path, monkeypatch):
     expected = well(*command).out
 

@@ -38,12 +38,14 @@ def resumed(command, *options):
     return said
 
 
+@pytest.mark.slow
 def test_the_same_file_by_another_name_is_resumed_from_without_being_read(command, monkeypatch):
     monkeypatch.setattr(fingerprint, "_sha256", None)
     resumed(command, "--set=data.source=./train.a")
     resumed(command, f"--set=data.source={Path.cwd()}/train.a", "--set=training.steps=5")
 
 
+@pytest.mark.slow
 def test_a_touched_or_copied_file_is_read_once_and_known_again(command, monkeypatch):
     os.utime("train.a", (1, 1))
     shutil.copy("train.b", "copy.b")
@@ -52,6 +54,7 @@ def test_a_touched_or_copied_file_is_read_once_and_known_again(command, monkeypa
     resumed(command, "--set=data.target=copy.b", "--set=training.steps=5")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_the_same_bits_without_the_text_it_was_made_from(command):
     well(*command[:-1], "whole", MORE)
     os.rename("train.a", "away")
@@ -61,6 +64,7 @@ def test_a_run_goes_on_to_the_same_bits_without_the_text_it_was_made_from(comman
     assert_same_run(Path("whole"), Path("run"))
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_was_renamed_is_resumed_from_its_copy_of_standard_input(command):
     with_input = [*command[:-1], "one", "--set=data.source=-"]
     well(*with_input, stdin="".join(LINES))
@@ -78,6 +82,7 @@ def test_other_text_is_refused_by_name_and_harms_nothing(command):
     assert contents(Path("run")) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_never_was_is_refused_without_advice_to_delete_anything(command):
     said = refused(*command, "--resume", "--set=data.source=train.c")
     assert said.startswith("there is no file train.c")
@@ -86,6 +91,7 @@ def test_a_file_that_never_was_is_refused_without_advice_to_delete_anything(comm
     assert refused(*command, "--resume").startswith("there is no file train.a")
 
 
+@pytest.mark.slow
 def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(command):
     os.remove("run/data/sources.json")  # as those of earlier versions
     resumed(command)
@@ -169,6 +175,7 @@ def captioning(tmp_path, monkeypatch):
     return command
 
 
+@pytest.mark.slow
 def test_captioned_images_are_known_again_wherever_they_are_and_whatever_lies_beside_them(captioning):
     os.utime("captions.tsv", (1, 1))
     os.rename("images", "elsewhere")
@@ -177,6 +184,7 @@ def test_captioned_images_are_known_again_wherever_they_are_and_whatever_lies_be
     assert "reading 11 images" not in said
 
 
+@pytest.mark.long
 def test_a_captioner_goes_on_to_the_same_bits_without_the_images_it_was_made_from(captioning):
     well(*captioning[:-1], "whole", MORE)
     shutil.rmtree("images")
@@ -186,6 +194,7 @@ def test_a_captioner_goes_on_to_the_same_bits_without_the_images_it_was_made_fro
     assert_same_run(Path("whole"), Path("run"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["captions", "path"])
 def test_other_captions_or_images_are_refused_by_name_and_harm_nothing(captioning, changed):
     before, captions = contents(Path("run")), Path("captions.tsv")
@@ -199,6 +208,7 @@ def test_other_captions_or_images_are_refused_by_name_and_harm_nothing(captionin
     assert contents(Path("run")) == before
 
 
+@pytest.mark.slow
 def test_word_links_by_another_name_are_the_same_links(command):
     write(Path("links"), "0-0 1-1\n" * len(LINES))
     guided = [*command[:-1], "guided", "--set=training.guided_alignment=0.1", "--set=data.alignments=links"]

@@ -38,6 +38,7 @@ size = 36
 """
 
 
+@pytest.mark.slow
 def test_six_lines_and_two_text_files_give_a_translator(two_files):
     write(two_files / "small.toml", SIX_LINES)
     small = [f"--set={half}.{name}=16" for half in ("encoder", "decoder") for name in ("width", "hidden")]
@@ -50,6 +51,7 @@ def test_six_lines_and_two_text_files_give_a_translator(two_files):
     assert found.splitlines()[1] == ""
 
 
+@pytest.mark.slow
 def test_how_many_pairs_are_held_out_is_said_and_that_few_tell_little(two_files):
     small = [f"--set={half}.{name}=8" for half in HALVES for name in ("width", "hidden")]
     command = ["train", write(two_files / "r.toml", SIX_LINES), "--device", "cpu", *BRIEFLY, *small]
@@ -83,6 +85,7 @@ def test_a_run_leaves_its_recipe_its_numbers_and_its_checkpoints(reverser):
     assert "- exact match: 100% (validation)" in (reverser / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_json_is_the_only_thing_on_standard_output(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     done = well("train", recipe, "--out", tmp_path / "run", "--json", "--device", "cpu", *BRIEFLY)
@@ -93,6 +96,7 @@ def test_json_is_the_only_thing_on_standard_output(tmp_path):
     assert "step 4" in done.err
 
 
+@pytest.mark.slow
 def test_set_changes_the_recipe_that_is_saved(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     well("train", recipe, "--out", tmp_path / "run", *BRIEFLY, "--set", "decoder.attention=dot")
@@ -100,6 +104,7 @@ def test_set_changes_the_recipe_that_is_saved(tmp_path):
     assert (saved.training.steps, saved.decoder.attention) == (4, "dot")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rnn", "transformer"])
 def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
     recipe = write(tmp_path / "r.toml", RECIPE.replace("dropout = 0.0", "dropout = 0.3"))
@@ -117,6 +122,7 @@ def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_after_a_validation_ends_well_with_the_best_model(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.training.loop.learning_rate", lambda step, *_, **__: 0.001 if step < 4 else 1e37)
     recipe = write(tmp_path / "r.toml", RECIPE)
@@ -127,6 +133,7 @@ def test_a_run_that_diverges_after_a_validation_ends_well_with_the_best_model(tm
     assert len(well("translate", tmp_path / "run", stdin="12\n").out.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("valid_split", ["validation", ""])
 def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, monkeypatch, valid_split):
     datasets = pytest.importorskip("datasets")
@@ -144,6 +151,7 @@ def test_a_hugging_face_dataset_on_disk_gives_a_translator_offline(tmp_path, mon
     assert f"{tmp_path}/pairs" in well("inspect", tmp_path / "run").out
 
 
+@pytest.mark.slow
 def test_a_validation_pair_too_long_for_the_model_is_left_out_and_that_is_said_once(two_files):
     write(two_files / "valid.tsv", "the old a\ta old\n" + 9 * "the old a " + "\ta old\n")
     small = ("width=16", "hidden=16", "positions=learned", "longest=24")
@@ -154,6 +162,7 @@ def test_a_validation_pair_too_long_for_the_model_is_left_out_and_that_is_said_o
     assert left_out == ["skipped 1 of 2 validation pairs, which are longer than filter.max_length = 23 tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pairs", "source", "target"])
 def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_files, form):
     text = "".join("\t".join(pair) + "\n" for pair in LINES)
@@ -188,6 +197,7 @@ def test_a_finished_run_is_not_trained_over(reverser, tmp_path):
     assert {path: path.read_bytes() for path in reverser.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_the_program_writes_results_and_messages_to_different_streams(tmp_path):
     recipe = write(tmp_path / "r.toml", RECIPE)
     command = [sys.executable, "-m", "jumok.cli", "train", str(recipe), "--out", str(tmp_path / "run"), "--json"]

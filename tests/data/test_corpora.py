@@ -37,6 +37,7 @@ def test_pair_n_depends_on_seed_split_and_n_alone(corpus):
     assert list(corpus_pairs(corpus, 50, split="valid")) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", ["cldr", "phrases", "dates", "reverse"])
 def test_splits_share_no_source(corpus):
     train, valid, test = (
@@ -108,6 +109,7 @@ def test_phrases_hold_what_people_type_first():
     }
 
 
+@pytest.mark.slow
 def test_days_months_and_single_names_are_all_learnt_and_none_is_held_out():
     train = {pair.source for pair in corpus_pairs("phrases", 8000)}
     assert {"Monday", "Sunday", "May", "December", "yesterday", "Korea", "Korean"} <= train

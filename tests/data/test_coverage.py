@@ -28,6 +28,7 @@ def test_everyday_text_is_foreign_to_the_bundled_model(bundled, text):
     assert coverage(text, bundled).is_foreign
 
 
+@pytest.mark.slow
 def test_nothing_of_its_own_corpus_is_foreign_to_the_bundled_model(bundled):
     texts = [pair.source for pair in corpus_pairs("phrases", 1000, split="test")]
     assert [text for text in texts if coverage(text, bundled).is_foreign] == []

@@ -110,6 +110,7 @@ def test_what_was_prepared_is_used_again_until_something_changes(tmp_path):
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_a_pair_longer_than_those_learnt_from_decides_no_validation_neither_at_first_nor_when_resumed(tmp_path):
     files = two_files(tmp_path, list(corpus_pairs("cldr", 300)))
     ordinary, endless = Pair("May 5", "5월 5일"), Pair("one " * 100_000, "하나 " * 100_000)
@@ -141,6 +142,7 @@ def test_standard_input_is_copied_piece_by_piece(tmp_path, monkeypatch):
     assert (tmp_path / "standard-input.tsv").read_text() == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "sampling"), [("unigram", 50.0), ("bpe", 0.2)])
 def test_a_batch_with_sampled_subwords_is_a_pure_function_too(tmp_path, kind, sampling):
     config = TokenizerConfig(kind=kind, size=300, sampling=sampling)

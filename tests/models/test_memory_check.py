@@ -79,6 +79,7 @@ def test_weights_that_learn_nothing_need_no_gradients():
     assert size_of(build, frozen, decoder).bytes == size_of(build, TEXTS["rnn"][0], decoder).bytes - 12 * 11 * 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("encoder", "decoder", "fault"),
     [

@@ -108,6 +108,7 @@ def unseen() -> list[Pair]:
     return reversals(20, seed=77)
 
 
+@pytest.mark.slow
 def test_it_trains_and_beam_search_finds_the_reversals(trained):
     model, tokenizers = trained
     source, visible = pad([tokenizers.source.encode(pair.source)[1:] for pair in unseen()])

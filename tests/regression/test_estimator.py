@@ -20,6 +20,7 @@ from jumok.regression import smoother, sums
 from support.regression import COMPACT, KERNELS, by_loops, noisy_sine
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         KernelRegressor(),
@@ -91,6 +92,7 @@ def test_the_weights_mix_the_outputs_to_the_prediction(kernel):
     np.testing.assert_allclose(weights @ y, regressor.predict(queries), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_queries_in_chunks_get_the_same_answers(monkeypatch):
     x, y = noisy_sine()
     whole = KernelRegressor("triangular", "learned").fit(x, y)

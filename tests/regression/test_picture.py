@@ -19,6 +19,7 @@ from jumok.regression.picture import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [draw_kernels, draw_bandwidths, draw_interval])
 def test_a_picture_is_written_in_the_format_of_its_name(draw, tmp_path):
     assert draw(tmp_path / "fit.png").read_bytes().startswith(b"\x89PNG")
@@ -63,6 +64,7 @@ def test_the_data_is_the_same_for_the_same_seed_and_has_the_noise_asked_for():
     assert np.std(one.y - 2 * np.sin(one.x) - one.x) == pytest.approx(0.3, rel=0.05)
 
 
+@pytest.mark.slow
 def test_drawing_leaves_pyplot_alone():
     program = """
 import sys, tempfile

@@ -15,7 +15,7 @@ from jumok.regression.sums import PointBlocks, gaps, near_order, surely_within
 CHECKS = Path(__file__).with_name("gpu_checks.py")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 def test_the_kernels_do_what_they_must():
     interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
@@ -65,6 +65,7 @@ def test_the_order_of_equal_points_is_an_order_too():
     assert sorted(near_order(torch.ones(20, 2), 4)[:20].tolist()) == list(range(20))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("x", "values", "reason"),
     [
@@ -77,6 +78,7 @@ def test_the_kernels_say_why_they_cannot_run(x, values, reason, monkeypatch):
     assert reason in gpu.why_not(x, values)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("x", "values", "reason"),
     [

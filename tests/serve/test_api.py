@@ -28,6 +28,7 @@ def translators(live):
     return {name: served.translator for name, served in live.service.models.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["reverser", "words"])
 def test_translations_are_those_of_the_translator(live, translators, model):
     answer = live.post("/api/translate", {"text": TEXTS, "model": model, "beam": 3, "n_best": 2}).json
@@ -138,6 +139,7 @@ def test_alignment_is_that_of_jumok_align_with_the_usual_look(live, translators)
     assert answer["pharaoh"] == " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
+@pytest.mark.slow
 def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
     with serving({"en-ko": BUNDLED}) as bundled:
         asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}

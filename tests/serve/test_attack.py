@@ -25,7 +25,7 @@ def batches(live):
     return int(float(re.search(r"jumok_batch_items_count (\S+)", live.get("/metrics").text)[1]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_short_text_waits_for_a_batch_or_two_of_a_request_of_many_minutes_which_ends_when_its_client_hangs_up(
     reverser,
 ):
@@ -40,7 +40,7 @@ def test_a_short_text_waits_for_a_batch_or_two_of_a_request_of_many_minutes_whic
         until(lambda: live.service.batcher.depth == 0, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_request_of_many_minutes_ends_at_its_deadline_and_is_then_refused_at_once(reverser):
     with serving({"reverser": reverser}, seconds=3) as live:
         with closing(heavy_request(live)) as attack:
@@ -52,6 +52,7 @@ def test_a_request_of_many_minutes_ends_at_its_deadline_and_is_then_refused_at_o
         assert re.search(r"costs \d+ \(tokens times beam\), more than the \d+", refused.json["error"])
 
 
+@pytest.mark.long
 def test_a_long_text_in_pieces_is_what_the_translator_makes_of_it(live):
     text = "1 2 3. 4 5 6 7 8 9. 10 11 12 " * 5
     (found,) = live.post("/api/translate", {"text": text}).json["translations"]

@@ -92,6 +92,7 @@ def test_what_is_no_image_is_refused_in_one_line(both, image):
         assert len(answer.json["error"]) < 300
 
 
+@pytest.mark.long
 def test_an_image_that_takes_gigabytes_to_decode_is_refused(both):
     bomb = io.BytesIO()
     Image.new("1", (60_000, 60_000)).save(bomb, "PNG")
@@ -101,6 +102,7 @@ def test_an_image_that_takes_gigabytes_to_decode_is_refused(both):
     assert both.post("/api/caption", {"image": PICTURE}).status == 200
 
 
+@pytest.mark.slow
 def test_images_have_a_limit_of_their_own_and_texts_keep_theirs(words, captioner):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)  # 12 kB, whatever the format
     with serving({"words": words, "scenes": captioner}, body_bytes=2000, image_bytes=8000) as live:

@@ -63,6 +63,7 @@ def test_a_head_that_does_not_come_to_its_end_is_waited_for_only_so_long(reverse
         assert closed(slow).startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.slow
 def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_any_other(reverser):
     with serving({"reverser": reverser}, head_seconds=0.5) as live, connect(live) as slow:
         started = time.monotonic()
@@ -71,6 +72,7 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_any_other(reverser
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_the_second_request_of_a_connection_has_its_own_time(reverser):
     with serving({"reverser": reverser}, head_seconds=0.4) as live:
         kept = http.client.HTTPConnection("127.0.0.1", live.port, timeout=10)
@@ -110,6 +112,7 @@ def test_the_client_with_the_most_connections_loses_one_silent_ones_first():
     assert connection_to_close([connection("few", 1, True), newcomer], newcomer) is newcomer
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_its_answer_is_given_up(reverser, monkeypatch):
     monkeypatch.setattr("jumok.serve.run.SENDING_SECONDS", 0.1)
     with serving({"reverser": reverser}, seconds=0.2) as live, connect(live) as deaf:
@@ -144,7 +147,7 @@ def test_of_messages_that_repeat_the_log_has_a_few_and_their_number():
     assert written[-1] == "no files (995 more were not logged)"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="needs ulimit")
 def test_300_silent_connections_with_256_files_neither_end_service_nor_fill_the_log(tmp_path):
     log = tmp_path / "log"

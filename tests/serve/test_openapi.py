@@ -26,6 +26,7 @@ def description(reverser, words, captioner):
 
 
 # The server runs in this process, and what it draws meanwhile is no strategy's doing.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @pytest.mark.parametrize(
     ("method", "path", "mode"),
@@ -47,6 +48,7 @@ def test_answers_conform_to_the_description(description, method, path, mode):
     ask()
 
 
+@pytest.mark.long
 def test_every_path_says_what_can_go_wrong(live):
     described = live.get("/openapi.json").json
     assert {(method.upper(), path) for path, methods in described["paths"].items() for method in methods} == set(

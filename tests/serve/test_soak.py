@@ -8,7 +8,7 @@ from benchmarks.soak import soak
 from jumok.model_folder import BUNDLED
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGTERM")
 def test_under_mixed_load_no_answer_is_lost_or_somebody_elses():
     result = soak(str(BUNDLED), seconds=3, clients=4, burst=3, short=12, long=1)

@@ -41,6 +41,7 @@ def recipe(tmp_path, monkeypatch):
     return "tiny.toml"
 
 
+@pytest.mark.slow
 def test_a_recipe_is_trained_with_overrides_and_loaded_again(recipe):
     run = jumok.train(recipe, overrides={"training.steps": 4}, device="cpu", report=Report())
     assert str(run.folder) == "runs/tiny"
@@ -51,6 +52,7 @@ def test_a_recipe_is_trained_with_overrides_and_loaded_again(recipe):
     assert loaded.translate(["12"])[0].text == run.model.translate(["12"])[0].text
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(recipe):
     settings = {"out": "here", "device": "cpu", "report": Report()}
     jumok.train(recipe, overrides=["training.steps=2"], **settings)

@@ -69,6 +69,7 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["a small red circle", 40 * "a long text "])
 def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
     done = jumok("look", model, text)
@@ -99,6 +100,7 @@ def test_json_has_scores_and_the_n_best(model, pictures):
     assert row["n_best"][0]["score"] >= row["n_best"][1]["score"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_to_the_bit(recipe, model, tmp_path):
     folder = tmp_path / "broken-off"
     well("train", recipe, "--out", folder, "--set", "training.steps=4", "--device", "cpu")
@@ -108,6 +110,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(recipe, model, tmp_path):
     assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
 
 
+@pytest.mark.slow
 def test_a_resume_with_other_images_is_refused(recipe, tmp_path):
     folder = tmp_path / "run"
     well("train", recipe, "--out", folder, "--set", "training.steps=4", "--device", "cpu")
@@ -116,6 +119,7 @@ def test_a_resume_with_other_images_is_refused(recipe, tmp_path):
     assert "images.count was 60 and is now 50" in done.err
 
 
+@pytest.mark.slow
 def test_evaluate_scores_test_scenes_and_says_where_words_looked(model, tmp_path):
     found = json.loads(
         well("evaluate", model, "--metrics", "bleu,exact_match", "--json", "--save", tmp_path / "out.txt").out
@@ -189,6 +193,7 @@ def test_what_is_loaded_captions_like_what_was_trained(model):
     assert np.allclose([caption.score for caption in found], [caption.score for caption in alone], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_look_shows_the_caption_and_where_each_word_looked_and_writes_what_is_asked_for(model, pictures, tmp_path):
     outs = [tmp_path / f"look.{kind}" for kind in ("png", "svg", "html", "json")]
     asked = [part for out in outs for part in ("-o", out)]
@@ -228,6 +233,7 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         assert done.out == ""
 
 
+@pytest.mark.long
 def test_a_run_begins_with_the_weights_of_a_file_and_keeps_them_frozen(recipe, tmp_path):
     source = GridEncoderConfig(stem="large", blocks=(1, 1), channels=8).network()
     torch.save({**source.state_dict(), "fc.weight": torch.zeros(10, 16)}, tmp_path / "weights.pth")

@@ -42,12 +42,14 @@ def test_measuring_changes_neither_weights_nor_random_draws(measured):
         assert one.grad is None
 
 
+@pytest.mark.slow
 def test_a_model_of_seconds_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(duration, "cut", None)
     recipe = write(tmp_path / "reverse.toml", RECIPE)
     assert "on this CPU" not in well("train", recipe, "--out", tmp_path / "run", "--device", "cpu", *BRIEFLY).err
 
 
+@pytest.mark.long
 def test_the_default_model_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.tasks.translation._pass", lambda *_: (_ for _ in ()).throw(InterruptedError("measured")))
     recipe = write(tmp_path / "default.toml", '[data]\ncorpus = "cldr"\nsize = 2000\n[tokenizer]\nsize = 300\n')

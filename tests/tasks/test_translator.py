@@ -41,12 +41,14 @@ def test_what_was_learnt_is_translated(learned):
     assert sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True)) >= 45
 
 
+@pytest.mark.slow
 def test_outputs_come_in_the_order_of_the_inputs(translator):
     together = translator.translate(DIGITS)
     assert [one.source for one in together] == DIGITS
     assert outcome(one for text in DIGITS for one in translator.translate([text])) == outcome(together)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_batch_size_never_changes_an_output(translator, beam):
     expected = outcome(translator.translate(DIGITS, beam=beam))
@@ -55,6 +57,7 @@ def test_the_batch_size_never_changes_an_output(translator, beam):
         assert outcome(few.translate(DIGITS, beam=beam)) == expected
 
 
+@pytest.mark.long
 def test_whatever_is_in_the_batch_translations_are_the_same_and_scores_to_the_fifth_decimal():
     bundled = Translator.load(BUNDLED, device="cpu")
     texts = [pair.source for pair in corpus_pairs("phrases", 24, split="test")]
@@ -67,6 +70,7 @@ def test_whatever_is_in_the_batch_translations_are_the_same_and_scores_to_the_fi
             assert [one.score for one in found.n_best] == pytest.approx([one.score for one in wanted], abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 def test_a_stream_gives_the_same_in_chunks(translator, chunk):
     assert outcome(translator.stream(iter(DIGITS), chunk=chunk)) == outcome(translator.translate(DIGITS))
@@ -212,6 +216,7 @@ def test_a_model_without_attention_says_that_it_has_none(learned):
         found.attention()
 
 
+@pytest.mark.slow
 def test_how_far_a_long_text_is_can_be_followed(translator):
     heard = []
     slowly = Translator(translator.trained, batch_tokens=100)

@@ -66,6 +66,7 @@ CONFIG = TrainingConfig(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_n_steps_and_n_more_are_2n_in_every_bit(tmp_path, family):
     make = FAMILIES[family]
@@ -81,6 +82,7 @@ def test_n_steps_and_n_more_are_2n_in_every_bit(tmp_path, family):
     assert_same_run(tmp_path / "whole", tmp_path / "twice")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_weight_gets_a_finite_gradient_and_moves(tmp_path, family):
     model = FAMILIES[family](0)
@@ -91,6 +93,7 @@ def test_every_weight_gets_a_finite_gradient_and_moves(tmp_path, family):
     assert still == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bahdanau", "copying", "luong general", "transformer"])
 def test_half_precision_on_a_cpu_trains_like_single_precision_and_resumes_to_the_same_bits(tmp_path, family):
     half = replace(CONFIG, precision="bf16")

@@ -145,6 +145,7 @@ def test_a_recipe_without_guidance_has_no_guide():
     assert make_recipe({"data": {"corpus": "reverse"}}).training.guide is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "context", "null"), [("rnn", "causal", "false"), ("transformer", "full", "true")])
 def test_a_guided_run_resumes_bit_for_bit(tmp_path, kind, context, null):
     texts = [str(number * 7919 % 10_000) for number in range(150)]

@@ -9,6 +9,7 @@ from benchmarks.crash import campaign
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="kills are placed with the help of /proc")
 
 
+@pytest.mark.long
 def test_runs_that_are_killed_end_with_the_same_bits_and_their_folders_are_whole_meanwhile():
     found = campaign(["rnn", "graphs"], kills=6, seconds=30)
     assert not found.failures

@@ -36,7 +36,7 @@ def run(path, after=""):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux, to limit what a program may hold")
 def test_a_whole_epoch_of_a_corpus_larger_than_memory_is_read(tmp_path):
     row = np.full(LENGTH, 7)

@@ -187,6 +187,7 @@ def test_a_loss_that_is_not_a_number_ends_training_though_the_metric_is_one(tmp_
     assert (result.stopped, result.state.step, result.state.best_step) == ("diverged", 9, 6)
 
 
+@pytest.mark.slow
 def test_training_whose_gradients_are_no_longer_finite_ends_with_the_best_model(tmp_path):
     model, report = TinyModel(), Remarks()
     broken = {4: lambda: model.decoder.norm.weight.register_hook(lambda gradient: gradient * float("nan"))}

@@ -13,6 +13,7 @@ TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TOOL.exists(), reason="this Triton brings no tool that shows machine code")
 def test_the_loop_over_features_is_seventeen_instructions_for_four_and_leaves_room_for_many_tiles(tmp_path):
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])

@@ -16,7 +16,7 @@ from support.attention import random_inputs
 TESTS = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.parametrize(
     ("checks", "some"),
