@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 # The whole table of scores and masks is exported; compiling it takes twice as long, so the compiler gets every mask
-# with a score of each kernel. `python tests/support/compiled.py scores eager` compiles all of it.
+# with additive scores. `python tests/support/compiled.py scores eager` compiles all of it.
 TABLES = [
     "scores export",
-    "scores eager scaled_dot,",
     "scores eager additive,",
     "scores open-batch scaled_dot,",
     "layers open-batch multi-head",

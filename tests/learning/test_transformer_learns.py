@@ -55,7 +55,6 @@ def greedy(model: EncoderDecoder, source: torch.Tensor, visible: torch.Tensor) -
     [
         ({"positions": "added"}, "all", 300),
         ({"positions": "concatenated"}, "embeddings", 300),
-        ({"positions": "learned", "longest": LONGEST + 1}, "output", 400),
         ({"positions": "rotary"}, "none", 300),
         ({"positions": "added", "norm": "post"}, "all", 300),
     ],
