@@ -56,7 +56,7 @@ def test_positions_refuse_another_width_and_a_start_that_does_not_fit(place):
         (lambda: embedding(vectors=torch.zeros(6, 4)), "vectors is [6, 4] … vocabulary = 5"),
         (lambda: embedding(vectors=torch.zeros(5)), "vectors is [5]"),
         (lambda: embedding(vectors=torch.zeros(5, 4).long()), "vectors is [5, 4] … torch.int64"),
-        (lambda: embedding(vectors=torch.tensor([[1.0]] * 4 + [[torch.nan]])), "vectors[4] … NaN"),
+        (lambda: embedding(vectors=torch.tensor([[1.0, 2]] * 4 + [[3, torch.nan]])), "vectors[4] … NaN"),
         (lambda: EncoderLayer(width=4, heads=2, hidden=4, norm="mid"), "norm = 'mid' … pre, post"),
         (lambda: KeyValueCache(capacity=-1), "capacity = -1 … 0"),
         (lambda: Recurrence(cell="gru", inputs=4, fed=-1, width=4), "fed = -1 … 0"),
