@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import torch
 
@@ -97,16 +96,6 @@ def test_a_size_that_is_not_a_positive_integer_is_refused_by_name(layer):
         for wrong in ("4", 4.0, True, 0, -4, (4,)):
             with refuses(ArgumentError, f"{name} = {wrong!r}", "1"):
                 layer(**others, **{**SIZES[layer], name: wrong})
-
-
-@pytest.mark.parametrize("layer", SIZES, ids=lambda layer: layer.__name__)
-def test_sizes_of_numpy_are_sizes(layer):
-    others = {"cell": "gru"} if layer is Recurrence else {}
-    made, plain = (
-        layer(**others, **{name: kind(size) for name, size in SIZES[layer].items()}) for kind in (np.int64, int)
-    )
-    shapes = [[(name, part.shape) for name, part in one.state_dict().items()] for one in (made, plain)]
-    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.parametrize("layer", [FeedForward, GraphAttention, GraphAttentionV2, MultiHeadAttention, EncoderLayer])
