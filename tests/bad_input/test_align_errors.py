@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from jumok.data.sources import DataConfig
-from support.commands import BRIEFLY, RECIPE, well, write
+from support.commands import RECIPE, well, write
 from support.refusals import names, refused
 
 pytestmark = pytest.mark.slow
@@ -68,12 +68,10 @@ def test_a_layer_that_is_not_there(transformer, text):
             names(refused(*command, f"--{option}=5"), f"{option} = 5", "2")
 
 
-def test_a_model_without_attention(text):
-    recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
-    well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)
-    back = shutil.copytree(text / "fixed", text / "back")
+def test_a_model_without_attention(forgetful, text):
+    back = shutil.copytree(forgetful, text / "back")
     for reverse in ([], ["--reverse", back]):
-        names(refused("align", text / "fixed", *files(text), *reverse), "no attention")
+        names(refused("align", forgetful, *files(text), *reverse), "no attention")
 
 
 def test_a_model_is_not_its_own_reverse_under_whatever_path(reverser, text):

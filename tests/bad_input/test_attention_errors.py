@@ -55,15 +55,6 @@ def test_widths_that_differ(q, k, v, score):
             function(q, k[..., :7], v, score=score)
 
 
-@both
-@pytest.mark.parametrize("name", ["query", "key", "value"])
-def test_leading_axes_that_do_not_broadcast(function, q, k, v, name):
-    given = {"query": q, "key": k, "value": v}
-    given[name] = torch.cat([given[name]] * 2, dim=1)
-    with raises("leading axes", "broadcast", f"{name} [2, 6]", "[2, 3]"):
-        function(**given)
-
-
 @pytest.mark.parametrize("name", [name for name, case in SCORES.items() if case.shapes(8)])
 def test_leading_axes_of_parameters_that_do_not_broadcast(q, k, v, name):
     score = SCORES[name].build(*SCORES[name].parameters(8, lead=(5,), dtype=torch.float32))
@@ -81,76 +72,9 @@ def test_scores_alone_check_what_they_are_given(q, k):
         score_pairs(q, torch.zeros(3, 3, 5, 8))
 
 
-@both
-def test_unknown_names(function, q, k, v):
-    with raises("score", "'bilinear'", "scaled_dot", "additive"):
-        function(q, k, v, score="bilinear")
-    with raises("score", "None", "scaled_dot"):
-        function(q, k, v, score=None)
-    with raises("score", "3"):
-        function(q, k, v, score=3)
-    with raises("normalise", "'softmin'", "softmax", "sparsemax", "entmax15", "mean"):
-        function(q, k, v, normalise="softmin")
-    with raises("normalise", "None"):
-        function(q, k, v, normalise=None)
-    with raises("backend", "'flash'", "auto", "sdpa", "blocked", "direct"):
-        function(q, k, v, backend="flash")
-
-
 def test_an_unknown_normaliser_of_scores():
     with raises("normalise", "'softmin'", "softmax"):
         distribution(torch.zeros(2, 3), "softmin")
-
-
-@both
-@pytest.mark.parametrize("name", ["general", "additive", "concat", "location"])
-def test_a_score_with_parameters_by_its_name_alone(function, q, k, v, name):
-    with raises(f'"{name}"', "parameters", f"score={name}(...)"):
-        function(q, k, v, score=name)
-
-
-@both
-def test_parameters_of_the_wrong_shape(function, q, k, v):
-    with raises("v", "7", "8", "additive"):
-        function(q, k, v, score=additive(torch.zeros(7)))
-    with raises("general", "weight", "[8, 7]", "[..., 8, 8]"):
-        function(q, k, v, score=general(torch.zeros(8, 7)))
-    with raises("concat", "weight", "[6, 8]", "[..., 6, 16]"):
-        function(q, k, v, score=concat(torch.zeros(6), torch.zeros(6, 8)))
-    with raises("location", "weight", "7", "8"):
-        function(q, k, v, score=location(torch.zeros(9, 7)))
-    with raises("location", "weight", "4 positions", "5 keys"):
-        function(q, k, v, score=location(torch.zeros(4, 8)))
-
-
-@both
-@pytest.mark.parametrize(
-    ("score", "name", "axes"),
-    [
-        (lambda t: additive(t.reshape(())), "v", 1),
-        (lambda t: general(t), "weight", 2),
-        (lambda t: location(t), "weight", 2),
-        (lambda t: concat(t, t), "weight", 2),
-    ],
-)
-def test_parameters_with_too_few_axes(function, q, k, v, score, name, axes):
-    with raises(f"{name} of score", f"{axes} axes", "[]" if axes == 1 else "[1]"):
-        function(q, k, v, score=score(torch.zeros(1)))
-
-
-@both
-@pytest.mark.parametrize("name", ["general", "additive", "concat", "location"])
-def test_parameters_of_another_type_or_device(function, q, k, v, name):
-    case = SCORES[name]
-    parameters = case.parameters(8, dtype=torch.float32)
-    with raises(f'score "{name}"', "floating point", "torch.int64"):
-        function(q, k, v, score=case.build(*(parameter.long() for parameter in parameters)))
-    with raises(f'score "{name}"', "torch.float64", "query", "torch.float32"):
-        function(q, k, v, score=case.build(*(parameter.double() for parameter in parameters)))
-    with raises(f'score "{name}"', "meta", "query", "cpu"):
-        function(q, k, v, score=case.build(*(parameter.to("meta") for parameter in parameters)))
-    with raises(f'score "{name}"', "tensor", "list"):
-        function(q, k, v, score=case.build(*(parameter.tolist() for parameter in parameters)))
 
 
 @pytest.mark.parametrize("kernel", [gaussian, boxcar, epanechnikov, triangular])
@@ -207,27 +131,21 @@ def test_functions_that_score_or_normalise_wrongly(q, k, v):
     def transposed(query, key):
         return key @ query.mT
 
-    with raises("score transposed", "[2, 3, 5, 4]", "[2, 3, 4, 5]"):
-        attend(q, k, v, score=transposed)
-    with raises("score", "[7, 1, 4, 5]", "[2, 3, 4, 5]"):
-        attend(q, k, v, score=lambda query, key: torch.zeros(7, 1, 4, 5))
-    with raises("score", "float", "[2, 3, 4, 5]"):
-        attend(q, k, v, score=lambda query, key: 1.0)
-
-
-def test_positional_takes_functions_only():
-    with raises("positional takes a function", "'dot'"):
-        positional("dot")
-
-
-def test_functions_that_give_something_else_than_a_weight_for_every_score(q, k, v):
     def first_two(scores):
         return scores[..., :2].softmax(-1)
 
-    with raises("normalise first_two", "[2, 3, 4, 2]", "[2, 3, 4, 5]"):
-        attend(q, k, v, normalise=first_two)
-    with torch.no_grad(), raises("normalise <lambda>", "returned NoneType"):
+    for options, facts in (
+        ({"score": transposed}, ["score transposed", "[2, 3, 5, 4]"]),
+        ({"score": lambda query, key: torch.zeros(7, 1, 4, 5)}, ["score", "[7, 1, 4, 5]"]),
+        ({"score": lambda query, key: 1.0}, ["score", "float"]),
+        ({"normalise": first_two}, ["normalise first_two", "[2, 3, 4, 2]"]),
+    ):
+        with raises("[2, 3, 4, 5]", *facts):
+            attend(q, k, v, **options)
+    with torch.no_grad(), raises("normalise <lambda>", "NoneType"):
         attend(q, k, v, normalise=lambda scores: None)
+    with raises("positional", "function", "'dot'"):
+        positional("dot")
 
 
 @pytest.mark.parametrize("name", ["query", "key", "value", "visible"])
@@ -246,12 +164,6 @@ def test_tensors_that_are_nested(layout):
     nested = torch.nested.nested_tensor([torch.zeros(2, 4), torch.zeros(3, 4)], layout=layout)
     with raises("query", "nested", "to_padded_tensor(query, 0.0)", "from_lengths"):
         attend(nested, nested, nested)
-
-
-def test_a_maker_of_scores_in_place_of_a_score(q, k, v):
-    for maker in (additive, gaussian, general):
-        with raises("score", maker.__name__, "(...)"):
-            attend(q, k, v, score=maker)
 
 
 def test_a_backend_that_cannot_run(q, k, v):
@@ -296,11 +208,60 @@ def test_arguments_of_another_kind_are_refused_by_name(call, parts):
 @pytest.mark.parametrize("name", ["query", "key", "value"])
 def test_tensors_of_the_wrong_kind_type_or_axes(function, q, k, v, name):
     given = {"query": q, "key": k, "value": v}
-    with raises(name, "tensor", "list"):
-        function(**{**given, name: [[1.0, 2.0]]})
-    for dtype in (torch.int64, torch.bool, torch.complex64):
-        with raises(name, "floating point", str(dtype)):
-            function(**{**given, name: given[name].to(dtype)})
-    for shape in ((), (8,)):
-        with raises(name, "[..., time, dim]", str(list(shape))):
-            function(**{**given, name: torch.zeros(shape)})
+    for wrong, facts in (
+        ([[1.0, 2.0]], ["tensor", "list"]),
+        (given[name].long(), ["floating point", "torch.int64"]),
+        (given[name].bool(), ["floating point", "torch.bool"]),
+        (given[name].to(torch.complex64), ["floating point", "torch.complex64"]),
+        (torch.zeros(()), ["[..., time, dim]", "[]"]),
+        (torch.zeros(8), ["[..., time, dim]", "[8]"]),
+        (torch.cat([given[name]] * 2, dim=1), ["leading axes", f"{name} [2, 6]", "[2, 3]"]),
+    ):
+        with raises(name, *facts):
+            function(**{**given, name: wrong})
+
+
+@both
+@pytest.mark.parametrize(
+    ("options", "facts"),
+    [
+        ({"score": "bilinear"}, ["score", "'bilinear'", "scaled_dot", "additive"]),
+        ({"score": None}, ["score", "None", "scaled_dot"]),
+        ({"score": 3}, ["score", "3"]),
+        ({"score": gaussian}, ["score", "gaussian", "(...)"]),
+        ({"score": additive}, ["score", "additive", "(...)"]),
+        ({"score": general}, ["score", "general", "(...)"]),
+        ({"normalise": "softmin"}, ["normalise", "'softmin'", "softmax", "sparsemax", "entmax15", "mean"]),
+        ({"normalise": None}, ["normalise", "None"]),
+        ({"backend": "flash"}, ["backend", "'flash'", "auto", "sdpa", "blocked", "direct"]),
+        ({"score": additive(torch.zeros(7))}, ["v", "7", "8", "additive"]),
+        ({"score": additive(torch.zeros(()))}, ["v of score", "1 axes", "[]"]),
+        ({"score": general(torch.zeros(8, 7))}, ["general", "weight", "[8, 7]", "[..., 8, 8]"]),
+        ({"score": general(torch.zeros(1))}, ["weight of score", "2 axes", "[1]"]),
+        ({"score": concat(torch.zeros(6), torch.zeros(6, 8))}, ["concat", "weight", "[6, 8]", "[..., 6, 16]"]),
+        ({"score": concat(torch.zeros(1), torch.zeros(1))}, ["weight of score", "2 axes", "[1]"]),
+        ({"score": location(torch.zeros(9, 7))}, ["location", "weight", "7", "8"]),
+        ({"score": location(torch.zeros(4, 8))}, ["location", "weight", "4 positions", "5 keys"]),
+        ({"score": location(torch.zeros(1))}, ["weight of score", "2 axes", "[1]"]),
+    ],
+)
+def test_unknown_names_and_parameters_of_the_wrong_shape(function, q, k, v, options, facts):
+    with raises(*facts):
+        function(q, k, v, **options)
+
+
+@both
+@pytest.mark.parametrize("name", ["general", "additive", "concat", "location"])
+def test_parameters_that_are_missing_or_of_another_type_or_device(function, q, k, v, name):
+    case = SCORES[name]
+    parameters = case.parameters(8, dtype=torch.float32)
+    with raises(f'"{name}"', "parameters", f"score={name}(...)"):
+        function(q, k, v, score=name)
+    for change, facts in (
+        (torch.Tensor.long, ["floating point", "torch.int64"]),
+        (torch.Tensor.double, ["torch.float64", "query", "torch.float32"]),
+        (lambda parameter: parameter.to("meta"), ["meta", "query", "cpu"]),
+        (torch.Tensor.tolist, ["tensor", "list"]),
+    ):
+        with raises(f'score "{name}"', *facts):
+            function(q, k, v, score=case.build(*map(change, parameters)))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from support.commands import RECIPE, jumok, write
-from support.refusals import names, refused, train, write_recipe
+from support.refusals import names, refused, train
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -21,12 +21,6 @@ def test_a_gpu_that_is_not_there(reverser, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     names(refused("translate", reverser, "--device", "cuda:7"), "'cuda:7'", "cuda:0")
-
-
-def test_an_unknown_score():
-    write_recipe("a\n")
-    said = refused("evaluate", "--output", "recipe.toml", "--reference", "recipe.toml", "--metrics", "bleu,blue")
-    names(said, "'blue'", "bleu, chrf, ter, exact_match, wer")
 
 
 def test_outputs_that_cannot_be_kept(reverser, tmp_path):

@@ -15,7 +15,7 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
 from jumok.models.transformer.decoder import TransformerDecoder, TransformerDecoderConfig
 from jumok.models.transformer.encoder import TransformerEncoder, TransformerEncoderConfig
-from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.commands import jumok
 from support.refusals import names, refused, refuses
 
 SIZES = {"width": 16, "heads": 2, "hidden": 24, "layers": 4}
@@ -49,15 +49,6 @@ def test_what_cannot_be_recorded_is_said():
     ):
         with refuses(ArgumentError, facts):
             seen.weights(*arguments)
-
-
-@pytest.fixture(scope="module")
-def forgetful(tmp_path_factory):
-    """A model without attention."""
-    folder = tmp_path_factory.mktemp("fixed")
-    recipe = RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n')
-    well("train", write(folder / "fixed.toml", recipe), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
-    return folder / "model"
 
 
 @pytest.mark.parametrize(

@@ -34,29 +34,28 @@ def test_masks_that_do_not_broadcast(q, k, v, shape):
 
 @both
 def test_masks_on_another_device(function, q, k, v):
-    with raises("visible", "meta", "cpu"):
-        function(q, k, v, visible=torch.ones(4, 5, dtype=torch.bool, device="meta"))
-    with raises("lengths", "meta", "cpu"):
-        function(q, k, v, visible=from_lengths(torch.ones(2, dtype=torch.long, device="meta")))
-    with raises("centre", "meta", "cpu"):
-        function(q, k, v, visible=gaussian_window(torch.ones(4, device="meta"), 2.0))
-    with raises("centre", "meta", "cpu"):
-        function(q, k, v, visible=window(1, centre=torch.ones(4, device="meta")))
+    elsewhere = torch.ones(4, device="meta")
+    for visible, name in (
+        (torch.ones(4, 5, dtype=torch.bool, device="meta"), "visible"),
+        (from_lengths(torch.ones(2, dtype=torch.long, device="meta")), "lengths"),
+        (gaussian_window(elsewhere, 2.0), "centre"),
+        (window(1, centre=elsewhere), "centre"),
+    ):
+        with raises(name, "meta", "cpu"):
+            function(q, k, v, visible=visible)
 
 
 def test_lengths_that_cannot_be(q, k, v):
-    with raises("lengths", "negative", "-1"):
-        from_lengths([3, -1])
-    with raises("lengths", "integers", "1.5"):
-        from_lengths([1.5, 2.0])
-    with raises("lengths", "integers", "torch.bool"):
-        from_lengths(torch.ones(2, dtype=torch.bool))
-    with raises("lengths", "6", "5 keys"):
-        attend(q, k, v, visible=from_lengths([3, 6]))
-    with raises("lengths", "[3]", "[2, 3]"):
-        attend(q, k, v, visible=from_lengths([1, 2, 3]))
-    with raises("lengths", "[2, 3, 4]", "[2, 3]"):
-        attend(q, k, v, visible=from_lengths(torch.ones(2, 3, 4, dtype=torch.long)))
+    for lengths, facts in (
+        ([3, -1], ["negative", "-1"]),
+        ([1.5, 2.0], ["integers", "1.5"]),
+        (torch.ones(2, dtype=torch.bool), ["integers", "torch.bool"]),
+        ([3, 6], ["6", "5 keys"]),
+        ([1, 2, 3], ["[3]", "[2, 3]"]),
+        (torch.ones(2, 3, 4, dtype=torch.long), ["[2, 3, 4]", "[2, 3]"]),
+    ):
+        with raises("lengths", *facts):
+            attend(q, k, v, visible=from_lengths(lengths))
     with raises("lengths", "[2]", "[]"):
         attend(q[0, 0], k[0, 0], v[0, 0], visible=from_lengths([1, 2]))
 
@@ -88,20 +87,21 @@ def test_windows_that_cannot_be(q, k, v):
 
 
 def test_torch_masks_that_cannot_be_read():
-    with raises("true_means", "'masked'", "hidden", "visible"):
-        from_torch_mask(torch.ones(2, 2, dtype=torch.bool), true_means="masked")
+    visible = torch.ones(2, 2, dtype=torch.bool)
+    for mask, true_means, facts in (
+        (visible, "masked", ["true_means", "'masked'", "hidden", "visible"]),
+        (torch.full((2, 2), 0.5), "hidden", ["attn_mask", "torch.float32", "0 and -inf"]),
+        (torch.full((2, 2), torch.nan), "hidden", ["attn_mask", "torch.float32", "0 and -inf"]),
+        (torch.zeros(2, 2, dtype=torch.long), "hidden", ["attn_mask", "torch.int64", "boolean"]),
+    ):
+        with raises(*facts):
+            from_torch_mask(mask, true_means=true_means)
     with raises("true_means", "None", "hidden", "visible"):
         to_torch_mask(causal(), true_means=None, queries=2, keys=2)
-    with raises("attn_mask", "torch.float32", "0 and -inf"):
-        from_torch_mask(torch.full((2, 2), 0.5), true_means="hidden")
-    with raises("attn_mask", "torch.float32", "0 and -inf"):
-        from_torch_mask(torch.full((2, 2), torch.nan), true_means="hidden")
-    with raises("attn_mask", "torch.int64", "boolean"):
-        from_torch_mask(torch.zeros(2, 2, dtype=torch.long), true_means="hidden")
     with raises("key_padding_mask", "boolean", "torch.float32"):
         from_torch_padding(torch.zeros(2, 5))
     with raises("key_padding_mask", "[batch, key]", "[5]"):
-        from_torch_padding(torch.zeros(5, dtype=torch.bool))
+        from_torch_padding(visible[0].repeat(3)[:5])
 
 
 def test_a_whole_mask_of_a_size_that_cannot_be():

@@ -165,12 +165,8 @@ def test_a_target_that_cannot_be_said(live):
         refused(live.post("/api/attention", {"text": "1", "target_ids": ids}), 422)
 
 
-def test_a_model_without_attention_says_so(tmp_path):
-    from support.commands import BRIEFLY, RECIPE, well, write
-
-    recipe = write(tmp_path / "fixed.toml", RECIPE.replace("[decoder]", '[decoder]\nattention = "none"'))
-    well("train", recipe, "--out", tmp_path / "fixed", "--device", "cpu", *BRIEFLY)
-    with serving({"fixed": tmp_path / "fixed"}) as live:
+def test_a_model_without_attention_says_so(forgetful):
+    with serving({"fixed": forgetful}) as live:
         assert live.get("/api/models").json["models"][0]["layers"] == 0
         assert live.post("/api/translate", {"text": "12"}).status == 200
         assert "no attention" in refused(live.post("/api/attention", {"text": "12"}), 422)

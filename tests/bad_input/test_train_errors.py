@@ -56,11 +56,6 @@ def test_a_file_that_is_not_there():
     names(train('[data]\nsource = "recipe.tmol"\ntarget = "x"\n'), "recipe.tmol", "recipe.toml?")
 
 
-def test_a_vocabulary_larger_than_the_data_allows():
-    text = two_files(b"a b\nb a\n" * 9, b"b a\na b\n" * 9).replace('kind = "char"', 'kind = "unigram"\nsize = 5000')
-    names(train(text), "tokenizer.size = 5000", "the most is ")
-
-
 @pytest.mark.parametrize(
     ("text", "facts"),
     [

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from jumok.errors import CheckpointError, ConfigError, DataError, TrainingError
-from jumok.models.weights import load_weights, read_tensors, to_bytes
+from jumok.models.weights import load_weights, read_tensors
 from jumok.tasks.translation import TranslationTraining
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
@@ -185,15 +185,8 @@ def test_weights_that_do_not_fit_change_nothing(tmp_path):
     with refuses(DataError, "x.safetensors", "decoder.norm.bias", "[8]"):
         load_weights(model, tensors, "x.safetensors")
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-
-
-def test_a_broken_weights_file_is_one_clear_error(tmp_path):
-    path = tmp_path / "model.safetensors"
-    with refuses(DataError, path, "No such file"):
-        read_tensors(path)
-    path.write_bytes(to_bytes({"a": torch.zeros(5)})[:-3])
-    with refuses(DataError, path, "safetensors", "copy it again"):
-        read_tensors(path)
+    with refuses(DataError, tmp_path / "none.safetensors", "No such file"):
+        read_tensors(tmp_path / "none.safetensors")
 
 
 def test_a_folder_with_a_run_is_not_overwritten(finished):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.commands import RECIPE, jumok, well, write
 from support.refusals import names, refused, train
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -42,10 +42,8 @@ def test_a_text_or_a_file_behind_the_command_is_told_where_texts_come_from(rever
     names(refused("translate", reverser, "in.txt", "--source", "other"), "in.txt", "other")
 
 
-def test_maps_of_a_model_without_attention(tmp_path):
-    recipe = write(tmp_path / "r.toml", RECIPE)
-    well("train", recipe, "--out", "fixed", *BRIEFLY, "--set=decoder.attention=none")
-    names(refused("translate", "fixed", "--attention", "maps", stdin="12\n"), "no attention")
+def test_maps_of_a_model_without_attention(forgetful):
+    names(refused("translate", forgetful, "--attention", "maps", stdin="12\n"), "no attention")
 
 
 def test_maps_that_cannot_be_written(reverser, tmp_path):
