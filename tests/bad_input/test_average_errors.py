@@ -19,16 +19,6 @@ def test_an_average_with_a_tampered_model(model, reverser, name):
     assert not os.path.exists("mean")
 
 
-def test_one_model_is_not_called_models(reverser):
-    assert well("average", reverser, "--out", "mean").err == "the mean of 1 model is in mean\n"
-    assert "- averaged over: 1 model\n" in Path("mean/README.md").read_text()
-
-
-def test_backup_copies_are_not_averaged(reverser):
-    shutil.copytree(reverser, "copy.bak")
-    assert well("average", reverser, "copy.bak", "--out", "mean").err == "the mean of 1 model is in mean\n"
-
-
 def test_an_average_of_models_with_other_words(reverser):
     letters = "abcdefghij"
     write(Path("letters.tsv"), "".join(f"{one}{other}\t{other}{one}\n" for one in letters for other in letters))
@@ -74,3 +64,9 @@ def test_a_mean_does_not_overwrite_a_file_of_the_users_own_and_goes_beside_other
     (Path("mine") / name).unlink()
     well("average", reverser, "--out", "mine")
     assert Path("mine/notes.txt").read_text() == "my notes"
+
+
+def test_models_are_counted_without_backup_copies(reverser):
+    shutil.copytree(reverser, "copy.bak")
+    assert well("average", reverser, "copy.bak", "--out", "mean").err == "the mean of 1 model is in mean\n"
+    names(Path("mean/README.md").read_text(), "averaged over: 1 model\n")
