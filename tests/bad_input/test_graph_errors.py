@@ -74,7 +74,7 @@ def test_a_nan_in_sparse_features_is_named_by_its_node(tmp_path):
     values = np.array([1.0, 2.0, np.nan])
     table = SparseTable(starts=np.array([0, 2, 2, 3]), columns=np.array([0, 1, 1]), values=values, width=2)
     raw = raw_graph(nodes=3, edges=2, features=table, labels=np.array([0, 1, 0]))
-    with pytest.raises(DataError, match=r"a feature of node 2 is nan"):
+    with pytest.raises(DataError, match="the graph: a feature of node 2 is nan, but must be a finite number"):
         write_graph(tmp_path, raw, CONFIG)
 
 

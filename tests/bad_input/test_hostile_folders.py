@@ -69,6 +69,13 @@ def test_a_recipe_of_a_larger_model_than_its_weights(model, setting):
     names(refused("translate", model), model / "model.safetensors", "recipe", "another model")
 
 
+def published(task, trained, folder):
+    """The folder, with the files of a trained model."""
+    (folder / "new").write_bytes(to_bytes(weights_of(trained.model)))
+    task.publish(folder, trained, folder / "new")
+    return folder
+
+
 def captioner(folder):
     tables = {
         "images": {"scenes": "ko", "size": 16},
@@ -243,13 +250,6 @@ def test_loading_leaves_the_random_numbers_alone(reverser):
     torch.manual_seed(3)
     load(reverser, device="cpu")
     assert torch.equal(torch.rand(1), expected)
-
-
-def published(task, trained, folder):
-    """The folder, with the files of a trained model."""
-    (folder / "new").write_bytes(to_bytes(weights_of(trained.model)))
-    task.publish(folder, trained, folder / "new")
-    return folder
 
 
 @pytest.mark.parametrize("name", MODEL_FILES)

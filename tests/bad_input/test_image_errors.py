@@ -61,6 +61,16 @@ def test_a_file_that_is_no_image_is_refused_by_its_name(tmp_path, content, facts
         read_image(path)
 
 
+def test_a_photo_cut_short_anywhere_is_refused():
+    file = BytesIO()
+    noise = np.random.default_rng(0).integers(256, size=(24, 24, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, format="JPEG")
+    whole = file.getvalue()
+    for end in range(0, 1200, 37):
+        with refuses(DataError, "photo"):
+            decode_image(whole[: min(end, len(whole) - 20)], "photo")
+
+
 def test_there_is_no_image_and_a_folder_is_none(tmp_path):
     with refuses(DataError, "no image", tmp_path / "x.png"):
         read_image(tmp_path / "x.png")
@@ -328,13 +338,3 @@ def test_test_images_that_have_gone_must_be_named(files, tmp_path):
     (files / "images").rename(files / "moved")
     names(refused("evaluate", tmp_path / "model"), "test images", "--source FOLDER")
     well("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
-
-
-def test_a_photo_cut_short_anywhere_is_refused():
-    file = BytesIO()
-    noise = np.random.default_rng(0).integers(256, size=(24, 24, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(file, format="JPEG")
-    whole = file.getvalue()
-    for end in range(0, 1200, 37):
-        with refuses(DataError, "photo"):
-            decode_image(whole[: min(end, len(whole) - 20)], "photo")

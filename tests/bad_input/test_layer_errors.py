@@ -44,6 +44,14 @@ def test_positions_refuse_another_width_and_a_start_that_does_not_fit(place):
         place(torch.zeros(2, 3, 4), start=torch.zeros(2))
 
 
+def embedding(**settings):
+    return TokenEmbedding(vocabulary=5, width=4, **settings)
+
+
+def luong(**settings):
+    return LuongAttention(query_width=4, key_width=4, **settings)
+
+
 @pytest.mark.parametrize(
     ("make", "facts"),
     [
@@ -114,14 +122,6 @@ def test_multi_head_attention_refuses_other_axes_than_batch_time_and_width(shape
 def test_a_layer_without_numbers_gives_shapes():
     layer = MultiHeadAttention(width=4, heads=2).to("meta")
     assert layer(torch.zeros(2, 3, 4, device="meta")).values.shape == (2, 3, 4)
-
-
-def embedding(**settings):
-    return TokenEmbedding(vocabulary=5, width=4, **settings)
-
-
-def luong(**settings):
-    return LuongAttention(query_width=4, key_width=4, **settings)
 
 
 def test_a_size_that_is_not_a_positive_integer_is_told_what_is_wanted():

@@ -51,11 +51,6 @@ def test_fewer_positions_than_tokens(half, kind):
     assert not os.path.exists("run")
 
 
-def test_a_file_that_is_not_there():
-    write_recipe("")
-    names(train('[data]\nsource = "recipe.tmol"\ntarget = "x"\n'), "recipe.tmol", "recipe.toml?")
-
-
 @pytest.mark.parametrize(
     ("text", "facts"),
     [

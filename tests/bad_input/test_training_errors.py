@@ -82,6 +82,10 @@ def rewrite(path, content):
     (path.parent / "manifest.json").write_text(json.dumps(manifest))
 
 
+def changed(saved, **entries):
+    return json.dumps(saved | entries).encode()
+
+
 STATES = {
     "not JSON": lambda saved: b"{",
     "nested": lambda saved: 100_000 * b"[",
@@ -204,18 +208,18 @@ def test_resuming_where_there_is_no_checkpoint_starts_anew_and_says_so(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("begun", "changed", "facts"),
+    ("begun", "resumed", "facts"),
     [
         ({}, {"learning_rate": 0.5}, "training.learning_rate … 0.001 … 0.5"),
         ({}, {"betas": (0.9, 0.9)}, "training.betas … [0.9, 0.98] … [0.9, 0.9]"),
         ({"schedule": "cosine"}, {"steps": 8}, "training.steps … 6 … 8"),
     ],
 )
-def test_settings_that_would_make_it_another_run_are_refused_on_resume(tmp_path, begun, changed, facts):
+def test_settings_that_would_make_it_another_run_are_refused_on_resume(tmp_path, begun, resumed, facts):
     config = replace(CONFIG, **begun)
     run(tmp_path / "run", config)
     with refuses(ConfigError, facts):
-        run(tmp_path / "run", replace(config, **changed), resume=True)
+        run(tmp_path / "run", replace(config, **resumed), resume=True)
 
 
 def test_other_data_is_refused_on_resume(tmp_path):
@@ -341,10 +345,6 @@ def test_a_damaged_line_of_metrics_is_named(tmp_path):
 def test_settings_that_cannot_work_are_refused_with_their_values(settings, facts):
     with refuses(ConfigError, facts):
         TranslationTraining(**settings)
-
-
-def changed(saved, **entries):
-    return json.dumps(saved | entries).encode()
 
 
 def test_what_training_cannot_work_with_is_refused(tmp_path):

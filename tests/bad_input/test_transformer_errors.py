@@ -39,25 +39,28 @@ def test_an_output_cannot_be_tied_to_narrower_embeddings(tied):
 SMALL = {"width": 8, "heads": 2, "hidden": 8, "layers": 1}
 
 
+def build(encoder=(), vocabularies=(9, 9), shared=False, **decoder):
+    return build_model(
+        TransformerEncoderConfig(**SMALL | dict(encoder)),
+        TransformerDecoderConfig(**SMALL, **decoder),
+        source_vocabulary=vocabularies[0],
+        target_vocabulary=vocabularies[1],
+        shared_vocabulary=shared,
+    )
+
+
 @pytest.mark.parametrize(
     ("encoder", "shared", "facts"),
     [({}, False, "vocabularies … decoder.tied"), ({"width": 4}, True, "4 wide … 8 … decoder.tied")],
 )
 def test_embeddings_that_cannot_be_shared_are_refused_with_the_reason(encoder, shared, facts):
     with refuses(ConfigError, facts):
-        build_model(
-            TransformerEncoderConfig(**SMALL | encoder),
-            TransformerDecoderConfig(**SMALL, tied="all"),
-            source_vocabulary=9,
-            target_vocabulary=9,
-            shared_vocabulary=shared,
-        )
+        build(encoder, shared=shared, tied="all")
 
 
 def test_a_shared_vocabulary_has_one_size():
-    halves = TransformerEncoderConfig(**SMALL), TransformerDecoderConfig(**SMALL)
     with refuses(ArgumentError, "source_vocabulary = 9", "target_vocabulary = 8"):
-        build_model(*halves, source_vocabulary=9, target_vocabulary=8, shared_vocabulary=True)
+        build(vocabularies=(9, 8), shared=True)
 
 
 def test_an_embedding_of_another_size_is_refused():
@@ -74,12 +77,7 @@ def test_an_output_cannot_be_tied_to_vectors_of_another_width():
 
 @pytest.fixture
 def model():
-    return build_model(
-        TransformerEncoderConfig(**SMALL, positions="learned", longest=6),
-        TransformerDecoderConfig(**SMALL, positions="learned", longest=5),
-        source_vocabulary=9,
-        target_vocabulary=9,
-    )
+    return build({"positions": "learned", "longest": 6}, positions="learned", longest=5)
 
 
 def test_more_steps_than_the_state_has_room_for_are_refused(model):
