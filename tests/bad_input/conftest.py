@@ -3,6 +3,8 @@ import shutil
 import pytest
 import torch
 
+from support.commands import BRIEFLY, RECIPE, well, write
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -31,3 +33,12 @@ def k():
 def v():
     """Its values."""
     return torch.randn(2, 3, 5, 6)
+
+
+@pytest.fixture(scope="session")
+def forgetful(tmp_path_factory):
+    """The folder of a model without attention."""
+    folder = tmp_path_factory.mktemp("forgetful")
+    recipe = RECIPE.replace("[decoder]\n", '[decoder]\nattention = "none"\n')
+    well("train", write(folder / "fixed.toml", recipe), "--out", folder / "model", "--device", "cpu", *BRIEFLY)
+    return folder / "model"

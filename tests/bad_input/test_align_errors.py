@@ -1,11 +1,12 @@
-"""What `jumok align` and guided alignment say of wrong input: one line, the place, and what to do."""
+"""Wrong input to `jumok align` and guided alignment: one line, the place, and what to do."""
 
 import shutil
 
 import pytest
 
 from jumok.data.sources import DataConfig
-from support.commands import BRIEFLY, RECIPE, jumok, well, write
+from support.commands import RECIPE, well, write
+from support.refusals import names, refused
 
 pytestmark = pytest.mark.slow
 
@@ -17,51 +18,37 @@ def text(tmp_path):
     return tmp_path
 
 
-def said(*arguments):
-    done = jumok(*arguments)
-    assert done.code == 1, done
-    assert done.out == ""
-    assert "Traceback" not in done.err
-    return done.err
-
-
 def files(text):
     return [f"--source={text}/one", f"--target={text}/two"]
 
 
-def test_files_of_different_length(reverser, text):
+def test_files_that_do_not_belong_together_are_named(reverser, text):
+    names(refused("align", reverser, f"--source={text}/won", f"--target={text}/two"), text / "won")
     write(text / "two", "2 1\n")
-    assert "has 2 lines but" in said("align", reverser, *files(text))
+    names(refused("align", reverser, *files(text)), text / "one", "2 lines", text / "two", "1")
 
 
-def test_a_gold_file_of_another_length(reverser, text):
-    write(text / "gold", "0-0\n")
-    assert "has links for 1 pairs, but there are 2" in said("align", reverser, *files(text), f"--gold={text}/gold")
-
-
-@pytest.mark.parametrize("line", ["0-", "a-b", "0-1,1-0", "0 1", "-1-0"])
+@pytest.mark.parametrize("line", ["0-", "a-b", "0-1,1-0", "-1-0"])
 def test_gold_that_is_not_links(reverser, text, line):
     write(text / "gold", f"0-0\n{line}\n")
-    assert "gold, line 2" in said("align", reverser, *files(text), f"--gold={text}/gold")
-
-
-def test_no_such_file(reverser, text):
-    assert "there is no file" in said("align", reverser, f"--source={text}/won", f"--target={text}/two")
+    names(refused("align", reverser, *files(text), f"--gold={text}/gold"), "gold, line 2")
 
 
 def test_unknown_names_are_answered_with_the_known_ones(reverser, text):
     both = [*files(text), "--reverse=other"]
-    assert "grow-diag-final-and" in said("align", reverser, *both, "--symmetrise=gdfa")
-    assert "argmax, mutual, threshold" in said("align", reverser, *files(text), "--links=best")
+    names(refused("align", reverser, *both, "--symmetrise=gdfa"), "gdfa", "grow-diag-final-and")
+    names(refused("align", reverser, *files(text), "--links=best"), "best", "argmax", "mutual", "threshold")
 
 
 def test_options_that_would_do_nothing(reverser, text):
     for option in ("--links=mutual", "--symmetrise=union", "--no-shift", f"--dev-source={text}/one"):
-        assert "needs a model" in said("align", *files(text), option)
-    assert "--reverse FOLDER" in said("align", reverser, *files(text), "--symmetrise=union")
-    assert "--links threshold" in said("align", reverser, *files(text), "--threshold=0.5")
+        names(refused("align", *files(text), option), option.partition("=")[0].replace("no-", ""), "MODEL")
+    names(refused("align", reverser, *files(text), "--symmetrise=union"), "--symmetrise", "--reverse")
+    names(refused("align", reverser, *files(text), "--threshold=0.5"), "--threshold", "--links threshold")
     product = ["--reverse=other", "--symmetrise=product", "--links=mutual"]
-    assert "--symmetrise product joins both" in said("align", reverser, *files(text), *product)
+    names(refused("align", reverser, *files(text), *product), "--symmetrise product", "--links")
+    half = refused("align", reverser, *files(text), f"--dev-source={text}/one")
+    names(half, "--dev-source", "--dev-gold")
 
 
 @pytest.mark.slow
@@ -73,91 +60,79 @@ def test_a_line_of_a_megabyte_has_no_links_and_the_others_have(reverser, text):
     assert first
     assert long == ""
     assert last == "0-0"
-    assert "line 2 has no links: it is too long for the model" in done.err
+    names(done.err, "line 2", "too long")
 
 
 @pytest.mark.slow
 def test_a_layer_that_is_not_there(transformer, text):
     for option in ("layer", "head"):
-        asked = f"{option} = 5 does not exist; there are 2, counted from 0"
-        assert asked in said("align", transformer, *files(text), f"--{option}=5")
-        assert asked in said("look", transformer, "12", f"--{option}=5")
+        for command in (["align", transformer, *files(text)], ["look", transformer, "12"]):
+            names(refused(*command, f"--{option}=5"), f"{option} = 5", "2")
 
 
-def test_half_a_development_set(reverser, text):
-    assert "give both --dev-source and --dev-gold" in said("align", reverser, *files(text), f"--dev-source={text}/one")
-
-
-@pytest.mark.slow
-def test_a_model_without_attention(text):
-    recipe = RECIPE.replace('[decoder]\nkind = "rnn"', '[decoder]\nkind = "rnn"\nattention = "none"')
-    well("train", write(text / "fixed.toml", recipe), "--out", text / "fixed", "--device", "cpu", *BRIEFLY)
-    assert "this model has no attention" in said("align", text / "fixed", *files(text))
-    back = shutil.copytree(text / "fixed", text / "back")
-    assert "this model has no attention" in said("align", text / "fixed", *files(text), "--reverse", back)
+def test_a_model_without_attention(forgetful, text):
+    back = shutil.copytree(forgetful, text / "back")
+    for reverse in ([], ["--reverse", back]):
+        names(refused("align", forgetful, *files(text), *reverse), "no attention")
 
 
 def test_a_model_is_not_its_own_reverse_under_whatever_path(reverser, text):
     (text / "link").symlink_to(reverser)
     for path in (reverser, text / "link", reverser.parent / "." / reverser.name / ".." / reverser.name):
-        assert said("align", reverser, *files(text), "--reverse", path) == (
-            f"jumok: --reverse {path} is the model itself, of the same direction; name one that was trained on the "
-            "same text with source and target exchanged, or leave --reverse out\n"
+        assert refused("align", reverser, *files(text), "--reverse", path) == (
+            f"--reverse {path} is the model itself, of the same direction; name one that was trained on the "
+            "same text with source and target exchanged, or leave --reverse out"
         )
 
 
-def recipe_of(text, **changes):
+def training(text, **changes):
     recipe = RECIPE.replace('corpus = "reverse"\nsize = 2000', f'source = "{text}/one"\ntarget = "{text}/two"')
     recipe = recipe.replace("longest = 6\n", "").replace('kind = "char"', 'kind = "char"\nsize = 20')
     path = write(text / "guided.toml", recipe)
     settings = {"data.valid_source": text / "one", "data.valid_target": text / "two", **changes}
-    return ["train", path, "--out", text / "run", "--device=cpu", *(f"--set={key}={settings[key]}" for key in settings)]
+    changed = [f"--set={key}={settings[key]}" for key in settings]
+    return ["train", path, "--out", text / "run", "--device=cpu", *changed]
 
 
 def test_guidance_and_links_belong_together(text):
-    assert "needs word links" in said(*recipe_of(text, **{"training.guided_alignment": 0.1}))
-    assert "makes no use of it" in said(*recipe_of(text, **{"data.alignments": text / "links"}))
-    assert "wanted at least 0" in said(*recipe_of(text, **{"training.guided_alignment": -1}))
+    both = "training.guided_alignment … data.alignments"
+    names(refused(*training(text, **{"training.guided_alignment": 0.1})), both)
+    names(refused(*training(text, **{"data.alignments": text / "links"})), both)
+    names(refused(*training(text, **{"training.guided_alignment": -1})), "training.guided_alignment = -1.0", "0")
 
 
 @pytest.mark.parametrize(
-    ("links", "message"),
-    [
-        ("0-1 1-0\n", "pair 2 has no line"),
-        ("0-1\n0-0\n0-0\n", "line 3 has no pair"),
-        ("0-1\n0:0\n", "links, line 2: '0:0' is not a link"),
-    ],
+    ("links", "facts"), [("0-1 1-0\n", "pair 2"), ("0-1\n0-0\n0-0\n", "line 3"), ("0-1\n0:0\n", "line 2 … '0:0'")]
 )
-def test_links_that_do_not_fit_the_training_text(text, links, message):
+def test_links_that_do_not_fit_the_training_text(text, links, facts):
     write(text / "links", links)
     changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1}
-    assert message in said(*recipe_of(text, **changes))
+    names(refused(*training(text, **changes)), text / "links", facts)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("setting", "value", "facts"),
     [
-        ({"training.guided_layer": 3}, "training.guided_layer = 3, but the decoder's layers are 0 to 0"),
-        ({"training.guided_layer": -2}, "training.guided_layer = -2, but the decoder's layers are 0 to 0"),
-        ({"training.guided_head": 2}, "training.guided_head = 2"),
-        ({"decoder.attention": "none"}, "needs a decoder with attention"),
-        ({"training.guided_context": "full"}, 'needs decoder.kind = "transformer"'),
-        ({"training.guided_context": "whole"}, "training.guided_context = 'whole' is not one of 'causal', 'full'"),
+        ("training.guided_layer", 3, "0 to 0"),
+        ("training.guided_layer", -2, "0 to 0"),
+        ("training.guided_head", 2, ""),
+        ("decoder.attention", "none", "attention"),
+        ("training.guided_context", "full", 'decoder.kind = "transformer"'),
+        ("training.guided_context", "whole", "'causal', 'full'"),
     ],
 )
-def test_guidance_of_what_is_not_there(text, change, message):
+def test_guidance_of_what_is_not_there(text, setting, value, facts):
     write(text / "links", "0-1 1-0\n0-0\n")
-    changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, **change}
-    assert message in said(*recipe_of(text, **changes))
+    changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, setting: value}
+    names(refused(*training(text, **changes)), "training.guided", facts)
 
 
 def test_links_past_the_end_of_their_pair_are_left_out_and_counted_in_one_line(text):
     write(text / "links", "0-1 1-0 0-99\n7-0 0-0\n")
     changes = {"data.alignments": text / "links", "training.guided_alignment": 0.1, "training.steps": 1}
-    said = [line for line in well(*recipe_of(text, **changes)).err.splitlines() if line.startswith(f"{text}/links")]
-    (message,) = said
-    assert "2 links" in message
-    assert "line 1: 0-99" in message
+    err = well(*training(text, **changes)).err
+    (message,) = [line for line in err.splitlines() if line.startswith(f"{text}/links")]
+    names(message, "2 links", "line 1: 0-99")
 
 
 def test_a_link_past_the_end_of_its_pair_does_not_become_one_of_the_next_it_is_joined_with(text):

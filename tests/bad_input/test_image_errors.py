@@ -16,12 +16,13 @@ from jumok.images.encoder import GridEncoder, GridEncoderConfig, PatchEncoder, P
 from jumok.images.files import ImageFolder, decode_image, read_image, squared
 from jumok.images.pairs import ImagesConfig, read_everything, read_split
 from jumok.images.resnet import begin_with_weights
-from jumok.images.store import AugmentConfig, prepare_images
+from jumok.images.store import prepare_images
 from jumok.models.rnn.decoder import RnnDecoderConfig
 from jumok.tasks import make_recipe
 from jumok.tasks.captioning import Caption, Captioner
 from jumok.tasks.run import train
-from support.commands import jumok, write
+from support.commands import well, write
+from support.refusals import names, refused, refuses
 
 
 def png(width=8, height=8):
@@ -39,48 +40,46 @@ def bomb(width, height):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "facts"),
     [
-        (b"", "is not an image"),
-        (b"hello", "is not an image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "is not an image"),
-        (png()[:50], "damaged or cut short"),
-        (png()[:45] + b"garbage" * 10, "damaged or cut short|is not an image"),
-        (bomb(20_000, 20_000), "20000 × 20000 pixels.*not decoded|far too many pixels.*not decoded"),
+        (b"", "not an image"),
+        (b"hello", "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "not an image"),
+        (png()[:50], "damaged"),
+        (png()[:45] + b"garbage" * 10, ""),
+        (bomb(20_000, 20_000), "not decoded"),
         (bomb(60_000, 60_000), "not decoded"),
-        (bomb(88_000, 2_000), "88000 × 2000 pixels, which take .* MB of memory to decode, more than the 1,074 MB"),
+        (bomb(88_000, 2_000), "88000 × 2000 pixels … 1,074 MB"),
     ],
     ids=["nothing", "text", "postscript", "cut", "garbage", "bomb", "larger bomb", "smaller bomb"],
 )
-def test_a_file_that_is_no_image_is_refused_by_its_name(tmp_path, content, said):
+def test_a_file_that_is_no_image_is_refused_by_its_name(tmp_path, content, facts):
     path = tmp_path / "holiday.png"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=said) as raised:
+    with refuses(DataError, path, facts):
         read_image(path)
-    assert "holiday.png" in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("end", range(0, 1200, 37))
-def test_a_photo_cut_short_anywhere_is_refused_or_read_but_never_crashes(end):
+def test_a_photo_cut_short_anywhere_is_refused():
     file = BytesIO()
     noise = np.random.default_rng(0).integers(256, size=(24, 24, 3), dtype=np.uint8)
     Image.fromarray(noise).save(file, format="JPEG")
     whole = file.getvalue()
-    with pytest.raises(DataError):
-        decode_image(whole[: min(end, len(whole) - 20)], "photo")
+    for end in range(0, 1200, 37):
+        with refuses(DataError, "photo"):
+            decode_image(whole[: min(end, len(whole) - 20)], "photo")
 
 
 def test_there_is_no_image_and_a_folder_is_none(tmp_path):
-    with pytest.raises(DataError, match=r"there is no image .*x\.png"):
+    with refuses(DataError, "no image", tmp_path / "x.png"):
         read_image(tmp_path / "x.png")
-    with pytest.raises(DataError, match="is a folder, not an image"):
+    with refuses(DataError, tmp_path, "folder"):
         read_image(tmp_path)
 
 
 @pytest.mark.parametrize("image", [np.zeros((4, 4)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)])
 def test_pixels_must_be_bytes_of_three_colours(image):
-    with pytest.raises(ArgumentError, match=r"an image must be uint8 \[height, width, 3\]"):
+    with refuses(ArgumentError, "uint8 [height, width, 3]"):
         squared(image, 8)
 
 
@@ -105,42 +104,37 @@ def prepared(files, **changes):
 
 
 @pytest.mark.parametrize(
-    ("line", "changes", "said"),
+    ("line", "changes", "facts"),
     [
-        (
-            "11.png\tnot there\n",
-            {},
-            r"captions\.tsv, line 11: there is no image '11\.png' in .*/images; add",
-        ),
-        ("11.png\tnot there\n12.png\tnor this\n", {}, "line 11"),
+        ("11.png\tnot there\n12.png\tnor this\n", {}, "captions.tsv, line 11 … '11.png' … /images"),
         ("3.png\n", {}, "line 11"),
         ("\ta caption of nothing\n", {}, "line 11"),
         ("", {"split_column": 3}, "line 1 "),
-        ("", {"split_column": 2}, r"line 1: split 'picture 0' .* images\.splits"),
+        ("", {"split_column": 2}, "line 1 … 'picture 0' … images.splits"),
         ("", {"image_column": "file"}, "'file'"),
-        ("", {"path": "nowhere"}, r"images\.path = 'nowhere'"),
-        ("", {"captions": "nowhere.tsv"}, r"nowhere\.tsv"),
-        ("", {"captions": "captions.doc"}, r"captions\.doc"),
-        ("", {"max_length": 1}, r"images\.max_length = 1"),
+        ("", {"path": "nowhere"}, "images.path = 'nowhere'"),
+        ("", {"captions": "nowhere.tsv"}, "nowhere.tsv"),
+        ("", {"captions": "captions.doc"}, "captions.doc"),
+        ("", {"max_length": 1}, "images.max_length = 1"),
     ],
 )
-def test_what_is_wrong_with_captions_is_named(files, line, changes, said):
+def test_what_is_wrong_with_captions_is_named(files, line, changes, facts):
     with (files / "captions.tsv").open("a") as file:
         file.write(line)
-    with pytest.raises((DataError, ArgumentError), match=said):
+    with refuses((DataError, ArgumentError), facts):
         prepared(files, **changes)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "facts"),
     [
-        ('{"file": "1.png", "caption": "a"}', r"'image'.*images\.image_column"),
-        ('{"image": "1.png", "text": "a"}', r"'caption'.*images\.caption_column"),
+        ('{"file": "1.png", "caption": "a"}', "'image' … images.image_column"),
+        ('{"image": "1.png", "text": "a"}', "'caption' … images.caption_column"),
     ],
 )
-def test_keys_of_captions_that_are_called_otherwise_are_told_their_setting(files, line, said):
+def test_keys_of_captions_that_are_called_otherwise_are_told_their_setting(files, line, facts):
     (files / "captions.jsonl").write_text(f"{line}\n")
-    with pytest.raises(DataError, match=said):
+    with refuses(DataError, facts):
         prepared(files, captions=str(files / "captions.jsonl"))
 
 
@@ -152,9 +146,8 @@ def test_an_image_outside_of_the_folder_of_images_is_refused(files, above):
     outside = above.format(files=files)
     with (files / "captions.tsv").open("a") as file:
         file.write(f"{outside}\tnot one of them\n")
-    with pytest.raises(DataError, match="line 11: there is no image") as raised:
+    with refuses(DataError, "line 11", "no image", repr(outside)):
         prepared(files)
-    assert repr(outside) in str(raised.value)
 
 
 def test_an_image_inside_of_the_folder_can_be_named_in_any_way(files):
@@ -172,17 +165,17 @@ def test_an_image_inside_of_the_folder_can_be_named_in_any_way(files):
 
 def test_a_corrupt_image_among_many_stops_with_its_name(files):
     (files / "images/4.png").write_bytes(png()[:50])
-    with pytest.raises(DataError, match=r"4\.png is damaged"):
+    with refuses(DataError, "4.png", "damaged"):
         prepared(files)
     assert not (files / "data/train.store").exists()
 
 
 def test_no_captions_and_only_empty_captions(files):
     (files / "captions.tsv").write_text("")
-    with pytest.raises(DataError, match="holds no captions"):
+    with refuses(DataError, "no captions"):
         prepared(files)
     (files / "captions.tsv").write_text("".join(f"{number}.png\t \n" for number in range(10)))
-    with pytest.raises(DataError, match=r"images\.split_column"):
+    with refuses(DataError, "images.split_column"):
         prepared(files)
 
 
@@ -196,88 +189,71 @@ def test_an_image_in_two_splits(files):
 @pytest.mark.slow
 def test_zips_that_are_none_or_hold_bombs(files):
     (files / "broken.zip").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(DataError, match="is not a complete zip"):
-        ImageFolder(files / "broken.zip")
-    with pytest.raises(DataError, match="does not exist"):
-        ImageFolder(files / "absent.zip")
+    for name, fact in (("broken.zip", "complete zip"), ("absent.zip", "does not exist")):
+        with refuses(DataError, name, fact):
+            ImageFolder(files / name)
     with zipfile.ZipFile(files / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zeros.png", b"\0" * 201_000_000)
         archive.writestr("many.png", bomb(50_000, 50_000))
     folder = ImageFolder(files / "bomb.zip")
-    with pytest.raises(DataError, match=r"zeros\.png has 201,000,000 bytes; at most"):
-        folder.read("zeros.png")
-    with pytest.raises(DataError, match=r"many\.png.*not decoded"):
-        folder.read("many.png")
+    for name, fact in (("zeros.png", "201,000,000 bytes"), ("many.png", "not decoded")):
+        with refuses(DataError, name, fact):
+            folder.read(name)
 
 
 @pytest.mark.parametrize(
-    ("tables", "said"),
+    ("tables", "facts"),
     [
-        ({"images": {}}, r"give images\.path with images\.captions, or images\.scenes"),
-        ({"images": {"path": "x"}}, r"images\.path and images\.captions belong together"),
-        ({"images": {"scenes": "fr"}}, r"images\.scenes = 'fr'"),
-        ({"images": {"scenes": "en"}, "augment": {"flip": True}}, r"augment\.flip = true would turn left into right"),
-        ({"images": {"scenes": "en"}, "data": {}}, r"no section \[data\]; there are images"),
-        (
-            {"images": {"scenes": "en"}, "encoder": {"kind": "rnn"}},
-            r"encoder\.kind = 'rnn' is not one of grid, patches",
-        ),
-        (
-            {"images": {"scenes": "en"}, "encoder": {"blocks": []}},
-            r"encoder\.blocks = \[\] must have at least one",
-        ),
-        ({"images": {"scenes": "en"}, "encoder": {"freeze": True}}, r"encoder\.freeze = true needs encoder\.weights"),
-        (
-            {"images": {"scenes": "en"}, "training": {"metric": "accuracy"}},
-            r"metric = 'accuracy' is not one of",
-        ),
+        ({"images": {}}, "images.path … images.captions … images.scenes"),
+        ({"images": {"path": "x"}}, "images.path and images.captions"),
+        ({"images": {"scenes": "fr"}}, "images.scenes = 'fr'"),
+        ({"augment": {"flip": True}}, "augment.flip = true … left … right"),
+        ({"augment": {"colour": 1.0}}, "augment.colour = 1.0"),
+        ({"data": {}}, "[data] … images"),
+        ({"encoder": {"kind": "rnn"}}, "encoder.kind = 'rnn' … grid, patches"),
+        ({"encoder": {"blocks": []}}, "encoder.blocks = []"),
+        ({"encoder": {"freeze": True}}, "encoder.freeze = true … encoder.weights"),
+        ({"training": {"metric": "accuracy"}}, "metric = 'accuracy'"),
     ],
 )
-def test_a_recipe_that_cannot_work_says_why(tables, said):
-    with pytest.raises(ConfigError, match=said):
-        make_recipe(tables)
+def test_a_recipe_that_cannot_work_says_why(tables, facts):
+    with refuses(ConfigError, facts):
+        make_recipe({"images": {"scenes": "en"}} | tables)
 
 
 def test_a_caption_must_find_its_positions(tmp_path):
     decoder = {"kind": "transformer", "positions": "learned", "longest": 40}
     recipe = make_recipe({"images": {"scenes": "en", "max_length": 40}, "decoder": decoder})
-    with pytest.raises(ConfigError, match=r"decoder.longest = 40 positions are too few for images.max_length = 40"):
+    with refuses(ConfigError, "decoder.longest = 40", "images.max_length = 40"):
         train(recipe, out=tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
 
 
 def test_models_that_cannot_be():
     grid = GridEncoderConfig(width=8)
-    with pytest.raises(ConfigError, match="an image has none"):
-        build_captioner(grid, RnnDecoderConfig(tied="embeddings"), side=16, vocabulary=9)
-    with pytest.raises(ConfigError, match=r"decoder\.copy = true copies words of the source"):
-        build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9)
-    with pytest.raises(ConfigError, match=r"encoder\.patch = 7 does not divide images\.size = 16"):
-        PatchEncoder(PatchEncoderConfig(patch=7), side=16)
-    with pytest.raises(
-        ConfigError, match=r"images\.size = 16 leaves a single region, .* 32 pixels a side; wanted at least 33"
+    for make, facts in (
+        (lambda: build_captioner(grid, RnnDecoderConfig(tied="embeddings"), side=16, vocabulary=9), "image"),
+        (lambda: build_captioner(grid, RnnDecoderConfig(copy=True), side=16, vocabulary=9), "decoder.copy = true"),
+        (lambda: PatchEncoder(PatchEncoderConfig(patch=7), side=16), "encoder.patch = 7 … images.size = 16"),
+        (lambda: GridEncoder(GridEncoderConfig(layout="resnet18"), side=16), "images.size = 16 … 32 … 33"),
     ):
-        GridEncoder(GridEncoderConfig(layout="resnet18"), side=16)
-    with pytest.raises(ConfigError, match=r"augment\.colour = 1\.0"):
-        AugmentConfig(colour=1.0)
+        with refuses(ConfigError, facts):
+            make()
 
 
 def test_weights_of_another_network_are_named(tmp_path):
     network = GridEncoderConfig(blocks=(1,), channels=8).network()
     other = GridEncoderConfig(blocks=(1,), channels=4).network()
-    torch.save(other.state_dict(), tmp_path / "other.pth")
-    with pytest.raises(DataError, match=r"conv1\.weight as \[4, 3, 3, 3\], but .* \[8, 3, 3, 3\]; set encoder\.layout"):
-        begin_with_weights(network, tmp_path / "other.pth")
-    torch.save({"a": torch.zeros(1)}, tmp_path / "a.pth")
-    with pytest.raises(DataError, match=r"has no conv1\.weight"):
-        begin_with_weights(network, tmp_path / "a.pth")
-    torch.save({**network.state_dict(), "head.weight": torch.zeros(1)}, tmp_path / "more.pth")
-    with pytest.raises(DataError, match=r"holds head\.weight, which this model does not have"):
-        begin_with_weights(network, tmp_path / "more.pth")
-    torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(DataError, match="holds no tensors by name"):
-        begin_with_weights(network, tmp_path / "list.pth")
-    with pytest.raises(DataError, match="there is no file"):
+    for weights, facts in (
+        (other.state_dict(), "conv1.weight … [4, 3, 3, 3] … [8, 3, 3, 3] … encoder.layout"),
+        ({"a": torch.zeros(1)}, "conv1.weight"),
+        ({**network.state_dict(), "head.weight": torch.zeros(1)}, "head.weight"),
+        ([1, 2], "tensors"),
+    ):
+        torch.save(weights, tmp_path / "other.pth")
+        with refuses(DataError, tmp_path / "other.pth", facts):
+            begin_with_weights(network, tmp_path / "other.pth")
+    with refuses(DataError, "no file", tmp_path / "absent.pth"):
         begin_with_weights(network, tmp_path / "absent.pth")
 
 
@@ -287,7 +263,7 @@ def test_a_file_of_weights_that_would_run_code_does_not(tmp_path):
             return (open, (str(tmp_path / "touched"), "w"))
 
     torch.save({"conv1.weight": Evil()}, tmp_path / "evil.pth")
-    with pytest.raises(DataError, match="is damaged or holds more than weights"):
+    with refuses(DataError, tmp_path / "evil.pth", "damaged"):
         begin_with_weights(GridEncoderConfig(blocks=(1,)).network(), tmp_path / "evil.pth")
     assert not (tmp_path / "touched").exists()
 
@@ -322,54 +298,43 @@ max_length = 5
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("captioner")
-    done = jumok("train", write(folder / "tiny.toml", TINY), "--out", folder / "model", "--device", "cpu")
-    assert done.code == 0, done.err
+    well("train", write(folder / "tiny.toml", TINY), "--out", folder / "model", "--device", "cpu")
     return folder / "model"
 
 
 def test_the_commands_say_in_one_line_what_is_wrong(model, tmp_path):
     (tmp_path / "empty").mkdir()
-    for words, said in (
-        (("caption", model, tmp_path / "absent.jpg"), "there is no image"),
-        (("caption", model, tmp_path / "empty"), "there are no images in the folder"),
-        (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), "there is no model folder"),
-        (("evaluate", model, "--source", tmp_path), "belong together"),
-        (("evaluate", model, "--report", "r.html"), "--report applies to models that translate"),
-        (("look", model, tmp_path / "mistyped.jpg"), "there is no image"),
-        (("look", "mistyped.jpg"), "there is no image mistyped.jpg"),
-        (("translate", model), "holds a model that captions images"),
+    for words, facts in (
+        (("caption", model, tmp_path / "absent.jpg"), f"no image … {tmp_path / 'absent.jpg'}"),
+        (("caption", model, tmp_path / "empty"), f"no images … {tmp_path / 'empty'}"),
+        (("caption", tmp_path / "nothing", tmp_path / "absent.jpg"), f"no model folder … {tmp_path / 'nothing'}"),
+        (("evaluate", model, "--source", tmp_path), "--source … --reference"),
+        (("evaluate", model, "--report", "r.html"), "--report … translate"),
+        (("look", model, tmp_path / "mistyped.jpg"), f"no image … {tmp_path / 'mistyped.jpg'}"),
+        (("look", "mistyped.jpg"), "no image … mistyped.jpg"),
+        (("translate", model), f"{model} … captions images"),
     ):
-        done = jumok(*words)
-        assert done.code == 1
-        assert done.err.startswith("jumok: ")
-        assert said in done.err
-        assert done.err.count("\n") == 1
+        names(refused(*words), facts)
 
 
 def test_a_captioner_wants_a_list_of_images(model):
     captioner = Captioner.load(model)
-    with pytest.raises(ArgumentError, match=r"write \[image\]"):
-        captioner.caption("a.jpg")
-    with pytest.raises(ArgumentError, match="head = 3 does not exist; there are 1"):
-        captioner.attention(np.zeros((16, 16, 3), np.uint8), "a red circle").select(head=3)
-    with pytest.raises(ArgumentError, match="the caption is empty"):
-        captioner.attention(np.zeros((16, 16, 3), np.uint8), "")
-    with pytest.raises(ArgumentError, match="no attention map of a caption without its image"):
-        Caption("a.jpg", "a circle", 0.0).attention()
-    with pytest.raises(ArgumentError, match="width is not a setting of decoding"):
-        captioner.caption([np.zeros((16, 16, 3), np.uint8)], width=3)
+    image = np.zeros((16, 16, 3), np.uint8)
+    for call, facts in (
+        (lambda: captioner.caption("a.jpg"), "[image]"),
+        (lambda: captioner.caption([image], width=3), "width … decoding"),
+        (lambda: captioner.attention(image, "a red circle").select(head=3), "head = 3 … 1"),
+        (lambda: captioner.attention(image, ""), "caption … empty"),
+        (lambda: Caption("a.jpg", "a circle", 0.0).attention(), "image"),
+    ):
+        with refuses(ArgumentError, facts):
+            call()
 
 
 def test_test_images_that_have_gone_must_be_named(files, tmp_path):
-    recipe = TINY.replace('scenes = "en"\ncount = 30\nvalid_count = 4', 'path = "images"\ncaptions = "captions.tsv"')
-    recipe = recipe.replace('"images"', f'"{files / "images"}"').replace(
-        '"captions.tsv"', f'"{files / "captions.tsv"}"'
-    )
-    done = jumok("train", write(tmp_path / "files.toml", recipe), "--out", tmp_path / "model", "--device", "cpu")
-    assert done.code == 0, done.err
+    place = f'path = "{files / "images"}"\ncaptions = "{files / "captions.tsv"}"'
+    recipe = TINY.replace('scenes = "en"\ncount = 30\nvalid_count = 4', place)
+    well("train", write(tmp_path / "files.toml", recipe), "--out", tmp_path / "model", "--device", "cpu")
     (files / "images").rename(files / "moved")
-    done = jumok("evaluate", tmp_path / "model")
-    assert done.code == 1
-    assert "name the test images: --source FOLDER" in done.err
-    done = jumok("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")
-    assert done.code == 0, done.err
+    names(refused("evaluate", tmp_path / "model"), "test images", "--source FOLDER")
+    well("evaluate", tmp_path / "model", "--source", files / "moved", "--reference", files / "captions.tsv")

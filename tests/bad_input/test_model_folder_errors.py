@@ -3,77 +3,58 @@
 import json
 
 import pytest
+from jumok.tasks.captioner import Captioner
+from jumok.tasks.node_classifier import NodeClassifier
 
+from jumok.errors import ArgumentError
+from jumok.tasks.translator import Translator
 from support.commands import write
-from support.refusals import MODEL_FILES, damage, refused, reseal, write_recipe
+from support.refusals import MODEL_FILES, damage, names, refused, refuses, reseal, write_recipe
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "tampered"])
 @pytest.mark.parametrize("name", MODEL_FILES)
-@pytest.mark.parametrize("command", ["translate", "inspect"])
-def test_a_model_with_a_damaged_file(model, command, name, how):
+def test_a_model_with_a_damaged_file(model, name, how):
     damage(model / name, how)
-    said = refused(command, model)
-    assert name in said
-    assert "missing" in said or how != "missing"
+    for command in ("translate", "inspect"):
+        names(refused(command, model), name, "missing" if how == "missing" else "")
 
 
 def test_a_model_folder_that_is_none(tmp_path):
     assert refused("inspect", "none") == "there is no model folder none; `jumok train` writes one"
     (tmp_path / "empty").mkdir()
-    assert refused("inspect", "empty") == "empty is not a complete model: recipe.toml is missing"
+    names(refused("inspect", "empty"), "empty", "recipe.toml is missing")
     (tmp_path / "begun/checkpoints/step-00000002").mkdir(parents=True)
-    assert refused("translate", "begun") == (
-        "begun is not a complete model: recipe.toml is missing; it holds a training run: go on with it by --resume, "
-        "and the model is there once it is validated"
-    )
+    names(refused("translate", "begun"), "begun", "recipe.toml is missing", "--resume")
     (tmp_path / "runs" / "first").mkdir(parents=True)
     write(tmp_path / "runs" / "first" / "recipe.toml", "")
-    assert refused("translate", "runs").endswith("recipe.toml is missing; the models in it: runs/first")
-    assert refused("translate", write_recipe("")).startswith("recipe.toml is a file, not a model folder")
+    names(refused("translate", "runs"), "recipe.toml is missing", "runs/first")
+    names(refused("translate", write_recipe("")), "recipe.toml", "not a model folder")
 
 
 @pytest.mark.parametrize("found", ["[]", "3", '{"model.safetensors": 3}', "{}", '{"../model": "00"}', "\udcff"])
 def test_checksums_that_are_none(model, found):
     (model / "checksums.json").write_bytes(found.encode("utf-8", "surrogateescape"))
-    said = refused("inspect", model)
-    assert said.startswith(f"{model / 'checksums.json'} is damaged: ")
-    assert said.endswith("; copy the folder again")
+    names(refused("inspect", model), model / "checksums.json", "damaged")
 
 
 def test_a_checksum_that_is_changed_is_not_blamed_on_the_weights_alone(model):
     text = (model / "checksums.json").read_text()
     digest = json.loads(text)["model.safetensors"]
     (model / "checksums.json").write_text(text.replace(digest, digest[::-1]))
-    assert "model.safetensors is not the file that was saved, or checksums.json is not" in refused("inspect", model)
+    names(refused("inspect", model), "model.safetensors", "checksums.json")
     (model / "checksums.json").write_text(text.replace(digest, digest[:-1] + "~"))
-    said = refused("inspect", model)
-    assert said.endswith("is damaged: what it says of 'model.safetensors' is no checksum; copy the folder again")
+    names(refused("inspect", model), "checksums.json is damaged", "'model.safetensors'")
 
 
 def test_a_model_whose_weights_have_another_shape(model):
     recipe = (model / "recipe.toml").read_text(encoding="utf-8")
     write(model / "recipe.toml", recipe.replace("width = 64", "width = 32"))
-    said = refused("translate", model)
-    assert "recipe.toml is not the file that was saved, or checksums.json is not" in said
+    names(refused("translate", model), "recipe.toml", "checksums.json")
     reseal(model)
-    said = refused("translate", model)
-    assert f"{model / 'model.safetensors'} " in said
-    assert "it belongs to another model; use the recipe that was saved beside it" in said
-
-
-def test_a_sealed_tokenizer_that_is_none(model):
-    damage(model / "tokenizer.model", "truncated")
-    reseal(model)
-    assert "tokenizer.model" in refused("translate", model)
-
-
-def test_sealed_weights_that_are_none(model):
-    damage(model / "model.safetensors", "truncated")
-    reseal(model)
-    assert f"{model / 'model.safetensors'} is not a whole safetensors file" in refused("translate", model)
+    names(refused("translate", model), model / "model.safetensors", "another model")
 
 
 def test_a_model_that_lacks_its_tokenizer_in_the_checksums(model):
@@ -82,3 +63,17 @@ def test_a_model_that_lacks_its_tokenizer_in_the_checksums(model):
     (model / "checksums.json").write_text(json.dumps(digests))
     damage(model / "tokenizer.model", "tampered")
     assert "tokenizer.model" in refused("translate", model)
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["runs"]])
+def test_what_is_not_the_path_of_a_folder_is_refused(wrong):
+    for task in (Translator, Captioner, NodeClassifier):
+        with refuses(ArgumentError, "folder", "path", repr(wrong)):
+            task.load(wrong)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "model.safetensors"])
+def test_a_sealed_file_that_is_cut_short_is_named(model, name):
+    damage(model / name, "truncated")
+    reseal(model)
+    names(refused("translate", model), model / name)

@@ -1,14 +1,14 @@
-"""What is said of settings and arguments that a recurrent model cannot work with."""
+"""Settings and arguments that a recurrent model cannot work with are named in the error."""
 
 import pytest
 import torch
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
-from jumok.models import build_model
 from jumok.models.encoder_decoder import Encoding
 from jumok.models.rnn.decoder import RnnDecoder, RnnDecoderConfig
 from jumok.models.rnn.encoder import RnnEncoder, RnnEncoderConfig
+from support.refusals import refuses
 
 
 def test_two_directions_cannot_share_an_odd_width():
@@ -17,53 +17,33 @@ def test_two_directions_cannot_share_an_odd_width():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "facts"),
     [
-        (
-            {"reach": "local-m"},
-            r'decoder\.reach = "local-m" does not go with decoder\.attention = "additive": a window is for dot',
-        ),
-        (
-            {"input_feeding": True},
-            r'decoder\.input_feeding = true does not go with decoder\.attention = "additive": it is for dot',
-        ),
-        (
-            {"attention": "dot", "coverage": True},
-            r'decoder\.coverage = true does not go with decoder\.attention = "dot": it is for additive',
-        ),
-        (
-            {"attention": "none", "copy": True},
-            r'decoder\.copy = true does not go with decoder\.attention = "none": what is copied is what attention',
-        ),
-        ({"attention": "dot", "readout": 7}, r"decoder\.readout = 7 must equal decoder\.width = 512"),
-        (
-            {"attention": "dot", "tied": "all"},
-            r'decoder\.tied = "all" needs an output layer as wide as decoder\.embedding = 256, but it is 512 wide',
-        ),
+        ({"reach": "local-m"}, 'decoder.reach = "local-m" … decoder.attention = "additive" … dot'),
+        ({"input_feeding": True}, 'decoder.input_feeding = true … decoder.attention = "additive" … dot'),
+        ({"attention": "dot", "coverage": True}, 'decoder.coverage = true … decoder.attention = "dot" … additive'),
+        ({"attention": "none", "copy": True}, 'decoder.copy = true … decoder.attention = "none"'),
+        ({"attention": "dot", "readout": 7}, "decoder.readout = 7 … decoder.width = 512"),
+        ({"attention": "dot", "tied": "all"}, 'decoder.tied = "all" … decoder.embedding = 256 … 512'),
     ],
 )
-def test_a_decoder_that_cannot_be_made_says_why(settings, message):
-    with pytest.raises(ConfigError, match=message):
+def test_a_decoder_that_cannot_be_made_says_why(settings, facts):
+    with refuses(ConfigError, facts):
         RnnDecoderConfig(**settings)
 
 
 def test_dot_attention_over_states_of_another_width_is_refused():
-    with pytest.raises(ConfigError, match=r'score "dot" needs equal widths.*use score "general"'):
+    with refuses(ConfigError, '"dot"', "widths", '"general"'):
         RnnDecoder(RnnDecoderConfig(attention="dot"), vocabulary=9, encoder_width=7)
 
 
 def test_a_table_that_does_not_fit_is_refused():
     table = TokenEmbedding(vocabulary=9, width=5)
-    with pytest.raises(ArgumentError, match="the embedding holds 9 tokens, 5 wide; wanted 11 tokens, 256 wide"):
+    with refuses(ArgumentError, "9 tokens, 5 wide", "11 tokens, 256 wide"):
         RnnEncoder(RnnEncoderConfig(), vocabulary=11, embedding=table)
     vectors = TokenEmbedding(vocabulary=9, width=256, vectors=torch.randn(9, 3))
-    with pytest.raises(ConfigError, match=r"cannot be tied to vectors 3 wide when embeddings are 256 wide"):
+    with refuses(ConfigError, "tied", "3 wide", "256 wide"):
         RnnDecoder(RnnDecoderConfig(tied="output"), vocabulary=9, encoder_width=7, embedding=vectors)
-
-
-def test_copying_between_vocabularies_that_differ_is_refused():
-    with pytest.raises(ConfigError, match=r"decoder\.copy = true .*share the vocabulary or set decoder\.copy = false"):
-        build_model(RnnEncoderConfig(), RnnDecoderConfig(copy=True), source_vocabulary=9, target_vocabulary=9)
 
 
 def small(**settings) -> tuple[RnnDecoder, Encoding]:
@@ -74,17 +54,17 @@ def small(**settings) -> tuple[RnnDecoder, Encoding]:
 
 def test_copying_from_what_has_no_tokens_is_refused():
     decoder, encoding = small(copy=True)
-    with pytest.raises(ArgumentError, match="copies source tokens, but the encoding has none; set copy = false"):
+    with refuses(ArgumentError, "source tokens", "copy = false"):
         decoder(encoding, torch.ones(2, 3, dtype=torch.long))
 
 
 def test_weights_of_a_head_that_is_not_there_are_refused():
     decoder, encoding = small()
     weights = decoder(encoding, torch.ones(2, 3, dtype=torch.long)).attention[0]
-    with pytest.raises(ArgumentError, match="heads asks for number 1, but there is 1"):
+    with refuses(ArgumentError, "heads", "1"):
         weights(heads=[1])
 
 
 def test_a_cell_that_does_not_exist_is_refused():
-    with pytest.raises(ArgumentError, match="cell = 'gnu'; wanted one of rnn, gru, lstm"):
+    with refuses(ArgumentError, "cell = 'gnu'", "rnn, gru, lstm"):
         Recurrence(cell="gnu", inputs=3, width=4)

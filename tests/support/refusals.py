@@ -3,11 +3,29 @@
 import errno
 import json
 import os
+from contextlib import contextmanager
 from hashlib import sha256
+
+import pytest
 
 from support.commands import jumok
 
 MODEL_FILES = ["model.safetensors", "tokenizer.model", "recipe.toml", "checksums.json"]
+
+
+def names(message, *facts):
+    """Assert that a message states every fact, in whatever words; tables of cases join facts: "line 2 … 'x'"."""
+    missing = [part for fact in facts for part in str(fact).split(" … ") if part not in message]
+    assert not missing, f"{message!r} does not name {missing}"
+
+
+@contextmanager
+def refuses(error, *facts):
+    """Expect an error whose message is one line and names the facts."""
+    with pytest.raises(error) as raised:
+        yield raised
+    assert "\n" not in str(raised.value)
+    names(str(raised.value), *facts)
 
 
 def refused(*arguments, stdin=b""):
