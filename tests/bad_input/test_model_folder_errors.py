@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from jumok.tasks.captioner import Captioner
-from jumok.tasks.node_classifier import NodeClassifier
 
 from jumok.errors import ArgumentError
+from jumok.tasks.captioning import Captioner
+from jumok.tasks.node_classification import NodeClassifier
 from jumok.tasks.translator import Translator
 from support.commands import write
 from support.refusals import MODEL_FILES, damage, names, refused, refuses, reseal, write_recipe
