@@ -56,13 +56,14 @@ _HOME = {
     "record": "jumok.analysis.maps.record",
     "train": "jumok.tasks.run",
 }
-_FOLDERS = ("analysis", "attention", "data", "decoding", "graphs", "images", "layers", "models", "regression", "tasks")
+_MODULES = {"analysis", "attention", "data", "decoding", "errors", "graphs", "images", "layers", "models"}
+_MODULES |= {"regression", "tasks", "training"}
 
 
 def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
-    if name in _FOLDERS:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)

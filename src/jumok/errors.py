@@ -1,11 +1,11 @@
-"""What a user can do wrong, said helpfully: what was wrong, where, the value seen, and what to do next."""
+"""Errors that a user can correct: each message says what was wrong, where, the value seen, and what to do next."""
 
 LONGEST = 1000
 """Letters of a message: what it repeats of an input, such as a key in a file, may be of any length."""
 
 
 class JumokError(Exception):
-    """The base of every error that is the caller's to mend; its message is one line, and the command line prints it."""
+    """Base of all errors that the caller can correct; the message is one line, and the command line prints it."""
 
     def __str__(self) -> str:
         said = " ".join(super().__str__().splitlines())

@@ -56,7 +56,7 @@ def test_training_saves_and_says_how_to_go_on_and_does_so_bit_for_bit(tmp_path):
     assert f"all saved in {tmp_path / 'broken'}; go on with the same command and --resume" in said
     assert "Traceback" not in said
     assert len(well("translate", tmp_path / "broken", stdin="12\n").out.splitlines()) == 1
-    assert "going on after step" in well(*broken, "--resume").err
+    assert "resuming after step" in well(*broken, "--resume").err
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 

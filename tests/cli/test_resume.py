@@ -33,7 +33,7 @@ def command(tmp_path, monkeypatch):
 
 def resumed(command, *options):
     said = well(*command, "--resume", MORE, *options).err
-    assert "going on after step" in said
+    assert "resuming after step" in said
     assert "tokenising" not in said
     return said
 
@@ -99,7 +99,7 @@ def test_data_that_do_not_know_their_files_are_told_apart_by_name_and_time(comma
     again = [*command, "--resume", "--set=training.steps=5"]
     assert "run/data" in refused(*again)
     os.rename("run/data", "old")
-    assert "going on after step 4" in well(*again).err
+    assert "resuming after step 4" in well(*again).err
     os.remove("run/data/sources.json")
     os.remove("train.a")
     assert refused(*again).startswith("there is no file train.a")

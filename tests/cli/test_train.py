@@ -118,7 +118,7 @@ def test_two_runs_of_four_steps_are_one_of_eight_bit_for_bit(tmp_path, kind):
     broken = ["train", recipe, "--out", tmp_path / "broken", "--device", "cpu", *settings]
     well(*broken)
     done = well(*broken, "--set=training.steps=8", "--resume")
-    assert "going on after step 4" in done.err
+    assert "resuming after step 4" in done.err
     assert_same_run(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -179,7 +179,7 @@ def test_standard_input_can_be_trained_on_and_the_run_resumed_without_it(two_fil
     assert "kept " in done.err
     assert "standard input" in (two_files / "run/README.md").read_text()
     for stdin in ("", "other\ttext\n"):
-        assert "going on after step 4" in well(*command, "--resume", stdin=stdin).err
+        assert "resuming after step 4" in well(*command, "--resume", stdin=stdin).err
     assert jumok(*command[:3], "new", *command[4:]).err == (
         f"jumok: data.{form} is standard input, which is empty; pipe text in, or name a file\n"
     )

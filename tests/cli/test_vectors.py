@@ -132,7 +132,7 @@ def test_a_resumed_run_is_the_run_without_a_break_even_when_the_file_has_gone():
     well("train", "recipe.toml", "--out", "broken", *frozen)
     os.remove("glove.txt")
     done = well("train", "recipe.toml", "--out", "broken", *frozen, "--set=training.steps=4", "--resume")
-    assert "going on after step 2" in done.err
+    assert "resuming after step 2" in done.err
     assert "have a vector" not in done.err
     assert_same_run(Path("whole"), Path("broken"))
     saved = read_tensors(checkpoints(Path("broken/checkpoints"))[-1] / "optimiser.safetensors")

@@ -113,8 +113,8 @@ def run() -> None:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
         print(
-            "jumok: there is not enough memory; make the model smaller (encoder.width, decoder.width, tokenizer.size) "
-            "or its batches (batch.tokens)",
+            "jumok: there is not enough memory; use a smaller model (such as encoder.width, decoder.width, "
+            "network.width, tokenizer.size) or smaller batches (such as batch.tokens)",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -36,7 +36,9 @@ def pointing(looks: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, langu
     for scene, weights in looks:
         words = scene.words(language)
         if len(words) != len(weights):
-            raise ArgumentError(f"the caption has {len(words)} words, but {len(weights)} looked; wanted as many")
+            raise ArgumentError(
+                f"the caption has {len(words)} words, but there is attention for {len(weights)}; the numbers must match"
+            )
         reach = regions(scene, weights.shape[1:])
         for word, look in zip(words, weights, strict=True):
             if word.thing is not None:

@@ -28,7 +28,7 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
     for folder in others:
         _, other = load_trained(folder, task=task)
         if why := task.difference(other, trained):
-            raise ModelError(f"{folder} {why} {first}, so their weights have no mean")
+            raise ModelError(f"{folder} {why} {first}, so they cannot be averaged")
     _load_mean(trained.model, models)
     task.save(out, trained, scores={"averaged over": how_many(models)})
 

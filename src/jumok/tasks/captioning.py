@@ -51,7 +51,7 @@ Picture = str | Path | Pixels
 
 @dataclass(frozen=True, eq=False)
 class Caption:
-    """What was found to say of one image."""
+    """The caption of one image."""
 
     image: str
     """The file it was read from, "" if pixels were given."""
@@ -107,7 +107,7 @@ class Captioner:
                 yield self._caption(image, hypotheses, n_best)
 
     def attention(self, image: Picture, caption: str, *, words: bool = True) -> AttentionMap:
-        """Where the model looks in `image` while it says `caption`, which is given."""
+        """The attention map of a given caption of an image."""
         return self.map_of(image, self.trained.tokenizer.encode(caption)[1:-1], caption, words=words)
 
     @torch.no_grad()

@@ -100,7 +100,7 @@ def accuracy(found: Int[np.ndarray, " item"], wanted: Int[np.ndarray, " item"]) 
     75.0
     """
     if not len(wanted):
-        raise ArgumentError("there is no accuracy of no items")
+        raise ArgumentError("accuracy needs at least one item")
     count, share, z = len(wanted), float((found == wanted).mean()), 1.96
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     reach = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))

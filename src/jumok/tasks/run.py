@@ -131,7 +131,7 @@ def _resolved(
 
 def _folder(out: str | Path | None, path: Path | None) -> Path:
     if out is None and path is None:
-        raise ArgumentError("out is missing: a recipe that is not a file has no name to call its folder by")
+        raise ArgumentError("out is missing; pass out=FOLDER, because the recipe is not a file")
     return Path("runs") / path.stem if out is None and path is not None else Path(str(out))
 
 

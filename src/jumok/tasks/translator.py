@@ -116,7 +116,7 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class Translation:
-    """What was found for one source text."""
+    """The translation of one text."""
 
     source: str
     text: str
@@ -202,7 +202,7 @@ class Translator:
         if self._positions is not None and max_source > self._positions:
             raise ArgumentError(
                 f"max_source = {max_source}, but the encoder has learnt positions for {self._positions} tokens only; "
-                "give at most as many"
+                "give a smaller number"
             )
         return Limits(max_source, max_source)
 
@@ -224,11 +224,11 @@ class Translator:
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
-        What is not given, or None, is as in the recipe, but the beam as wide as `n_best` at least. An empty text stays
-        empty. A text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or with
-        `split=False` refused; see `limits`. Messages count texts from `first`. `watch` sees the search, step by step;
-        `tell` is told how far it is, batch by batch; `check` is called after every step, and stops the search by
-        raising an error.
+        Settings that are not given, or None, are those of the recipe; the beam is at least `n_best` wide. An empty text
+        stays empty. A text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or
+        refused with `split=False`; see `limits`. Messages count texts from `first`. `watch` sees every step of the
+        search; `tell` is called with the progress after every batch; `check` is called after every step, and stops the
+        search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
@@ -266,7 +266,7 @@ class Translator:
             first += len(group)
 
     def attention(self, source: str, target: str, *, words: bool = True, max_source: int | None = None) -> AttentionMap:
-        """Where the model looks in `source` while it says `target`, a translation that is given."""
+        """The attention map of a given translation `target` of `source`."""
         source, target = _checked([source, target])
         ids = self.trained.tokenizers.target.encode(target)[1:-1]
         if not self._tokens(source) or not ids:
@@ -308,7 +308,7 @@ class Translator:
             yield Job(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
 
     def parts(self, text: str, limits: Limits | None = None) -> list[str]:
-        """What of a text is translated at once, in order; nothing but spaces, of which a model makes words, is none."""
+        """The parts of a text that are translated at once, in order; parts of spaces only are left out."""
         if not text.strip():
             return []
         pieces = split_text(text, limits or self.limits(), self._tokens)

@@ -59,7 +59,7 @@ class SequenceObjective:
         if count < 2:
             raise TrainingError(
                 f"out of memory with a single sentence ({self.size(batch)}); train a smaller model, or leave out the "
-                "longest sentences with a lower data.filter.max_length"
+                "longest sentences with a lower filter.max_length"
             )
         return [cut(batch, 0, count // 2), cut(batch, count // 2, count)]
 

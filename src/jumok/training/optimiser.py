@@ -29,13 +29,13 @@ def noam(step: int, *, factor: float, warmup: int, width: int) -> float:
 
 
 def inverse_sqrt(step: int, *, highest: float, warmup: int) -> float:
-    """Up in a line to `highest` at `warmup`, from there down with the square root of the step."""
+    """Linear warm-up to `highest` at `warmup`, then decay with the inverse square root of the step."""
     warmup = max(warmup, 1)
     return highest * min(step / warmup, math.sqrt(warmup / step))
 
 
 def cosine(step: int, *, highest: float, warmup: int, steps: int) -> float:
-    """Up in a line to `highest` at `warmup`, from there down half a wave to 0 at `steps`."""
+    """Linear warm-up to `highest` at `warmup`, then cosine decay to 0 at `steps`."""
     if step <= warmup:
         return highest * step / warmup
     fallen = min((step - warmup) / (steps - warmup), 1.0)
@@ -43,7 +43,7 @@ def cosine(step: int, *, highest: float, warmup: int, steps: int) -> float:
 
 
 def constant(step: int, *, highest: float, warmup: int) -> float:
-    """Up in a line to `highest` at `warmup`, and there it stays."""
+    """Linear warm-up to `highest` at `warmup`, then constant."""
     return highest * min(step / max(warmup, 1), 1.0)
 
 

@@ -34,12 +34,12 @@ def score_text(name: str, value: float) -> str:
 
 
 class Report:
-    """Is told what happens while training; this one keeps it to itself."""
+    """Receives the events of a training run; this base class ignores them."""
 
     unit = "tok"
     """What the task counts."""
     resumes = True
-    """Whether who is told can go on with the run by --resume."""
+    """Whether the user can continue the run with --resume."""
 
     def begin(self, *, step: int, steps: int, minutes: float, seconds: float) -> None:
         """Training starts after `step`; `seconds` of its `minutes` are used up."""

@@ -66,7 +66,7 @@ def begin(
     before, now = snapshot.rest["made_by"], made_by()
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
-    say(f"going on after step {snapshot.state.step}, from {snapshot.path}")
+    say(f"resuming after step {snapshot.state.step}, from {snapshot.path}")
     prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)  # a kill may have come before it
     return snapshot.state
 
@@ -104,7 +104,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     there = [name for name in WRITTEN if (folder / name).exists()]
     if not resume and ((folder / "model.safetensors").exists() or has_checkpoints(folder / "checkpoints")):
         raise CheckpointError(
-            f"{folder} already holds a training run ({', '.join(there)}); go on with it by --resume, "
+            f"{folder} already holds a training run ({', '.join(there)}); continue it with --resume, "
             "train into another folder, or delete this one"
         )
     begun = any((folder / name).exists() for name in ("checkpoints", "model.safetensors"))

@@ -17,7 +17,7 @@
   const ALONE = new Map(JAMO.flatMap(([start, letters]) => Array.from(letters, (letter, at) => [String.fromCharCode(start + at), letter])));
   const SYLLABLE = /[\u1100-\u115f]+[\u1160-\u11a7]+[\u11a8-\u11ff]*|[가-힣][\u11a8-\u11ff]*|[\u1100-\u11ff]/g;
 
-  /** As in labels.py: what is only a part of a letter, the vowel of a syllable or an accent, as a letter that stands alone. */
+  /** As in style.py: what is only a part of a letter, the vowel of a syllable or an accent, as a letter that stands alone. */
   function readable(text) {
     const letters = text.normalize("NFC").replace(SYLLABLE, (found) => ALONE.get(found) || found);
     return /^[\p{Mn}\p{Me}]/u.test(letters) ? "◌" + letters : letters;
