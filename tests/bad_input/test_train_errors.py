@@ -187,7 +187,7 @@ def test_memory_that_runs_out_is_said_in_one_line(monkeypatch):
 
     monkeypatch.setattr("jumok.tasks.task.Task.new_model", run_out)
     said = train(two_files(b"a b\nb c\nc a\n" * 20, b"b a\nc b\na c\n" * 20), "--set=training.steps=1")
-    names(said, "not enough memory", "model smaller")
+    names(said, "not enough memory", "smaller model")
 
 
 @pytest.mark.parametrize(
