@@ -29,7 +29,7 @@ ARRAYS = (
 PREPARED_FILES = (
     RECORD, "graph.json", "references.json", "train.store", "valid.store", *(f"{name}.npy" for name in ARRAYS)
 )  # fmt: skip
-"""Files written beside vocabularies where data are prepared; files of the user may have these names, too."""
+"""Files written beside vocabularies where data are prepared; a user's own files may share these names."""
 
 
 class SourceFingerprint(NamedTuple):

@@ -273,7 +273,7 @@ def _encoded_captions(
 ) -> list[tuple[CaptionedImage, list[list[int]]]]:
     """The images with captions that are short enough, and the token ids of those captions.
 
-    The limit holds for validation, too: one endless caption would outweigh all others in loss and scores.
+    The limit also applies to validation: one endless caption would outweigh all others in loss and scores.
     """
     rows, dropped = [], 0
     for row in source.rows:

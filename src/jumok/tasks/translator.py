@@ -356,7 +356,7 @@ class Translator:
 
 
 def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
-    """The translation of a text, of those of its parts; of a single part, its n-best list, too."""
+    """The translation of a text from those of its parts; a single part also gives its n-best list."""
     if len(parts) == 1:
         (whole,) = parts
         return replace(whole, source=text, n_best=tuple(replace(best, source=text) for best in whole.n_best))

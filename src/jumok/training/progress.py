@@ -23,7 +23,7 @@ def score_name(name: str) -> str:
 
 
 def score_value(name: str, value: float) -> str:
-    """ "97.3%" for an exact match of 97.3; "validation accuracy" is an accuracy, too."""
+    """ "97.3%" for an exact match of 97.3; "validation accuracy" counts as an accuracy."""
     last = name.split()[-1] if name else name
     return f"{value:.4g}" + ("%" if last in PERCENT else "")
 

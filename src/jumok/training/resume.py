@@ -31,7 +31,7 @@ from jumok.training.state import Origin, TrainingState, check_same_data, check_s
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
 """What training puts into a run's folder."""
 DESCRIBED = ("recipe.toml", "README.md", "checksums.json", *VOCABULARIES)
-"""Names of a model's files that files of the user's may have, too."""
+"""Files of a model whose names a user's own files may share."""
 BESIDE = (*DESCRIBED, "metrics.jsonl", "curve.png")
 """The same of a run's files."""
 
