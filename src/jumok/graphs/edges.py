@@ -21,6 +21,10 @@ from torch.utils.checkpoint import checkpoint
 from jumok.errors import ArgumentError
 
 
+LONGEST = 512
+"""Edges of a node that a small program of the fused kernels takes; nodes with more get larger programs."""
+
+
 class Adjacency(NamedTuple):
     """The edges of every node, node by node (compressed sparse rows)."""
 
@@ -30,6 +34,8 @@ class Adjacency(NamedTuple):
     """The nodes at their other ends."""
     edges: Int[Tensor, " edge"]
     """Their columns in edge_index."""
+    long: Int[Tensor, " long_and_one"]
+    """How many nodes have more than LONGEST edges, then these nodes, those with the most edges first."""
 
 
 class SortedEdges(NamedTuple):
@@ -69,7 +75,12 @@ def sort_edges(edge_index: Int[Tensor, "2 edge"], nodes: int) -> SortedEdges:
 def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
     sorted_at, order = torch.sort(at.int(), stable=True)
     numbers = torch.arange(nodes + 1, device=at.device, dtype=torch.int32)
-    return Adjacency(torch.searchsorted(sorted_at, numbers, out_int32=True), others[order].int(), order.int())
+    starts = torch.searchsorted(sorted_at, numbers, out_int32=True)
+    # There are at most so many long ones: a size that does not depend on the data needs no wait for the GPU.
+    degrees, nodes_by_degree = torch.sort(starts.diff(), descending=True, stable=True)
+    some = len(at) // LONGEST
+    long = torch.cat([(degrees[:some] > LONGEST).sum()[None], nodes_by_degree[:some]]).int()
+    return Adjacency(starts, others[order].int(), order.int(), long)
 
 
 def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:

@@ -11,57 +11,67 @@ import triton
 from torch import Tensor
 
 from jumok.errors import BackendError
-from jumok.graphs import gpu_kernels
-from jumok.graphs.edges import Adjacency, SortedEdges
+from jumok.graphs import gpu_dynamic_kernels, gpu_kernels
+from jumok.graphs.edges import LONGEST, Adjacency, SortedEdges
+
+ORDER = len(Adjacency._fields)
 
 
 @torch.library.custom_op("jumok::graph_attention", mutates_args=())
 def graph_attention(
     values: Tensor,
-    source: Tensor | None,
-    target: Tensor,
-    vector: Tensor | None,
+    vectors: Tensor | None,
+    scores: Tensor | None,
     edge_scores: Tensor | None,
     orders: Sequence[Tensor],
     seed: Tensor | None,
     slope: float,
     loops: bool,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The mixed values; log-sum-exp and score of every node and head; for GAT the part of positive scores in both.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """GAT's mixed values; then, for the backward pass, the scores, what `rows` keeps, and the part of positive scores.
 
-    Shapes: values [node, head, dim]; for GAT source and target [head, node] and perhaps edge_scores [edge (and node),
-    head]; for GATv2 target [node, head, dim] and vector [head, dim].
+    Shapes: values [node, head, dim]; either vectors [source and target, head, dim], which give the scores, or the
+    scores themselves [source and target, head, node]; perhaps edge_scores [edge (and node), head].
     """
     nodes, heads, dim = values.shape
-    output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values, source, target, vector)
-    into = Adjacency(*orders[:3])
-    gpu_kernels.forward_kernel(
-        (nodes, heads), values, _or(source, target), target, _or(vector, target), _or(edge_scores, target),
-        *into, _or(seed, target), *output, nodes, len(into.others),
-        HEADS=heads, DIM=dim, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, DYNAMIC=vector is not None,
-        SCORED=edge_scores is not None, **tiling(dim, 32 if vector is None else 16),
+    into = Adjacency(*orders[:ORDER])
+    output: tuple[Tensor, ...] = _shapes(values, vectors)
+    out, made, *kept = output
+    if vectors is not None:
+        block = _nodes_at_once(dim)
+        gpu_kernels.scores_kernel(
+            (triton.cdiv(nodes, block), heads), values, vectors, made, nodes, HEADS=heads, DIM=dim,
+            BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
+        )  # fmt: skip
+    arguments = (
+        values, made if scores is None else scores, _or(edge_scores, values), *into, _or(seed, values),
+        out, *kept, nodes, len(into.others),
     )  # fmt: skip
-    return output
+    _launch(
+        gpu_kernels.forward_kernel, into, values, *arguments, numbers=16, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        SCORED=edge_scores is not None,
+    )  # fmt: skip
+    return out, made, *kept  # type: ignore[return-value]
 
 
 @graph_attention.register_fake
-def _shapes(values: Tensor, source: Any, target: Tensor, vector: Any, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _shapes(values: Tensor, vectors: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     nodes, heads, dim = values.shape
-    static = vector is None
-    rows = values.new_empty(heads, nodes, 4, dtype=torch.float32)
-    positive = values.new_empty((nodes, heads, dim) if static else 0, dtype=torch.float32)
-    share = values.new_empty((heads, nodes) if static else 0, dtype=torch.float32)
-    return torch.empty_like(values), rows, positive, share
+
+    def single(*shape: int) -> Tensor:
+        return values.new_empty(shape, dtype=torch.float32)
+
+    scores = single(0) if vectors is None else single(2, heads, nodes)
+    return torch.empty_like(values), scores, single(heads, nodes, 4), single(nodes, heads, dim), single(heads, nodes)
 
 
 @torch.library.custom_op("jumok::graph_attention_backward", mutates_args=())
 def graph_attention_backward(
     d_out: Tensor,
     values: Tensor,
-    source: Tensor | None,
-    target: Tensor,
-    vector: Tensor | None,
+    vectors: Tensor | None,
+    scores: Tensor,
     edge_scores: Tensor | None,
     orders: Sequence[Tensor],
     seed: Tensor | None,
@@ -70,121 +80,280 @@ def graph_attention_backward(
     loops: bool,
     dropout: float,
 ) -> list[Tensor]:
-    """The gradients of values, source or vector, target and, if there are any, edge scores."""
+    """The gradients of values, of vectors or scores, and of edge scores if there are any."""
     nodes, heads, dim = values.shape
     out, rows, positive, share = kept
-    into, out_of = Adjacency(*orders[:3]), Adjacency(*orders[3:])
-    constants: dict[str, Any] = {"HEADS": heads, "DIM": dim, "SLOPE": slope}
-    rows, d_target, d_values = rows.clone(), torch.empty_like(target), torch.empty_like(values)
-    block = max(1, 1024 // triton.next_power_of_2(dim))
-    gpu_kernels.delta_kernel(
-        (triton.cdiv(nodes, block), heads), d_out, out, positive, share, rows, d_target, nodes,
-        **constants, DYNAMIC=vector is not None, BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
+    out_of = Adjacency(*orders[ORDER:])
+    rows, d_scores, d_values = rows.clone(), torch.empty_like(scores), torch.empty_like(values)
+    _deltas(d_out, out, rows, slope, positive, share, d_scores[1])
+    # A hidden edge is not written.
+    d_edge_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
+    arguments = (
+        d_out, values, scores, _or(vectors, values), _or(edge_scores, values), *out_of, _or(seed, values),
+        rows.view(torch.int64), d_values, d_scores, d_edge_scores, nodes, len(out_of.others),
     )  # fmt: skip
-    constants |= {"LOOPS": loops, "DROPOUT": dropout}
-    sizes = nodes, len(into.others)
-    if vector is None:
-        assert source is not None
-        d_source = torch.empty_like(source)
-        # A hidden edge is not written.
-        d_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
-        gpu_kernels.source_gradients_kernel(
-            (nodes, heads), d_out, values, source, _or(edge_scores, target), *out_of, _or(seed, target), rows,
-            d_values, d_source, d_scores, *sizes, **constants, SCORED=edge_scores is not None, **tiling(dim, 16),
-        )  # fmt: skip
-        return [d_values, d_source, d_target, d_scores]
-    d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
-    inputs = d_out, values, target, vector
-    gpu_kernels.dynamic_source_kernel(
-        (nodes, heads),
-        *inputs,
-        *out_of,
-        _or(seed, target),
-        rows,
-        d_values,
-        *sizes,
-        **constants,
-        **tiling(dim, 8),
-    )
-    gpu_kernels.dynamic_target_kernel(
-        (nodes, heads), *inputs, *into, _or(seed, target), rows, d_target, d_vector, *sizes, **constants,
-        **tiling(dim, 8),
+    _launch(
+        gpu_kernels.source_gradients_kernel, out_of, values, *arguments, numbers=16, SLOPE=slope, DROPOUT=dropout,
+        LOOPS=loops, SCORED=edge_scores is not None, VECTORS=vectors is not None,
     )  # fmt: skip
-    return [d_values, d_vector.sum(0).to(vector.dtype), d_target, values.new_empty(0)]
+    if vectors is None:
+        return [d_values, d_scores, d_edge_scores]
+    block = _nodes_at_once(dim)
+    parts = min(triton.cdiv(nodes, block), 256)
+    d_vectors = values.new_empty(parts, 2, heads, dim, dtype=torch.float32)
+    gpu_kernels.vector_gradients_kernel(
+        (parts, heads), values, d_scores, d_vectors, nodes, HEADS=heads, DIM=dim,
+        BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
+    )  # fmt: skip
+    return [d_values, d_vectors.sum(0).to(vectors.dtype), d_edge_scores]
 
 
 @graph_attention_backward.register_fake
 def _gradient_shapes(
-    d_out: Tensor, values: Tensor, source: Any, target: Tensor, vector: Any, edge_scores: Any, *_: Any
+    d_out: Tensor, values: Tensor, vectors: Any, scores: Tensor, edge_scores: Any, *_: Any
 ) -> list[Tensor]:
-    second = source if vector is None else vector
-    none = values.new_empty(0) if edge_scores is None else torch.empty_like(edge_scores)
-    return [torch.empty_like(values), torch.empty_like(second), torch.empty_like(target), none]
+    of_edges = values.new_empty(0) if edge_scores is None else torch.empty_like(edge_scores)
+    return [torch.empty_like(values), torch.empty_like(scores if vectors is None else vectors), of_edges]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    values, source, target, vector, edge_scores, orders, seed, *ctx.settings = inputs
-    ctx.save_for_backward(values, source, target, vector, edge_scores, seed, *orders, *output)
+    values, vectors, scores, edge_scores, orders, seed, *ctx.settings = inputs
+    out, made, *kept = output
+    used = made if scores is None else scores
+    ctx.save_for_backward(values, vectors, used, edge_scores, seed, *orders, out, *kept)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, *_: None) -> tuple[Any, ...]:
     if d_out is None:  # what came after has no gradient
-        return (None,) * 10
-    values, source, target, vector, edge_scores, seed, *rest = ctx.saved_tensors
-    if torch.is_grad_enabled():  # somebody wants the gradient of the gradient
-        raise BackendError("fused graph attention has no second gradient; run the layer on a CPU or in float64")
-    d_values, second, d_target, d_scores = graph_attention_backward(
-        d_out.contiguous(), values, source, target, vector, edge_scores, rest[:6], seed, rest[6:], *ctx.settings
+        return (None,) * 9
+    _refuse_second_gradients()
+    values, vectors, scores, edge_scores, seed, *rest = ctx.saved_tensors
+    orders, kept = rest[: 2 * ORDER], rest[2 * ORDER :]
+    d_values, second, d_edges = graph_attention_backward(
+        d_out.contiguous(), values, vectors, scores, edge_scores, orders, seed, kept, *ctx.settings
     )
-    d_source, d_vector = (second, None) if vector is None else (None, second)
-    d_edges = None if edge_scores is None else d_scores
-    return d_values, d_source, d_target, d_vector, d_edges, [None] * 6, None, None, None, None
+    d_vectors, d_scores = (None, second) if vectors is None else (second, None)
+    of_edges = None if edge_scores is None else d_edges
+    return d_values, d_vectors, d_scores, of_edges, [None] * len(orders), None, None, None, None
 
 
 graph_attention.register_autograd(_gradients, setup_context=_keep)
 
 
-def static_attention(
-    values: Tensor, source: Tensor, target: Tensor, edge_scores: Tensor | None, edges: SortedEdges, **settings: Any
-) -> Tensor:
-    """GAT: Σ softmax(LeakyReLU(source_j + target_i + edge)) values_j, source and target [node, head]."""
-    source, target = (scores.float().t().contiguous() for scores in (source, target))
-    scores = None if edge_scores is None else edge_scores.float().contiguous()
-    return _run(values, source, target, None, scores, edges, **settings)
-
-
-def dynamic_attention(values: Tensor, target: Tensor, vector: Tensor, edges: SortedEdges, **settings: Any) -> Tensor:
-    """GATv2: Σ softmax(vector · LeakyReLU(values_j + target_i)) values_j."""
-    return _run(values, None, target.contiguous(), vector.contiguous(), None, edges, **settings)
-
-
-def _run(
+@torch.library.custom_op("jumok::graph_attention_v2", mutates_args=())
+def graph_attention_v2(
     values: Tensor,
-    source: Tensor | None,
+    carried: Tensor | None,
     target: Tensor,
-    vector: Tensor | None,
-    edge_scores: Tensor | None,
-    edges: SortedEdges,
-    *,
+    vector: Tensor,
+    features: Tensor | None,
+    projection: Tensor | None,
+    edge_index: Tensor,
+    orders: Sequence[Tensor],
+    seed: Tensor | None,
     slope: float,
     loops: bool,
     dropout: float,
-) -> Tensor:
-    seed = torch.randint(2**31, (1,), device=values.device) if dropout else None
-    orders = [*edges.into, *edges.out_of]
+) -> tuple[Tensor, Tensor]:
+    """GATv2's mixed values, and what `rows` keeps for the backward pass.
+
+    Shapes: values, target and perhaps carried [node, head, dim]; vector [head, dim]; perhaps features [edge (and node),
+    edge_width] and projection [head, edge_width, dim].
+    """
+    into = Adjacency(*orders[:ORDER])
+    out, rows = _shapes_v2(values)
+    inputs = values, _or(carried, values), target, vector, _or(features, values), _or(projection, values)
+    _launch(
+        gpu_dynamic_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
+        len(values), len(into.others), numbers=16, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        CARRIED=carried is not None, EDGE_WIDTH=_width(features),
+    )  # fmt: skip
+    return out, rows
+
+
+@graph_attention_v2.register_fake
+def _shapes_v2(values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    nodes, heads, _ = values.shape
+    return torch.empty_like(values), values.new_empty(heads, nodes, 2, dtype=torch.float32)
+
+
+@torch.library.custom_op("jumok::graph_attention_v2_backward", mutates_args=())
+def graph_attention_v2_backward(
+    d_out: Tensor,
+    values: Tensor,
+    carried: Tensor | None,
+    target: Tensor,
+    vector: Tensor,
+    features: Tensor | None,
+    projection: Tensor | None,
+    edge_index: Tensor,
+    orders: Sequence[Tensor],
+    seed: Tensor | None,
+    kept: Sequence[Tensor],
+    slope: float,
+    loops: bool,
+    dropout: float,
+) -> list[Tensor]:
+    """The gradients of values, target, vector, and of carried, features and projection if they are there."""
+    nodes, heads, dim = values.shape
+    into, out_of = Adjacency(*orders[:ORDER]), Adjacency(*orders[ORDER:])
+    out, rows = kept[0], kept[1].clone()
+    _deltas(d_out, out, rows, slope)
+    rows = rows.view(torch.int64)
+    d_values, d_target = torch.empty_like(values), torch.empty_like(target)
+    d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
+    d_carried = values.new_empty(0) if carried is None else torch.empty_like(carried)
+    inputs = d_out, values, _or(carried, values), target, vector, _or(features, values), _or(projection, values)
+    constants = {
+        "SLOPE": slope, "DROPOUT": dropout, "LOOPS": loops, "CARRIED": carried is not None,
+        "EDGE_WIDTH": _width(features),
+    }  # fmt: skip
+    _launch(
+        gpu_dynamic_kernels.source_kernel, out_of, values, *inputs, *out_of, _or(seed, values), rows,
+        d_values, d_carried, nodes, len(out_of.others), numbers=8, **constants,
+    )  # fmt: skip
+    _launch(
+        gpu_dynamic_kernels.target_kernel, into, values, *inputs, *into, _or(seed, values), rows,
+        d_target, d_vector, nodes, len(into.others), numbers=8, **constants,
+    )  # fmt: skip
+    of_edges = [values.new_empty(0), values.new_empty(0)]
+    if features is not None and projection is not None:
+        of_edges = _edge_gradients(inputs, edge_index, rows, seed, constants)
+    return [d_values, d_target, d_vector.sum(0).to(vector.dtype), d_carried, *of_edges]
+
+
+@graph_attention_v2_backward.register_fake
+def _gradient_shapes_v2(
+    d_out: Tensor, values: Tensor, carried: Any, target: Tensor, vector: Tensor, features: Any, projection: Any, *_: Any
+) -> list[Tensor]:
+    optional = [values.new_empty(0) if part is None else torch.empty_like(part) for part in (carried, features)]
+    of_projection = values.new_empty(0) if projection is None else torch.empty_like(projection)
+    return [torch.empty_like(values), torch.empty_like(target), torch.empty_like(vector), *optional, of_projection]
+
+
+def _edge_gradients(
+    inputs: tuple[Tensor, ...], edge_index: Tensor, rows: Tensor, seed: Tensor | None, constants: dict[str, Any]
+) -> list[Tensor]:
+    """The gradients of the edges' features and of their projection."""
+    _, values, _, _, _, features, projection = inputs
+    nodes, heads, dim = values.shape
+    (count, width), edges = features.shape, edge_index.shape[1]
+    source, target = edge_index
+    looped = torch.zeros(nodes, dtype=torch.int32, device=values.device)
+    if constants["LOOPS"]:
+        looped = looped.index_add(0, target, (source == target).int())
+    block, parts = 32, max(1, min(triton.cdiv(count, 32), 2048))
+    each = triton.cdiv(triton.cdiv(count, parts), block) * block
+    d_features = torch.empty(features.shape, dtype=torch.float32, device=values.device)
+    d_projection = torch.empty(parts, *projection.shape, dtype=torch.float32, device=values.device)
+    gpu_dynamic_kernels.edge_kernel(
+        (parts,), *inputs, source.contiguous(), target.contiguous(), looped, _or(seed, values), rows,
+        d_features, d_projection, nodes, edges, count, each, HEADS=heads, DIM=dim, **constants,
+        BLOCK_DIM=max(16, triton.next_power_of_2(dim)), BLOCK_WIDTH=max(16, triton.next_power_of_2(width)),
+        BLOCK=block, warps=4,
+    )  # fmt: skip
+    return [d_features.to(features.dtype), d_projection.sum(0).to(projection.dtype)]
+
+
+def _keep_v2(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, orders, seed, slope, loops, dropout = inputs
+    ctx.settings = slope, loops, dropout
+    ctx.save_for_backward(*tensors, seed, *orders, *output)
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _gradients_v2(ctx: Any, d_out: Tensor | None, *_: None) -> tuple[Any, ...]:
+    if d_out is None:
+        return (None,) * 12
+    _refuse_second_gradients()
+    *tensors, seed = ctx.saved_tensors[:8]
+    rest = ctx.saved_tensors[8:]
+    orders, kept = rest[: 2 * ORDER], rest[2 * ORDER :]
+    d_values, d_target, d_vector, d_carried, d_features, d_projection = graph_attention_v2_backward(
+        d_out.contiguous(), *tensors, orders, seed, kept, *ctx.settings
+    )
+    _, carried, _, _, features, _, _ = tensors
+    of_carried = None if carried is None else d_carried
+    of_edges = (None, None) if features is None else (d_features, d_projection)
+    nothing = None, [None] * len(orders), None, None, None, None
+    return d_values, of_carried, d_target, d_vector, *of_edges, *nothing
+
+
+graph_attention_v2.register_autograd(_gradients_v2, setup_context=_keep_v2)
+
+
+def static_attention(
+    values: Tensor, vectors: Tensor | None, scores: Tensor | None, edge_scores: Tensor | None, edges: SortedEdges, *,
+    slope: float, loops: bool, dropout: float,
+) -> Tensor:  # fmt: skip
+    """GAT: Σ softmax(LeakyReLU(source_j + target_i + edge)) values_j.
+
+    The scores, source and target, are those of the values with both vectors [2, head, dim], or given [2, head, node].
+    """
+    given = [None if part is None else part.float().contiguous() for part in (scores, edge_scores)]
     out: Tensor = graph_attention(
-        values.contiguous(), source, target, vector, edge_scores, orders, seed, slope, loops, dropout
+        values.contiguous(), None if vectors is None else vectors.contiguous(), *given, [*edges.into, *edges.out_of],
+        _seed(values, dropout), slope, loops, dropout,
+    )[0]  # fmt: skip
+    return out
+
+
+def dynamic_attention(
+    values: Tensor, carried: Tensor | None, target: Tensor, vector: Tensor, features: Tensor | None,
+    projection: Tensor | None, edges: SortedEdges, *, slope: float, loops: bool, dropout: float,
+) -> Tensor:  # fmt: skip
+    """GATv2: Σ softmax(vector · LeakyReLU(values_j + target_i + projection f)) carried_j; carried_j = values_j if None."""
+    parts = values, carried, target, vector, features, projection
+    together = [None if part is None else part.contiguous() for part in parts]
+    out: Tensor = graph_attention_v2(
+        *together, edges.edge_index, [*edges.into, *edges.out_of], _seed(values, dropout), slope, loops, dropout
     )[0]
     return out
 
 
-def tiling(dim: int, numbers: int) -> dict[str, Any]:
-    """Neighbours a program reads at a time, and its warps; each thread holds `numbers` numbers of a tile."""
+def _launch(kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, numbers: int, **constants: Any) -> None:
+    """A program for every node and head, then larger ones for the nodes with very many edges, if there may be any."""
+    nodes, heads, dim = values.shape
     width = triton.next_power_of_2(dim)
     block = min(numbers, max(1, 32 * numbers // width))
-    return {"BLOCK_DIM": width, "BLOCK": block, "warps": max(1, min(4, width * block // (32 * numbers)))}
+    warps = max(1, min(4, width * block // (32 * numbers)))
+    constants |= {"HEADS": heads, "DIM": dim, "BLOCK_DIM": width, "LONGEST": LONGEST}
+    kernel((nodes, heads), *arguments, **constants, LONG=False, BLOCK=block, warps=warps)
+    if len(order.long) > 1:
+        programs = min(len(order.long) - 1, 64)
+        kernel((programs, heads), *arguments, **constants, LONG=True, BLOCK=8 * block, warps=min(8 * warps, 16))
+
+
+def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Tensor) -> None:
+    """δ into `rows`; for GAT also what the targets' scores are due, from `static`."""
+    nodes, heads, dim = out.shape
+    positive, share, d_target = static or (rows, rows, rows)
+    block = _nodes_at_once(dim)
+    gpu_kernels.delta_kernel(
+        (triton.cdiv(nodes, block), heads), d_out, out, positive, share, rows, d_target, nodes,
+        HEADS=heads, DIM=dim, SLOPE=slope, COLUMNS=rows.shape[2], DYNAMIC=not static,
+        BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
+    )  # fmt: skip
+
+
+def _nodes_at_once(dim: int) -> int:
+    return max(1, 1024 // triton.next_power_of_2(dim))
+
+
+def _refuse_second_gradients() -> None:
+    if torch.is_grad_enabled():  # somebody wants the gradient of the gradient
+        raise BackendError("fused graph attention has no second gradient; run the layer on a CPU or in float64")
+
+
+def _seed(values: Tensor, dropout: float) -> Tensor | None:
+    return torch.randint(2**31, (1,), device=values.device) if dropout else None
+
+
+def _width(features: Tensor | None) -> int:
+    return 0 if features is None else features.shape[1]
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

@@ -1,17 +1,19 @@
-"""Fused graph attention in Triton: one program for a node and a head, its neighbours some at a time.
+"""Fused graph attention in Triton, GAT: one program for a node and a head, its neighbours some at a time.
 
 Forward, a program goes over the edges into a node with a running softmax, and keeps the logarithm of its sum. Backward,
 a program goes over the edges out of a node, makes their weights again from that logarithm, and sums up what the node's
 own values and score are due. Nothing of the size edge × head × dim is ever in memory, and every sum has one order.
 
-GAT scores an edge by one number of each end, LeakyReLU(source_j + target_i + edge). Its softmax's gradients add up to
-zero over a node's edges, so the gradient of target_i needs no pass of its own: it is (1 − slope) times the sum over the
-edges with a positive score alone, for which the forward pass keeps their share of the answer.
+GAT scores an edge by one number of each end, LeakyReLU(source_j + target_i + edge). Both gradients of the scores follow
+from sums of vectors, without a product for every edge:
 
-GATv2 scores an edge by vector · LeakyReLU(values_j + target_i), and takes a second backward pass, over the edges into
-each node.
+    d target_i = (1 − slope) (dO_i · P_i − δ_i π_i),   P_i = Σ α value_j and π_i = Σ α over its edges with a positive score,
+    d source_j = value_j · Σ slope_e α dO_i − Σ slope_e α δ_i,   the slope of an edge being 1 or that of the LeakyReLU.
 
-A node that has no edge to itself may be given one: the place after its last edge.
+The first uses that the gradients of a softmax add up to zero; the forward pass keeps P and π.
+
+A node that has no edge to itself may be given one: the place after its last edge. Nodes with very many edges are left
+to a second launch, whose programs are larger (see `Adjacency.long`).
 """
 
 import triton
@@ -34,6 +36,13 @@ def kept(seed, head, edge, DROPOUT: tl.constexpr):
 
 
 @triton.jit
+def edges_of(node, starts, LOOPS: tl.constexpr):
+    """The first edge of a node, the place after its last, and that after the edge to itself which it may be given."""
+    end = tl.load(starts + node + 1)
+    return tl.load(starts + node), end, end + LOOPS
+
+
+@triton.jit
 def neighbours_of(node, slots, end, others, edges, edge_count, looped, LOOPS: tl.constexpr, EDGES: tl.constexpr):
     """The other ends of some edges, the edges' numbers, which of them there are, and whether one was a loop."""
     inside = slots < end
@@ -51,77 +60,112 @@ def neighbours_of(node, slots, end, others, edges, edge_count, looped, LOOPS: tl
 
 
 @triton.jit
+def two_numbers(packed):
+    """Two numbers of single precision that stand together, read as one of 64 bits."""
+    first = (packed & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
+    return first, (packed >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def leaky(x, slope):
     """LeakyReLU."""
     return tl.where(x > 0, x, slope * x)
 
 
 @kernel
-def forward_kernel(
-    values, source, target, vector, edge_scores, starts, others, edges, seed, out, rows, positive, share,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, DYNAMIC: tl.constexpr, SCORED: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+def scores_kernel(
+    values, vectors, scores, nodes, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The values of a node's neighbours, mixed by the softmax of their scores."""
-    node, head = tl.program_id(0), tl.program_id(1)
+    """The scores of some nodes, [source and target, head, node], from their values."""
+    node, head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+    dims = tl.arange(0, BLOCK_DIM)
+    dims_in = dims < DIM
+    at = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
+    own = tl.load(values + at, mask=(node < nodes)[:, None] & dims_in[None, :], other=0.0).to(tl.float32)
+    for side in tl.static_range(2):
+        vector = tl.load(vectors + (side * HEADS + head) * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
+        place = ((side * HEADS + head) * nodes + node).to(tl.int64)
+        tl.store(scores + place, tl.sum(own * vector[None, :], 1), mask=node < nodes)
+
+
+@kernel
+def forward_kernel(
+    values, scores, edge_scores, starts, others, edges, long, seed, out, rows, positive, share, nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
+    if LONG:
+        for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            mix(
+                tl.load(long + 1 + number), values, scores, edge_scores, starts, others, edges, seed, out, rows,
+                positive, share, nodes, edge_count, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, BLOCK_DIM, BLOCK,
+            )  # fmt: skip
+    else:
+        node = tl.program_id(0)
+        if tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST:
+            mix(
+                node, values, scores, edge_scores, starts, others, edges, seed, out, rows,
+                positive, share, nodes, edge_count, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, BLOCK_DIM, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit
+def mix(
+    node, values, scores, edge_scores, starts, others, edges, seed, out, rows, positive, share, nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One node's answer. `rows` keeps its log-sum-exp and its score; `positive` and `share` P and π."""
+    head = tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
     dims_in = dims < DIM
     row = (node.to(tl.int64) * HEADS + head) * DIM + dims
-    if DYNAMIC:
-        own = tl.load(target + row, mask=dims_in, other=0.0).to(tl.float32)
-        direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
-    else:
-        own_score = tl.load(target + head * nodes + node)
-    highest, total, positive_total, looped = float("-inf"), 0.0, 0.0, 0
-    mixed, positive_mixed = tl.zeros([BLOCK_DIM], tl.float32), tl.zeros([BLOCK_DIM], tl.float32)
-    end = tl.load(starts + node + 1)
-    for start in range(tl.load(starts + node), end + LOOPS, BLOCK):
-        slots = start + tl.arange(0, BLOCK)
+    own_score = tl.load(scores + (HEADS + head).to(tl.int64) * nodes + node)
+    scores += head.to(tl.int64) * nodes
+    highest, looped = float("-inf"), 0
+    total, positive_total = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
+    mixed, positive_mixed = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32)
+    first, end, last = edges_of(node, starts, LOOPS)
+    for start in range(first, last, BLOCK):
         other, edge, visible, looped = neighbours_of(
-            node, slots, end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
         )
-        if not DYNAMIC:
-            score = own_score + tl.load(source + head * nodes + other, mask=visible, other=0.0)
-            if SCORED:
-                score += tl.load(edge_scores + edge.to(tl.int64) * HEADS + head, mask=visible, other=0.0)
-                visible = visible & (score != float("-inf"))
+        score = own_score + tl.load(scores + other, mask=visible, other=0.0)
+        if SCORED:
+            score += tl.load(edge_scores + edge.to(tl.int64) * HEADS + head, mask=visible, other=0.0)
+            visible = visible & (score != float("-inf"))
         at = (other.to(tl.int64) * HEADS + head) * DIM
         seen = tl.load(values + at[:, None] + dims[None, :], mask=visible[:, None] & dims_in[None, :], other=0.0)
         seen = seen.to(tl.float32)
-        if DYNAMIC:
-            activated = tl.sum(leaky(seen + own[None, :], SLOPE) * direction[None, :], 1)
-        else:
-            activated = leaky(score, SLOPE)
-        activated = tl.where(visible, activated, float("-inf"))
+        activated = tl.where(visible, leaky(score, SLOPE), float("-inf"))
         higher = tl.maximum(highest, tl.max(activated, 0))
         level = tl.where(higher == float("-inf"), 0.0, higher)
         old, weights = tl.exp(highest - level), tl.exp(activated - level)
-        highest, total = higher, total * old + tl.sum(weights, 0)
-        used = weights
+        highest, total = higher, total * old + weights
+        positive_total = positive_total * old + tl.where(score > 0, weights, 0.0)
         if DROPOUT > 0:
-            used = weights * kept(seed, head, edge, DROPOUT)
-        mixed = mixed * old + tl.sum(used[:, None] * seen, 0)
-        if not DYNAMIC:
-            positive_total = positive_total * old + tl.sum(tl.where(score > 0, weights, 0.0), 0)
-            positive_mixed = positive_mixed * old + tl.sum(tl.where(score > 0, used, 0.0)[:, None] * seen, 0)
-    divisor = tl.where(total == 0, 1.0, total)
-    tl.store(out + row, (mixed / divisor).to(out.dtype.element_ty), mask=dims_in)
-    # Of a node that sees nothing the weights, exp(score − lse), are 0.
-    lse = tl.where(total == 0, float("inf"), highest + tl.log(divisor))
+            weights *= kept(seed, head, edge, DROPOUT)
+        mixed = mixed * old + weights[:, None] * seen
+        positive_mixed = positive_mixed * old + tl.where(score > 0, weights, 0.0)[:, None] * seen
+    whole = tl.sum(total, 0)
+    divisor = tl.where(whole == 0, 1.0, whole)
     place = (head * nodes + node).to(tl.int64)
-    tl.store(rows + 4 * place, lse)
-    if not DYNAMIC:
-        tl.store(rows + 4 * place + 1, own_score)
-        tl.store(share + place, positive_total / divisor)
-        tl.store(positive + row, positive_mixed / divisor, mask=dims_in)
+    tl.store(out + row, (tl.sum(mixed, 0) / divisor).to(out.dtype.element_ty), mask=dims_in)
+    tl.store(positive + row, tl.sum(positive_mixed, 0) / divisor, mask=dims_in)
+    tl.store(share + place, tl.sum(positive_total, 0) / divisor)
+    # Of a node that sees nothing the weights, exp(score − lse), are 0.
+    tl.store(rows + 4 * place, tl.where(whole == 0, float("inf"), highest + tl.log(divisor)))
+    tl.store(rows + 4 * place + 1, own_score)
 
 
 @kernel
 def delta_kernel(
     d_out, out, positive, share, rows, d_target, nodes, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr,
-    DYNAMIC: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr, DYNAMIC: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """δ = dO · O of some nodes, and for GAT what their own scores are due."""
+    """δ = dO · O of some nodes, the last of their COLUMNS in `rows` that is used; for GAT what their scores are due."""
     node, head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
     inside = (node < nodes)[:, None] & (dims < DIM)[None, :]
@@ -129,134 +173,116 @@ def delta_kernel(
     given = tl.load(d_out + at, mask=inside, other=0.0).to(tl.float32)
     delta = tl.sum(given * tl.load(out + at, mask=inside, other=0.0).to(tl.float32), 1)
     place, there = (head * nodes + node).to(tl.int64), node < nodes
-    tl.store(rows + 4 * place + 2, delta, mask=there)
+    tl.store(rows + COLUMNS * place + COLUMNS // 2, delta, mask=there)
     if not DYNAMIC:
         among = tl.sum(given * tl.load(positive + at, mask=inside, other=0.0), 1)
         due = among - delta * tl.load(share + place, mask=there, other=0.0)
         tl.store(d_target + place, (1.0 - SLOPE) * due, mask=there)
 
 
-@triton.jit
-def column(tile, columns, NUMBER: tl.constexpr):
-    """One column of a tile."""
-    return tl.sum(tl.where(columns[None, :] == NUMBER, tile, tl.zeros_like(tile)), 1)
-
-
 @kernel
 def source_gradients_kernel(
-    d_out, values, source, edge_scores, starts, others, edges, seed, rows, d_values, d_source, d_edge_scores,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, SCORED: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    d_out, values, scores, vectors, edge_scores, starts, others, edges, long, seed, rows,
+    d_values, d_scores, d_edge_scores, nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, VECTORS: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
+    BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """GAT: what a node's values and score are due, from all that saw it."""
-    node, head = tl.program_id(0), tl.program_id(1)
-    dims, columns = tl.arange(0, BLOCK_DIM), tl.arange(0, 4)
+    """What a node's values and score are due, from all that saw it: of one node, or of those LONG ones."""
+    if LONG:
+        for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            source_gradients(
+                tl.load(long + 1 + number), d_out, values, scores, vectors, edge_scores, starts, others, edges, seed,
+                rows, d_values, d_scores, d_edge_scores, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, BLOCK_DIM, BLOCK,
+            )  # fmt: skip
+    else:
+        node = tl.program_id(0)
+        if tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST:
+            source_gradients(
+                node, d_out, values, scores, vectors, edge_scores, starts, others, edges, seed,
+                rows, d_values, d_scores, d_edge_scores, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, BLOCK_DIM, BLOCK,
+            )  # fmt: skip
+
+
+@triton.jit
+def source_gradients(
+    node, d_out, values, scores, vectors, edge_scores, starts, others, edges, seed, rows,
+    d_values, d_scores, d_edge_scores, nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, VECTORS: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One node's gradients; with VECTORS its scores are products of its values, which are then due more."""
+    head = tl.program_id(1)
+    dims = tl.arange(0, BLOCK_DIM)
     dims_in = dims < DIM
     row = (node.to(tl.int64) * HEADS + head) * DIM + dims
+    line = head.to(tl.int64) * nodes
     own = tl.load(values + row, mask=dims_in, other=0.0).to(tl.float32)
-    own_score = tl.load(source + head * nodes + node)
-    d_own, d_score, looped = tl.zeros([BLOCK_DIM], tl.float32), 0.0, 0
-    end = tl.load(starts + node + 1)
-    for start in range(tl.load(starts + node), end + LOOPS, BLOCK):
-        slots = start + tl.arange(0, BLOCK)
+    own_score = tl.load(scores + line + node)
+    mixed, positive_mixed = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32)
+    less, looped = tl.zeros([BLOCK], tl.float32), 0
+    first, end, last = edges_of(node, starts, LOOPS)
+    for start in range(first, last, BLOCK):
         other, edge, visible, looped = neighbours_of(
-            node, slots, end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
         )
-        place = (head * nodes + other).to(tl.int64)
-        known = tl.load(rows + 4 * place[:, None] + columns[None, :], mask=visible[:, None], other=0.0)
-        lse, score, delta = column(known, columns, 0), own_score + column(known, columns, 1), column(known, columns, 2)
+        lse, score = two_numbers(tl.load(rows + 2 * (line + other), mask=visible, other=0))
+        delta, _ = two_numbers(tl.load(rows + 2 * (line + other) + 1, mask=visible, other=0))
+        score += own_score
         if SCORED:
             score += tl.load(edge_scores + edge.to(tl.int64) * HEADS + head, mask=visible, other=0.0)
             visible = visible & (score != float("-inf"))
         at = ((other.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
         given = tl.load(d_out + at, mask=visible[:, None] & dims_in[None, :], other=0.0).to(tl.float32)
         weights = tl.where(visible, tl.exp(leaky(score, SLOPE) - lse), 0.0)
-        used = weights
+        slope = tl.where(score > 0, 1.0, SLOPE)
+        owed = tl.where(visible, slope * weights * delta, 0.0)
         if DROPOUT > 0:
-            used = weights * kept(seed, head, edge, DROPOUT)
-        # A hidden edge passes nothing on, whatever stands at its ends.
-        matched = tl.where(visible, tl.sum(given * own[None, :], 1), 0.0)
-        due = used * matched - weights * delta
-        due = tl.where(score > 0, due, SLOPE * due)
-        d_own += tl.sum(used[:, None] * given, 0)
-        d_score += tl.sum(due, 0)
+            weights *= kept(seed, head, edge, DROPOUT)
+        mixed += weights[:, None] * given
+        positive_mixed += tl.where(score > 0, weights, 0.0)[:, None] * given
+        less += owed
         if SCORED:
-            tl.store(d_edge_scores + edge.to(tl.int64) * HEADS + head, due, mask=visible)
+            # A hidden edge passes nothing on, whatever stands at its ends.
+            matched = tl.where(visible, tl.sum(given * own[None, :], 1), 0.0)
+            place = d_edge_scores + edge.to(tl.int64) * HEADS + head
+            tl.store(place, slope * weights * matched - owed, mask=visible)
+    d_own = tl.sum(mixed, 0)
+    sloped = SLOPE * d_own + (1.0 - SLOPE) * tl.sum(positive_mixed, 0)
+    # Nobody who sees it: nothing, whatever its values are.
+    d_score = tl.sum(tl.where(sloped != 0, own * sloped, 0.0), 0) - tl.sum(less, 0)
+    if VECTORS:
+        d_target = tl.load(d_scores + HEADS * nodes + line + node)
+        d_own += d_score * tl.load(vectors + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
+        d_own += d_target * tl.load(vectors + (HEADS + head) * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
     tl.store(d_values + row, d_own.to(d_values.dtype.element_ty), mask=dims_in)
-    tl.store(d_source + head * nodes + node, d_score)
+    tl.store(d_scores + line + node, d_score)
+
+
+@triton.jit
+def times(factors, tile):
+    """Each row times its factor: 0 where that is 0, whatever the row holds."""
+    return tl.where((factors != 0)[:, None], factors[:, None] * tile, 0.0)
 
 
 @kernel
-def dynamic_source_kernel(
-    d_out, values, target, vector, starts, others, edges, seed, rows, d_values,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+def vector_gradients_kernel(
+    values, d_scores, d_vectors, nodes, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """GATv2: what a node's values are due, from all that saw it."""
-    node, head = tl.program_id(0), tl.program_id(1)
-    dims, columns = tl.arange(0, BLOCK_DIM), tl.arange(0, 4)
-    dims_in = dims < DIM
-    row = (node.to(tl.int64) * HEADS + head) * DIM + dims
-    own = tl.load(values + row, mask=dims_in, other=0.0).to(tl.float32)
-    direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
-    d_own, looped = tl.zeros([BLOCK_DIM], tl.float32), 0
-    end = tl.load(starts + node + 1)
-    for start in range(tl.load(starts + node), end + LOOPS, BLOCK):
-        slots = start + tl.arange(0, BLOCK)
-        other, edge, visible, looped = neighbours_of(
-            node, slots, end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
-        )
-        tile = visible[:, None] & dims_in[None, :]
-        at = ((other.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-        given = tl.load(d_out + at, mask=tile, other=0.0).to(tl.float32)
-        hidden = own[None, :] + tl.load(target + at, mask=tile, other=0.0).to(tl.float32)
-        place = (head * nodes + other).to(tl.int64)
-        known = tl.load(rows + 4 * place[:, None] + columns[None, :], mask=visible[:, None], other=0.0)
-        scores = tl.sum(leaky(hidden, SLOPE) * direction[None, :], 1)
-        weights = tl.where(visible, tl.exp(scores - column(known, columns, 0)), 0.0)
-        used = weights
-        if DROPOUT > 0:
-            used = weights * kept(seed, head, edge, DROPOUT)
-        due = used * tl.sum(given * own[None, :], 1) - weights * column(known, columns, 2)
-        d_hidden = tl.where(hidden > 0, due[:, None], SLOPE * due[:, None]) * direction[None, :]
-        d_own += tl.sum(used[:, None] * given + tl.where(tile, d_hidden, 0.0), 0)
-    tl.store(d_values + row, d_own.to(d_values.dtype.element_ty), mask=dims_in)
-
-
-@kernel
-def dynamic_target_kernel(
-    d_out, values, target, vector, starts, others, edges, seed, rows, d_target, d_vector,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """GATv2: what a node is due as one that looks, and its share in the gradient of the vector."""
-    node, head = tl.program_id(0), tl.program_id(1)
+    """Σ d score · value over part of the nodes, for both vectors of a head."""
+    head = tl.program_id(1)
     dims = tl.arange(0, BLOCK_DIM)
-    dims_in = dims < DIM
-    row = (node.to(tl.int64) * HEADS + head) * DIM + dims
-    own = tl.load(target + row, mask=dims_in, other=0.0).to(tl.float32)
-    given = tl.load(d_out + row, mask=dims_in, other=0.0).to(tl.float32)
-    direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
-    place = 4 * (head * nodes + node).to(tl.int64)
-    lse, delta = tl.load(rows + place), tl.load(rows + place + 2)
-    d_own, d_direction, looped = tl.zeros([BLOCK_DIM], tl.float32), tl.zeros([BLOCK_DIM], tl.float32), 0
-    end = tl.load(starts + node + 1)
-    for start in range(tl.load(starts + node), end + LOOPS, BLOCK):
-        slots = start + tl.arange(0, BLOCK)
-        other, edge, visible, looped = neighbours_of(
-            node, slots, end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
-        )
-        at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = tl.load(values + at[:, None] + dims[None, :], mask=visible[:, None] & dims_in[None, :], other=0.0)
-        seen = seen.to(tl.float32)
-        hidden = seen + own[None, :]
-        activated = leaky(hidden, SLOPE)
-        weights = tl.where(visible, tl.exp(tl.sum(activated * direction[None, :], 1) - lse), 0.0)
-        used = weights
-        if DROPOUT > 0:
-            used = weights * kept(seed, head, edge, DROPOUT)
-        due = used * tl.sum(seen * given[None, :], 1) - weights * delta
-        d_direction += tl.sum(due[:, None] * activated, 0)
-        d_own += tl.sum(tl.where(hidden > 0, due[:, None], SLOPE * due[:, None]), 0)
-    tl.store(d_target + row, (d_own * direction).to(d_target.dtype.element_ty), mask=dims_in)
-    tl.store(d_vector + row, d_direction, mask=dims_in)
+    of_source, of_target = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32)
+    for start in range(tl.program_id(0) * BLOCK, nodes, tl.num_programs(0) * BLOCK):
+        node = start + tl.arange(0, BLOCK)
+        at = ((node.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
+        own = tl.load(values + at, mask=(node < nodes)[:, None] & (dims < DIM)[None, :], other=0.0).to(tl.float32)
+        place = head.to(tl.int64) * nodes + node
+        of_source += times(tl.load(d_scores + place, mask=node < nodes, other=0.0), own)
+        of_target += times(tl.load(d_scores + HEADS * nodes + place, mask=node < nodes, other=0.0), own)
+    at = d_vectors + ((tl.program_id(0) * 2) * HEADS + head) * DIM + dims
+    tl.store(at, tl.sum(of_source, 0), mask=dims < DIM)
+    tl.store(at + HEADS * DIM, tl.sum(of_target, 0), mask=dims < DIM)

@@ -43,6 +43,9 @@ from jumok.graphs.edges import (
 )
 from jumok.graphs.sparse import SparseRows, linear
 
+MOST_EDGE_WIDTH = 32
+"""GATv2's kernels take features of edges up to this width; wider ones are scored piece by piece."""
+
 __all__ = ["EdgeWeights", "GraphAttended", "GraphAttention", "GraphAttentionV2", "SortedEdges"]
 
 
@@ -146,23 +149,31 @@ class GraphAttention(_GraphLayer):
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
-        # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
-        source, target = (
-            linear(x, torch.einsum("hd,hdi->hi", vector, self.to_values.weight.view(self.heads, self.head_dim, -1)))
-            for vector in (self.source_vector, self.target_vector)
-        )
-        scores = partial(self._scores, source, target)
         if not _runs_on_kernels(values):
+            # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
+            weight = self.to_values.weight.view(self.heads, self.head_dim, -1)
+            source, target = (
+                linear(x, torch.einsum("hd,hdi->hi", vector, weight))
+                for vector in (self.source_vector, self.target_vector)
+            )
+            scores = partial(self._scores, source, target)
             return self._attend(scores, values, _graph(edge_index, edge_features, len(values), self.self_loops))
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(values))
         features = _with_loops(edge_features, edges.edge_index[1], len(values)) if self.self_loops else edge_features
+        vectors = torch.stack([self.source_vector, self.target_vector])
+        dropped, given = self._drop_values(values), None
+        if dropped is not values:
+            given = torch.einsum("nhd,shd->shn", values, vectors)
         mixed = gpu.static_attention(
-            self._drop_values(values), source, target, self._edge_scores(features), edges,
+            dropped, vectors if given is None else None, given, self._edge_scores(features), edges,
             slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
         )  # fmt: skip
-        return self._attended(mixed, scores, edges.edge_index, edge_features)
+        return self._attended(mixed, partial(self._scores_of, values, vectors), edges.edge_index, edge_features)
+
+    def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
+        return self._scores(*torch.einsum("nhd,shd->snh", values, vectors), graph)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         slope = self.negative_slope
@@ -228,19 +239,20 @@ class GraphAttentionV2(_GraphLayer):
         shared = self.to_target is self.to_source
         target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
         scores = partial(self._scores, source, target)
-        # The kernel scores the same values that it mixes, and reads only the ends of an edge.
-        plain = edge_features is None and not (self.value_dropout and self.training)
-        if not (plain and _runs_on_kernels(source)):
+        if not (_runs_on_kernels(source) and (self.edge_width or 0) <= MOST_EDGE_WIDTH):
             return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
         from jumok.graphs import gpu
 
         edges = edge_index if isinstance(edge_index, SortedEdges) else sort_edges(edge_index, len(source))
-        settings = {
-            "slope": self.negative_slope,
-            "loops": self.self_loops,
-            "dropout": self._weight_dropout(),
-        }
-        mixed = gpu.dynamic_attention(source, target, self.vector, edges, **settings)
+        features = _with_loops(edge_features, edges.edge_index[1], len(source)) if self.self_loops else edge_features
+        dropped = self._drop_values(source)
+        projection = None
+        if features is not None and self.to_edges is not None:
+            projection = self.to_edges.weight.view(self.heads, self.head_dim, -1).mT
+        mixed = gpu.dynamic_attention(
+            source, None if dropped is source else dropped, target, self.vector, features, projection, edges,
+            slope=self.negative_slope, loops=self.self_loops, dropout=self._weight_dropout(),
+        )  # fmt: skip
         return self._attended(mixed, scores, edges.edge_index, edge_features)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:

@@ -1,4 +1,7 @@
-"""Kernel regression on a GPU: launches the Triton kernels for blocks of queries and the blocks of points near them."""
+"""Kernel regression on a GPU: launches the Triton kernels for blocks of queries and the blocks of points near them.
+
+Where the Gaussian is so wide that every query sees every point, a power series (series.py) is faster for many of both.
+"""
 
 import importlib.util
 import math
@@ -11,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jumok.regression import series
 from jumok.regression.sums import PointBlocks, gaps, surely_within, within
 
 KERNELS = ("gaussian", "boxcar", "epanechnikov", "triangular")
@@ -62,12 +66,19 @@ def kernel_sums(
     squares: bool = False,
     tiling: Tiling | None = None,
 ) -> Float[Tensor, "query sum"]:
-    """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's."""
-    tiling = tiling or tiling_for(query.dtype, len(values))
+    """Σ K, Σ K v of each value, and with `squares` Σ K²; the Gaussian's K is relative to the nearest point's.
+
+    With a `tiling` the kernels do it, also where a series is faster.
+    """
+    pairwise, tiling = tiling is not None, tiling or tiling_for(query.dtype, len(values))
     low = torch.minimum(query.amin(0), points.low.amin(0))
     high = torch.maximum(query.amax(0), points.high.amax(0))
     if kernel == "gaussian" and float((high - low).square().sum()) <= FLAT * 2 * bandwidth * bandwidth:
-        return _wide_sums(query, points, values, (low + high) / 2, bandwidth, squares, tiling)
+        middle, digits = (low + high) / 2, torch.finfo(query.dtype).eps / 8
+        terms = series.terms_for(((high - low) / (2 * bandwidth)).square().tolist(), digits)
+        if not pairwise and series.worthwhile(points.points, len(query), terms, 1 + len(values)):
+            return _series_sums(query, points, values, middle, bandwidth, squares)
+        return _wide_sums(query, points, values, middle, bandwidth, squares, tiling)
     queries = PointBlocks.of(query, tiling.rows)
     x = queries.x.clone()
     x[queries.points :] = x[queries.points - 1]  # empty places ask what the last one does, and are dropped
@@ -164,6 +175,24 @@ def _sums(
         warps=tiling.warps, stages=tiling.stages, multiply_add=kernel != "boxcar",  # its squares are smoothing's
     )  # fmt: skip
     return sums
+
+
+def _series_sums(
+    query: Float[Tensor, "query dim"],
+    points: PointBlocks,
+    values: Float[Tensor, "value place"],
+    middle: Float[Tensor, " dim"],
+    bandwidth: float,
+    squares: bool,
+) -> Float[Tensor, "query sum"]:
+    """The Gaussian's sums over all points where it is nearly flat, for many points and queries."""
+    there = points.x[:, 0].isfinite()
+    sees = torch.cat([there[None].to(values.dtype), values]).mT
+    key = (points.x - middle).masked_fill(~there[:, None], 0.0)
+    found = [series.gaussian_sums(query - middle, key, sees, bandwidth)]
+    if squares:  # K² is the Gaussian of a bandwidth of h/√2
+        found.append(series.gaussian_sums(query - middle, key, sees[:, :1], bandwidth / 2**0.5))
+    return torch.cat(found, 1).to(query.dtype)
 
 
 def _wide_sums(
