@@ -4,7 +4,7 @@ Importing this module imports Triton.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -28,42 +28,31 @@ def graph_attention(
     slope: float,
     loops: bool,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """GAT's mixed values; then, for the backward pass, the scores, what `rows` keeps, and the part of positive scores.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """GAT's mixed values; then, for the backward pass, what `rows` keeps, and the part of positive scores in both.
 
     Shapes: values [node, head, dim]; either vectors [source and target, head, dim], which give the scores, or the
     scores themselves [source and target, head, node]; perhaps edge_scores [edge (and node), head].
     """
-    nodes, heads, dim = values.shape
     into = Adjacency(*orders[:ORDER])
-    output: tuple[Tensor, ...] = _shapes(values, vectors)
-    out, made, *kept = output
-    if vectors is not None:
-        block = _nodes_at_once(dim)
-        gpu_kernels.scores_kernel(
-            (triton.cdiv(nodes, block), heads), values, vectors, made, nodes, HEADS=heads, DIM=dim,
-            BLOCK_DIM=triton.next_power_of_2(dim), BLOCK=block,
-        )  # fmt: skip
-    arguments = (
-        values, made if scores is None else scores, _or(edge_scores, values), *into, _or(seed, values),
-        out, *kept, nodes, len(into.others),
-    )  # fmt: skip
+    output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values)
     _launch(
-        gpu_kernels.forward_kernel, into, values, *arguments, numbers=16, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
-        SCORED=edge_scores is not None,
+        gpu_kernels.forward_kernel, into, values,
+        values, _or(vectors, values), _or(scores, values), _or(edge_scores, values), *into, _or(seed, values), *output,
+        len(values), len(into.others), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        SCORED=edge_scores is not None, VECTORS=vectors is not None,
     )  # fmt: skip
-    return out, made, *kept  # type: ignore[return-value]
+    return output
 
 
 @graph_attention.register_fake
-def _shapes(values: Tensor, vectors: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _shapes(values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     nodes, heads, dim = values.shape
 
     def single(*shape: int) -> Tensor:
         return values.new_empty(shape, dtype=torch.float32)
 
-    scores = single(0) if vectors is None else single(2, heads, nodes)
-    return torch.empty_like(values), scores, single(heads, nodes, 4), single(nodes, heads, dim), single(heads, nodes)
+    return torch.empty_like(values), single(heads, nodes, 4), single(nodes, heads, dim), single(heads, nodes)
 
 
 @torch.library.custom_op("jumok::graph_attention_backward", mutates_args=())
@@ -71,7 +60,7 @@ def graph_attention_backward(
     d_out: Tensor,
     values: Tensor,
     vectors: Tensor | None,
-    scores: Tensor,
+    scores: Tensor | None,
     edge_scores: Tensor | None,
     orders: Sequence[Tensor],
     seed: Tensor | None,
@@ -84,17 +73,16 @@ def graph_attention_backward(
     nodes, heads, dim = values.shape
     out, rows, positive, share = kept
     out_of = Adjacency(*orders[ORDER:])
-    rows, d_scores, d_values = rows.clone(), torch.empty_like(scores), torch.empty_like(values)
+    rows, d_values = rows.clone(), torch.empty_like(values)
+    d_scores = values.new_empty(2, heads, nodes, dtype=torch.float32)
     _deltas(d_out, out, rows, slope, positive, share, d_scores[1])
     # A hidden edge is not written.
     d_edge_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
-    arguments = (
-        d_out, values, scores, _or(vectors, values), _or(edge_scores, values), *out_of, _or(seed, values),
-        rows.view(torch.int64), d_values, d_scores, d_edge_scores, nodes, len(out_of.others),
-    )  # fmt: skip
     _launch(
-        gpu_kernels.source_gradients_kernel, out_of, values, *arguments, numbers=16, SLOPE=slope, DROPOUT=dropout,
-        LOOPS=loops, SCORED=edge_scores is not None, VECTORS=vectors is not None,
+        gpu_kernels.source_kernel, out_of, values,
+        d_out, values, _or(vectors, values), _or(scores, values), _or(edge_scores, values), *out_of, _or(seed, values),
+        rows.view(torch.int64), d_values, d_scores, d_edge_scores, nodes, len(out_of.others),
+        SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None, VECTORS=vectors is not None,
     )  # fmt: skip
     if vectors is None:
         return [d_values, d_scores, d_edge_scores]
@@ -110,7 +98,7 @@ def graph_attention_backward(
 
 @graph_attention_backward.register_fake
 def _gradient_shapes(
-    d_out: Tensor, values: Tensor, vectors: Any, scores: Tensor, edge_scores: Any, *_: Any
+    d_out: Tensor, values: Tensor, vectors: Any, scores: Any, edge_scores: Any, *_: Any
 ) -> list[Tensor]:
     of_edges = values.new_empty(0) if edge_scores is None else torch.empty_like(edge_scores)
     return [torch.empty_like(values), torch.empty_like(scores if vectors is None else vectors), of_edges]
@@ -118,9 +106,7 @@ def _gradient_shapes(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     values, vectors, scores, edge_scores, orders, seed, *ctx.settings = inputs
-    out, made, *kept = output
-    used = made if scores is None else scores
-    ctx.save_for_backward(values, vectors, used, edge_scores, seed, *orders, out, *kept)
+    ctx.save_for_backward(values, vectors, scores, edge_scores, seed, *orders, *output)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
@@ -167,7 +153,7 @@ def graph_attention_v2(
     inputs = values, _or(carried, values), target, vector, _or(features, values), _or(projection, values)
     _launch(
         gpu_dynamic_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
-        len(values), len(into.others), numbers=16, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        len(values), len(into.others), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
         CARRIED=carried is not None, EDGE_WIDTH=_width(features),
     )  # fmt: skip
     return out, rows
@@ -212,11 +198,11 @@ def graph_attention_v2_backward(
     }  # fmt: skip
     _launch(
         gpu_dynamic_kernels.source_kernel, out_of, values, *inputs, *out_of, _or(seed, values), rows,
-        d_values, d_carried, nodes, len(out_of.others), numbers=8, **constants,
+        d_values, d_carried, nodes, len(out_of.others), **constants,
     )  # fmt: skip
     _launch(
         gpu_dynamic_kernels.target_kernel, into, values, *inputs, *into, _or(seed, values), rows,
-        d_target, d_vector, nodes, len(into.others), numbers=8, **constants,
+        d_target, d_vector, nodes, len(into.others), **constants,
     )  # fmt: skip
     of_edges = [values.new_empty(0), values.new_empty(0)]
     if features is not None and projection is not None:
@@ -314,17 +300,32 @@ def dynamic_attention(
     return out
 
 
-def _launch(kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, numbers: int, **constants: Any) -> None:
+def _launch(kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, **constants: Any) -> None:
     """A program for every node and head, then larger ones for the nodes with very many edges, if there may be any."""
     nodes, heads, dim = values.shape
-    width = triton.next_power_of_2(dim)
-    block = min(numbers, max(1, 32 * numbers // width))
-    warps = max(1, min(4, width * block // (32 * numbers)))
-    constants |= {"HEADS": heads, "DIM": dim, "BLOCK_DIM": width, "LONGEST": LONGEST}
-    kernel((nodes, heads), *arguments, **constants, LONG=False, BLOCK=block, warps=warps)
+    tile = tile_for(dim, values.dtype)
+    constants |= {"HEADS": heads, "DIM": dim, "LONGEST": LONGEST, "WIDTH": tile.width, "PARTS": tile.parts}
+    kernel((nodes, heads), *arguments, **constants, LONG=False, BLOCK=tile.rows, warps=1)
     if len(order.long) > 1:
         programs = min(len(order.long) - 1, 64)
-        kernel((programs, heads), *arguments, **constants, LONG=True, BLOCK=8 * block, warps=min(8 * warps, 16))
+        kernel((programs, heads), *arguments, **constants, LONG=True, BLOCK=8 * tile.rows, warps=8)
+
+
+class Tile(NamedTuple):
+    """Rows that a warp reads at once, the parts of a row, and the numbers in each."""
+
+    rows: int
+    parts: int
+    width: int
+
+
+def tile_for(dim: int, dtype: torch.dtype) -> Tile:
+    """Eight numbers of each tensor for a thread, or 16 of wide rows, read 16 bytes at a time."""
+    width = triton.next_power_of_2(dim)
+    numbers = 8 if width <= 32 else 16
+    rows = max(1, min(16, 32 * numbers // width))
+    parts = max(1, min(numbers * dtype.itemsize // 16, width // 4))
+    return Tile(rows, parts, width // parts)
 
 
 def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Tensor) -> None:

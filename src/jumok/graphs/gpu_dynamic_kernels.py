@@ -11,16 +11,40 @@ import triton
 import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
-from jumok.graphs.gpu_kernels import edges_of, kept, neighbours_of, two_numbers
+from jumok.graphs.gpu_tiles import (
+    add_weighted,
+    combine,
+    dots,
+    edges_of,
+    is_short,
+    kept,
+    load_row,
+    load_rows,
+    neighbours_of,
+    plus,
+    products,
+    scaled,
+    slopes,
+    store_row,
+    sum_rows,
+    two_numbers,
+    zeros,
+)
 
 
 @triton.jit
-def hidden_of(hidden, edge, visible, features, projection, head, dims, DIM: tl.constexpr, EDGE_WIDTH: tl.constexpr):
+def with_features(
+    hidden, edge, visible, features, projection, head,
+    DIM: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
     """The hidden layer of some edges, with W f added; W is [head, edge_width, dim]."""
     for k in tl.static_range(EDGE_WIDTH):
         feature = tl.load(features + edge.to(tl.int64) * EDGE_WIDTH + k, mask=visible, other=0.0).to(tl.float32)
-        along = tl.load(projection + (head * EDGE_WIDTH + k) * DIM + dims, mask=dims < DIM, other=0.0).to(tl.float32)
-        hidden += feature[:, None] * along[None, :]
+        along = load_row(projection + (head * EDGE_WIDTH + k) * DIM, DIM, WIDTH, PARTS)
+        found = (hidden[0] + feature[:, None] * along[0][None, :],)
+        for part in tl.static_range(1, PARTS):
+            found += (hidden[part] + feature[:, None] * along[part][None, :],)
+        hidden = found
     return hidden
 
 
@@ -29,53 +53,50 @@ def forward_kernel(
     values, carried, target, vector, features, projection, starts, others, edges, long, seed, out, rows,
     nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
     LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             mix(
-                tl.load(long + 1 + number), values, carried, target, vector, features, projection, starts, others,
-                edges, seed, out, rows, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
+                tl.load(long + 1 + number), values, carried, target, vector, features, projection, starts, others, edges,
+                seed, out, rows, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
             )  # fmt: skip
-    else:
-        node = tl.program_id(0)
-        if tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST:
-            mix(
-                node, values, carried, target, vector, features, projection, starts, others,
-                edges, seed, out, rows, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
-            )  # fmt: skip
+    elif is_short(tl.program_id(0), starts, LONGEST):
+        mix(
+            tl.program_id(0), values, carried, target, vector, features, projection, starts, others, edges,
+            seed, out, rows, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
 def mix(
     node, values, carried, target, vector, features, projection, starts, others, edges, seed, out, rows,
     nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's answer; `rows` keeps its log-sum-exp."""
     head = tl.program_id(1)
-    dims = tl.arange(0, BLOCK_DIM)
-    dims_in = dims < DIM
-    row = (node.to(tl.int64) * HEADS + head) * DIM + dims
-    own = tl.load(target + row, mask=dims_in, other=0.0).to(tl.float32)
-    direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
+    row = (node.to(tl.int64) * HEADS + head) * DIM
+    own = load_row(target + row, DIM, WIDTH, PARTS)
+    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
     highest, looped = float("-inf"), 0
-    total, mixed = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32)
+    total, mixed = tl.zeros([BLOCK], tl.float32), zeros(BLOCK, WIDTH, PARTS)
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
         other, edge, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
             EDGE_WIDTH > 0 or DROPOUT > 0,
         )  # fmt: skip
-        tile = visible[:, None] & dims_in[None, :]
-        at = ((other.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-        seen = tl.load(values + at, mask=tile, other=0.0).to(tl.float32)
-        hidden = hidden_of(seen + own[None, :], edge, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
-        score = tl.sum(hidden * tl.where(hidden > 0, 1.0, SLOPE) * direction[None, :], 1)
+        at = (other.to(tl.int64) * HEADS + head) * DIM
+        seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
+        hidden = plus(seen, own, PARTS)
+        if EDGE_WIDTH > 0:
+            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+        score = dots(products(hidden, slopes(hidden, SLOPE, PARTS), PARTS), direction, PARTS)
         score = tl.where(visible, score, float("-inf"))
         higher = tl.maximum(highest, tl.max(score, 0))
         level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -84,11 +105,11 @@ def mix(
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
         if CARRIED:
-            seen = tl.load(carried + at, mask=tile, other=0.0).to(tl.float32)
-        mixed = mixed * old + weights[:, None] * seen
+            seen = load_rows(carried + at, visible, DIM, WIDTH, PARTS)
+        mixed = add_weighted(mixed, old, weights, seen, PARTS)
     whole = tl.sum(total, 0)
     divisor = tl.where(whole == 0, 1.0, whole)
-    tl.store(out + row, (tl.sum(mixed, 0) / divisor).to(out.dtype.element_ty), mask=dims_in)
+    store_row(out + row, scaled(sum_rows(mixed, PARTS), 1.0 / divisor, PARTS), DIM, WIDTH, PARTS)
     # Of a node that sees nothing the weights, exp(score − lse), are 0.
     lse = tl.where(whole == 0, float("inf"), highest + tl.log(divisor))
     tl.store(rows + 2 * (head.to(tl.int64) * nodes + node), lse)
@@ -96,147 +117,136 @@ def mix(
 
 @kernel
 def source_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows,
-    d_values, d_carried, nodes, edge_count,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows, d_values, d_carried,
+    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
     LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node's values are due, from all that saw it: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             source_gradients(
-                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts,
-                others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
+                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts, others, edges,
+                seed, rows, d_values, d_carried, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
             )  # fmt: skip
-    else:
-        node = tl.program_id(0)
-        if tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST:
-            source_gradients(
-                node, d_out, values, carried, target, vector, features, projection, starts,
-                others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
-            )  # fmt: skip
+    elif is_short(tl.program_id(0), starts, LONGEST):
+        source_gradients(
+            tl.program_id(0), d_out, values, carried, target, vector, features, projection, starts, others, edges,
+            seed, rows, d_values, d_carried, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
 def source_gradients(
-    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows,
-    d_values, d_carried, nodes, edge_count,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows, d_values, d_carried,
+    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's gradients."""
     head = tl.program_id(1)
-    dims = tl.arange(0, BLOCK_DIM)
-    dims_in = dims < DIM
-    row = (node.to(tl.int64) * HEADS + head) * DIM + dims
+    row = (node.to(tl.int64) * HEADS + head) * DIM
     rows += head.to(tl.int64) * nodes
-    own = tl.load(values + row, mask=dims_in, other=0.0).to(tl.float32)
+    own = load_row(values + row, DIM, WIDTH, PARTS)
     own_carried = own
     if CARRIED:
-        own_carried = tl.load(carried + row, mask=dims_in, other=0.0).to(tl.float32)
-    direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
-    mixed, risen, looped = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32), 0
+        own_carried = load_row(carried + row, DIM, WIDTH, PARTS)
+    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
+    mixed, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
         other, edge, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
             EDGE_WIDTH > 0 or DROPOUT > 0,
         )  # fmt: skip
-        tile = visible[:, None] & dims_in[None, :]
-        at = ((other.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-        seen = tl.load(target + at, mask=tile, other=0.0).to(tl.float32)
-        given = tl.load(d_out + at, mask=tile, other=0.0).to(tl.float32)
+        at = (other.to(tl.int64) * HEADS + head) * DIM
+        seen = load_rows(target + at, visible, DIM, WIDTH, PARTS)
+        given = load_rows(d_out + at, visible, DIM, WIDTH, PARTS)
         lse, delta = two_numbers(tl.load(rows + other, mask=visible, other=0))
-        hidden = hidden_of(seen + own[None, :], edge, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
-        rise = tl.where(hidden > 0, 1.0, SLOPE)
-        score = tl.sum(hidden * rise * direction[None, :], 1)
-        matched = tl.sum(given * own_carried[None, :], 1)
+        hidden = plus(seen, own, PARTS)
+        if EDGE_WIDTH > 0:
+            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+        rise = slopes(hidden, SLOPE, PARTS)
+        score = dots(products(hidden, rise, PARTS), direction, PARTS)
         weights = tl.where(visible, tl.exp(score - lse), 0.0)
         used = weights
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
-        due = tl.where(visible, used * matched - weights * delta, 0.0)
-        mixed += used[:, None] * given
-        risen += due[:, None] * rise
-    d_own, d_scored = tl.sum(mixed, 0), tl.sum(risen, 0) * direction
+        due = tl.where(visible, used * dots(given, own_carried, PARTS) - weights * delta, 0.0)
+        mixed = add_weighted(mixed, 1.0, used, given, PARTS)
+        risen = add_weighted(risen, 1.0, due, rise, PARTS)
+    d_own, d_scored = sum_rows(mixed, PARTS), products(sum_rows(risen, PARTS), direction, PARTS)
     if CARRIED:
-        tl.store(d_carried + row, d_own.to(d_carried.dtype.element_ty), mask=dims_in)
-        tl.store(d_values + row, d_scored.to(d_values.dtype.element_ty), mask=dims_in)
+        store_row(d_carried + row, d_own, DIM, WIDTH, PARTS)
+        store_row(d_values + row, d_scored, DIM, WIDTH, PARTS)
     else:
-        tl.store(d_values + row, (d_own + d_scored).to(d_values.dtype.element_ty), mask=dims_in)
+        store_row(d_values + row, combine(d_own, 1.0, d_scored, 1.0, PARTS), DIM, WIDTH, PARTS)
 
 
 @kernel
 def target_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows,
-    d_target, d_vector, nodes, edge_count,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows, d_target, d_vector,
+    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
     LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    BLOCK_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node is due as one that looks, and its share in the vector's gradient: one node, or those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             target_gradients(
-                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts,
-                others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
+                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts, others, edges,
+                seed, rows, d_target, d_vector, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
             )  # fmt: skip
-    else:
-        node = tl.program_id(0)
-        if tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST:
-            target_gradients(
-                node, d_out, values, carried, target, vector, features, projection, starts,
-                others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, BLOCK_DIM, BLOCK,
-            )  # fmt: skip
+    elif is_short(tl.program_id(0), starts, LONGEST):
+        target_gradients(
+            tl.program_id(0), d_out, values, carried, target, vector, features, projection, starts, others, edges,
+            seed, rows, d_target, d_vector, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit
 def target_gradients(
-    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows,
-    d_target, d_vector, nodes, edge_count,
-    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, BLOCK_DIM: tl.constexpr,
+    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows, d_target, d_vector,
+    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's gradients."""
     head = tl.program_id(1)
-    dims = tl.arange(0, BLOCK_DIM)
-    dims_in = dims < DIM
-    row = (node.to(tl.int64) * HEADS + head) * DIM + dims
-    own = tl.load(target + row, mask=dims_in, other=0.0).to(tl.float32)
-    given = tl.load(d_out + row, mask=dims_in, other=0.0).to(tl.float32)
-    direction = tl.load(vector + head * DIM + dims, mask=dims_in, other=0.0).to(tl.float32)
+    row = (node.to(tl.int64) * HEADS + head) * DIM
+    own = load_row(target + row, DIM, WIDTH, PARTS)
+    given = load_row(d_out + row, DIM, WIDTH, PARTS)
+    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
     lse, delta = two_numbers(tl.load(rows + head.to(tl.int64) * nodes + node))
-    along, risen, looped = tl.zeros([BLOCK, BLOCK_DIM], tl.float32), tl.zeros([BLOCK, BLOCK_DIM], tl.float32), 0
+    along, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
         other, edge, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
             EDGE_WIDTH > 0 or DROPOUT > 0,
         )  # fmt: skip
-        tile = visible[:, None] & dims_in[None, :]
-        at = ((other.to(tl.int64) * HEADS + head) * DIM)[:, None] + dims[None, :]
-        seen = tl.load(values + at, mask=tile, other=0.0).to(tl.float32)
-        hidden = hidden_of(seen + own[None, :], edge, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
-        rise = tl.where(hidden > 0, 1.0, SLOPE)
-        activated = hidden * rise
+        at = (other.to(tl.int64) * HEADS + head) * DIM
+        seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
+        hidden = plus(seen, own, PARTS)
+        if EDGE_WIDTH > 0:
+            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+        rise = slopes(hidden, SLOPE, PARTS)
+        activated = products(hidden, rise, PARTS)
         if CARRIED:
-            seen = tl.load(carried + at, mask=tile, other=0.0).to(tl.float32)
-        weights = tl.exp(tl.sum(activated * direction[None, :], 1) - lse)
+            seen = load_rows(carried + at, visible, DIM, WIDTH, PARTS)
+        weights = tl.exp(dots(activated, direction, PARTS) - lse)
         used = weights
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
-        due = tl.where(visible, used * tl.sum(seen * given[None, :], 1) - weights * delta, 0.0)
-        along += due[:, None] * activated
-        risen += due[:, None] * rise
-    tl.store(d_target + row, (tl.sum(risen, 0) * direction).to(d_target.dtype.element_ty), mask=dims_in)
-    tl.store(d_vector + row, tl.sum(along, 0), mask=dims_in)
+        due = tl.where(visible, used * dots(seen, given, PARTS) - weights * delta, 0.0)
+        along = add_weighted(along, 1.0, due, activated, PARTS)
+        risen = add_weighted(risen, 1.0, due, rise, PARTS)
+    store_row(d_target + row, products(sum_rows(risen, PARTS), direction, PARTS), DIM, WIDTH, PARTS)
+    store_row(d_vector + row, sum_rows(along, PARTS), DIM, WIDTH, PARTS)
 
 
 @kernel
@@ -275,7 +285,9 @@ def edge_kernel(
             own = tl.load(target + to, mask=tile, other=0.0).to(tl.float32)
             given = tl.load(d_out + to, mask=tile, other=0.0).to(tl.float32)
             lse, delta = two_numbers(tl.load(rows + head * nodes + looks, mask=visible, other=0))
-            hidden = hidden_of(seen + own, edge, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
+            hidden = with_features(
+                (seen + own,), edge, visible, features, projection, head, DIM, EDGE_WIDTH, BLOCK_DIM, 1
+            )[0]
             rise = tl.where(hidden > 0, 1.0, SLOPE)
             if CARRIED:
                 seen = tl.load(carried + from_, mask=tile, other=0.0).to(tl.float32)
