@@ -12,6 +12,7 @@ import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
 from jumok.graphs.gpu_tiles import (
+    SLACK,
     add_weighted,
     combine,
     dots,
@@ -83,7 +84,7 @@ def mix(
     row = (node.to(tl.int64) * HEADS + head) * DIM
     own = load_row(target + row, DIM, WIDTH, PARTS)
     direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
-    highest, looped = float("-inf"), 0
+    level, looped = float("-inf"), 0
     total, mixed = tl.zeros([BLOCK], tl.float32), zeros(BLOCK, WIDTH, PARTS)
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
@@ -98,20 +99,23 @@ def mix(
             hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
         score = dots(products(hidden, slopes(hidden, SLOPE, PARTS), PARTS), direction, PARTS)
         score = tl.where(visible, score, float("-inf"))
-        higher = tl.maximum(highest, tl.max(score, 0))
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        old, weights = tl.exp(highest - level), tl.exp(score - level)
-        highest, total = higher, total * old + weights
+        most = tl.max(score, 0)
+        if most > level + SLACK:
+            old = tl.exp(level - most)
+            level, total = most, total * old
+            mixed = scaled(mixed, old, PARTS)
+        weights = tl.exp(score - tl.where(level == float("-inf"), 0.0, level))
+        total += weights
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
         if CARRIED:
             seen = load_rows(carried + at, visible, DIM, WIDTH, PARTS)
-        mixed = add_weighted(mixed, old, weights, seen, PARTS)
+        mixed = add_weighted(mixed, weights, seen, PARTS)
     whole = tl.sum(total, 0)
     divisor = tl.where(whole == 0, 1.0, whole)
     store_row(out + row, scaled(sum_rows(mixed, PARTS), 1.0 / divisor, PARTS), DIM, WIDTH, PARTS)
     # Of a node that sees nothing the weights, exp(score − lse), are 0.
-    lse = tl.where(whole == 0, float("inf"), highest + tl.log(divisor))
+    lse = tl.where(whole == 0, float("inf"), level + tl.log(divisor))
     tl.store(rows + 2 * (head.to(tl.int64) * nodes + node), lse)
 
 
@@ -175,8 +179,8 @@ def source_gradients(
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
         due = tl.where(visible, used * dots(given, own_carried, PARTS) - weights * delta, 0.0)
-        mixed = add_weighted(mixed, 1.0, used, given, PARTS)
-        risen = add_weighted(risen, 1.0, due, rise, PARTS)
+        mixed = add_weighted(mixed, used, given, PARTS)
+        risen = add_weighted(risen, due, rise, PARTS)
     d_own, d_scored = sum_rows(mixed, PARTS), products(sum_rows(risen, PARTS), direction, PARTS)
     if CARRIED:
         store_row(d_carried + row, d_own, DIM, WIDTH, PARTS)
@@ -243,8 +247,8 @@ def target_gradients(
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
         due = tl.where(visible, used * dots(seen, given, PARTS) - weights * delta, 0.0)
-        along = add_weighted(along, 1.0, due, activated, PARTS)
-        risen = add_weighted(risen, 1.0, due, rise, PARTS)
+        along = add_weighted(along, due, activated, PARTS)
+        risen = add_weighted(risen, due, rise, PARTS)
     store_row(d_target + row, products(sum_rows(risen, PARTS), direction, PARTS), DIM, WIDTH, PARTS)
     store_row(d_vector + row, sum_rows(along, PARTS), DIM, WIDTH, PARTS)
 

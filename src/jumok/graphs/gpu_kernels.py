@@ -21,6 +21,7 @@ import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
 from jumok.graphs.gpu_tiles import (
+    SLACK,
     add_weighted,
     combine,
     dot,
@@ -83,7 +84,7 @@ def mix(
         own_score = dot(load_row(values + row, DIM, WIDTH, PARTS), looks, PARTS)
     else:
         own_score = tl.load(scores + tl.cast(HEADS, tl.int64) * nodes + line + node)
-    highest, looped = float("-inf"), 0
+    level, looped = float("-inf"), 0
     total, positive_total = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
     mixed, positive_mixed = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS)
     first, end, last = edges_of(node, starts, LOOPS)
@@ -102,15 +103,19 @@ def mix(
         if VECTORS:
             score += dots(seen, vector, PARTS)
         activated = tl.where(visible, leaky(score, SLOPE), float("-inf"))
-        higher = tl.maximum(highest, tl.max(activated, 0))
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        old, weights = tl.exp(highest - level), tl.exp(activated - level)
-        highest, total = higher, total * old + weights
-        positive_total = positive_total * old + tl.where(score > 0, weights, 0.0)
+        most = tl.max(activated, 0)
+        if most > level + SLACK:
+            old = tl.exp(level - most)
+            level, total = most, total * old
+            positive_total *= old
+            mixed, positive_mixed = scaled(mixed, old, PARTS), scaled(positive_mixed, old, PARTS)
+        weights = tl.exp(activated - tl.where(level == float("-inf"), 0.0, level))
+        total += weights
+        positive_total += tl.where(score > 0, weights, 0.0)
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
-        mixed = add_weighted(mixed, old, weights, seen, PARTS)
-        positive_mixed = add_weighted(positive_mixed, old, tl.where(score > 0, weights, 0.0), seen, PARTS)
+        mixed = add_weighted(mixed, weights, seen, PARTS)
+        positive_mixed = add_weighted(positive_mixed, tl.where(score > 0, weights, 0.0), seen, PARTS)
     whole = tl.sum(total, 0)
     share_of = 1.0 / tl.where(whole == 0, 1.0, whole)
     answer, of_positive = sum_rows(mixed, PARTS), sum_rows(positive_mixed, PARTS)
@@ -118,7 +123,7 @@ def mix(
     store_row(positive + row, scaled(of_positive, share_of, PARTS), DIM, WIDTH, PARTS)
     tl.store(share + line + node, tl.sum(positive_total, 0) * share_of)
     # Of a node that sees nothing the weights, exp(score − lse), are 0.
-    lse = tl.where(whole == 0, float("inf"), highest + tl.log(tl.where(whole == 0, 1.0, whole)))
+    lse = tl.where(whole == 0, float("inf"), level + tl.log(tl.where(whole == 0, 1.0, whole)))
     tl.store(rows + 4 * (line + node), lse)
     tl.store(rows + 4 * (line + node) + 1, own_score)
 
@@ -204,8 +209,8 @@ def source_gradients(
         owed = tl.where(visible, slope * weights * delta, 0.0)
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
-        mixed = add_weighted(mixed, 1.0, weights, given, PARTS)
-        positive_mixed = add_weighted(positive_mixed, 1.0, tl.where(score > 0, weights, 0.0), given, PARTS)
+        mixed = add_weighted(mixed, weights, given, PARTS)
+        positive_mixed = add_weighted(positive_mixed, tl.where(score > 0, weights, 0.0), given, PARTS)
         less += owed
         if SCORED:
             # A hidden edge passes nothing on, whatever stands at its ends.

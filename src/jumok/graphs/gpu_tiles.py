@@ -7,6 +7,10 @@ then add up a row's numbers in fewer steps, and compute what concerns the whole 
 import triton
 import triton.language as tl
 
+SLACK = tl.constexpr(16.0)
+"""The running softmax counts from a level that follows the highest score only when that is so much higher: its sums
+have room for exp(16), and need not be scaled for every new maximum."""
+
 
 @triton.jit
 def kept(seed, head, edge, DROPOUT: tl.constexpr):
@@ -133,11 +137,11 @@ def dot(one, other, PARTS: tl.constexpr):
 
 
 @triton.jit
-def add_weighted(sums, factor, weights, rows, PARTS: tl.constexpr):
-    """sums · factor + weights · rows."""
-    found = (sums[0] * factor + weights[:, None] * rows[0],)
+def add_weighted(sums, weights, rows, PARTS: tl.constexpr):
+    """sums + weights · rows."""
+    found = (sums[0] + weights[:, None] * rows[0],)
     for part in tl.static_range(1, PARTS):
-        found += (sums[part] * factor + weights[:, None] * rows[part],)
+        found += (sums[part] + weights[:, None] * rows[part],)
     return found
 
 
