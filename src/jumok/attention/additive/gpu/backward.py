@@ -38,14 +38,14 @@ class Gradients(NamedTuple):
 
 def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
-    mask: MaskIntervals, seed: Tensor | None, dropout: float,
+    mask: MaskIntervals, seed: Tensor | None, dropout: float, scores: Tensor | None = None,
 ) -> Gradients:  # fmt: skip
-    """The gradients of all inputs, identical to the bit in every run."""
+    """The gradients of all inputs, identical to the bit in every run; from the forward pass's `scores` if it kept them."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, width = inputs.sizes
     if queries <= FEW and width <= WIDEST:
         return backward_of_few(d_out, inputs, out, lse, mask, seed, dropout)
-    sums = GradientSums(query, key, v)
+    sums = GradientSums(query, key, v, scored=scores is not None)
     d_value = torch.empty(value.shape, dtype=torch.float32, device=value.device)
     d_out, wide = in_type(d_out, torch.float32), in_type(value, torch.float32)
     sound = None
@@ -55,11 +55,12 @@ def backward(
         d_out = torch.where(sound[..., None], d_out, 0)
     pieces = cuts(batches, queries, keys, planes=3)
     for some, rows in pieces:
-        weights = sums.scorer.scores(some, rows, mask)
-        d_scores = empty_plane(weights.shape[0], weights.shape[1], keys, query.device)
+        plane = sums.scorer.scores(some, rows, mask) if scores is None else scores
+        weights = plane if scores is None else empty_plane(*plane.shape[:2], keys, query.device)
+        d_scores = empty_plane(*plane.shape[:2], keys, query.device)
         given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
         torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
-        turned = upstream(weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)
+        turned = upstream(plane, weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)
         whole = d_value if len(pieces) == 1 else d_value[some]
         whole.baddbmm_(first_keys(weights, keys).mT, given, beta=int(rows.start > 0))
         sums.add(d_scores, turned, some, rows, mask)
@@ -91,7 +92,7 @@ def backward_of_few(
 def scores_backward(d_scores: Tensor, query: Tensor, key: Tensor, v: Tensor) -> Gradients:
     """The gradients of query, key and v from those of the scores."""
     (batches, queries, _), keys = query.shape, key.shape[1]
-    sums = GradientSums(query, key, v)
+    sums = GradientSums(query, key, v, scored=True)
     for some, rows in cuts(batches, queries, keys, planes=2):
         given = d_scores[some, rows].float()
         plane, turned = (filled(part) for part in (given, given.mT))
@@ -108,8 +109,8 @@ def filled(part: Tensor) -> Tensor:
 
 
 def upstream(
-    weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, mask: MaskIntervals, seed: Tensor | None,
-    dropout: float, some: slice, rows: slice, keys: int,
+    scores: Tensor, weights: Tensor, d_scores: Tensor, lse: Tensor, sound: Tensor | None, mask: MaskIntervals,
+    seed: Tensor | None, dropout: float, some: slice, rows: slice, keys: int,
 ) -> Tensor:  # fmt: skip
     """Scores to weights, gradients of weights to those of scores, in place; returns the latter transposed."""
     batches, count = weights.shape[:2]
@@ -117,7 +118,7 @@ def upstream(
     height = 32 if count > 16 else 16
     backward_kernels.upstream_kernel(
         (batches * blocks(padded(count), height),),
-        weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
+        scores, weights, d_scores, turned, weights.stride(0), weights.stride(1), turned.stride(0), turned.stride(1),
         lse, lse if sound is None else sound.view(torch.uint8), *mask.arguments(lse, lse.shape[1]),
         lse if seed is None else seed,
         lse.shape[1], some.start, rows.start, count, padded(count), lse.shape[2], keys,
@@ -129,9 +130,9 @@ def upstream(
 class GradientSums:
     """The gradients of queries, keys and v, summed over the pieces."""
 
-    def __init__(self, query: Tensor, key: Tensor, v: Tensor) -> None:
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, scored: bool = False) -> None:
         self.query, self.key, self.v = query, key, v
-        self.scorer = Scorer(query, key, v, by_time=True)
+        self.scorer = Scorer(query, key, v, tiled=not scored, by_time=True)
         self.tiling = side_tiling(query.shape[1], key.shape[1], query.shape[2])
         self.d_query, self.d_key = (torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in (query, key))
         self.sums: list[tuple[slice, Tensor]] = []
@@ -152,7 +153,7 @@ class GradientSums:
             plane, plane.stride(0), plane.stride(1), turned, turned.stride(0), turned.stride(1),
             *mask.limits(plane), d_query, d_key, sums, batches, scorer.vectors, number, some.start, rows.start,
             count, queries, keys, *scorer.times, dim, parts, int(parts == 1 and rows.start > 0),
-            **mask.bounds, DIM=scorer.dims, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
+            **mask.bounds, DIM=scorer.dims, TILED=scorer.tiled, ROWS=tiling.rows, COLS=tiling.cols, DIMS=tiling.dims,
             ASSEMBLY=not INTERPRETED, warps=tiling.warps, stages=1, registers=128,
         )  # fmt: skip
         if parts > 1:

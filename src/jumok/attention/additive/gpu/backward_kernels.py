@@ -4,14 +4,20 @@ import triton
 import triton.language as tl
 
 from jumok.attention.additive.gpu.forward_kernels import kept, seen
-from jumok.attention.additive.gpu.prepare_kernels import LOG2E, half_tanh, reciprocal, small_half_tanh, workspace
-from jumok.attention.additive.gpu.score_kernels import EXPONENTIALS, SMALL, in_squares, seen_by, zeros_in_squares
+from jumok.attention.additive.gpu.prepare_kernels import LOG2E, by_time, half_tanh, reciprocal, workspace
+from jumok.attention.additive.gpu.score_kernels import (
+    EXPONENTIALS,
+    are_small,
+    in_squares,
+    seen_by,
+    zeros_in_squares,
+)
 from jumok.attention.triton_launch import kernel
 
 
 @kernel
 def upstream_kernel(
-    scores, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, sound,
+    scores, weights_out, d_weights, turned, PLANE_BATCH, PLANE_ROW, TURNED_BATCH, TURNED_ROW, lse, sound,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW,
     mask, MASK_SHARED, MASK_BATCH, MASK_ROW, MASK_KEY, seed,
     batches, batch_start, row_start, count, COUNT, queries, keys,
@@ -62,7 +68,7 @@ def upstream_kernel(
         )
         d_score = tl.where(visible, weights * (d_weight - delta[:, None]), 0.0)
         inside = (local < COUNT)[:, None] & (cols < PLANE_ROW)[None, :]
-        tl.store(scores + plane + cols[None, :], tl.where(keep, weights / (1.0 - DROPOUT), 0.0), mask=inside)
+        tl.store(weights_out + plane + cols[None, :], tl.where(keep, weights / (1.0 - DROPOUT), 0.0), mask=inside)
         tl.store(d_weights + plane + cols[None, :], d_score, mask=inside)
         back = here * TURNED_BATCH + cols[None, :].to(tl.int64) * TURNED_ROW + local[:, None]
         tl.store(turned + back, d_score, mask=inside)
@@ -81,6 +87,8 @@ def weights_again(scores, d_weights, level, total, visible, rows, cols, keys, ba
 
 PAIRS = tl.constexpr(21.9)
 """Up to this |q| + |k| the product of two x is finite."""
+LARGEST_X = tl.constexpr(1e18)
+"""Beyond PAIRS x is capped at this."""
 TOGETHER = tl.constexpr(128)
 
 
@@ -89,11 +97,12 @@ def sides_kernel(
     query, key, v, V_BATCH, room, plane, PLANE_BATCH, PLANE_ROW, turned, TURNED_BATCH, TURNED_ROW,
     first, FIRST_BATCH, FIRST_ROW, beyond, BEYOND_BATCH, BEYOND_ROW, d_query, d_key, d_v,
     batches, vectors, number, batch_start, row_start, count, queries, keys, UP_TIMES, DOWN_TIMES, dim, parts, ADD,
-    FIRST: tl.constexpr, BEYOND: tl.constexpr, DIM: tl.constexpr,
+    FIRST: tl.constexpr, BEYOND: tl.constexpr, DIM: tl.constexpr, TILED: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """4 v Σ w (¼ − h²) for a tile [time, feature] of queries or keys, over part of the other side; and d_v."""
-    _, up_peaks, down_peaks, _, _, by_query, by_key = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
+    _, up_peaks, down_peaks, tiles = workspace(room, batches, vectors, UP_TIMES, DOWN_TIMES, DIM)
+    by_query, by_key, by_query_small, by_key_small = by_time(tiles, batches, UP_TIMES, DOWN_TIMES, DIM, TILED)
     dims = tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     row_blocks, col_blocks = tl.cdiv(count, ROWS), tl.cdiv(keys, COLS)
     program = tl.program_id(0)
@@ -108,8 +117,9 @@ def sides_kernel(
         start, end = one_part(start, end, part, keys, parts)
         line, other = batch * UP_TIMES + row_start, batch * DOWN_TIMES
         one_side(
-            query + (batch * queries + row_start) * dim, by_query + line * DIM, up_peaks + line,
-            key + batch * keys * dim, by_key + other * DIM, down_peaks + other, v + batch * V_BATCH,
+            query + (batch * queries + row_start) * dim, by_query + line * DIM, by_query_small + line * DIM,
+            up_peaks + line, key + batch * keys * dim, by_key + other * DIM, by_key_small + other * DIM,
+            down_peaks + other, v + batch * V_BATCH,
             turned + here * TURNED_BATCH, TURNED_ROW,
             d_query + ((part * batches + batch) * queries + row_start) * dim,
             d_v + (part * number * row_blocks + here * row_blocks + program % row_blocks) * dim,
@@ -128,8 +138,9 @@ def sides_kernel(
         start, end = one_part(start, end, part, count, parts)
         line, other = batch * DOWN_TIMES, batch * UP_TIMES + row_start
         one_side(
-            key + batch * keys * dim, by_key + line * DIM, down_peaks + line,
-            query + (batch * queries + row_start) * dim, by_query + other * DIM, up_peaks + other, v + batch * V_BATCH,
+            key + batch * keys * dim, by_key + line * DIM, by_key_small + line * DIM, down_peaks + line,
+            query + (batch * queries + row_start) * dim, by_query + other * DIM, by_query_small + other * DIM,
+            up_peaks + other, v + batch * V_BATCH,
             plane + here * PLANE_BATCH, PLANE_ROW, d_key + (part * batches + batch) * keys * dim,
             d_v, cols, cols < keys, dims, start, end, dim, ADD, False, DIM, COLS, DIMS, ASSEMBLY,
         )  # fmt: skip
@@ -167,7 +178,7 @@ def seeing(
 
 @triton.jit
 def one_side(
-    own, by_own, own_peaks, other, by_other, other_peaks, v, plane, PLANE_ROW, out, out_sums,
+    own, by_own, by_own_small, own_peaks, other, by_other, by_other_small, other_peaks, v, plane, PLANE_ROW, out, out_sums,
     at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
@@ -176,15 +187,15 @@ def one_side(
     # The fast loop takes four at a time: entries past the end have no weight, but must be numbers.
     largest_other = largest_of(other_peaks, start, start + tl.cdiv(end - start, 4) * 4)
     peak = largest + largest_other
-    if (peak >= SMALL) & (peak <= PAIRS):
+    if are_small(largest, largest_other):
+        in_parts(
+            by_own_small, by_other_small, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            "small", SUMS, TIMES, DIMS, ASSEMBLY,
+        )  # fmt: skip
+    elif peak <= PAIRS:
         in_parts(
             by_own, by_other, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
             "shared", SUMS, TIMES, DIMS, ASSEMBLY,
-        )  # fmt: skip
-    elif peak < SMALL:
-        in_parts(
-            own, other, dim, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
-            "small", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     elif (largest <= EXPONENTIALS) & (largest_other <= EXPONENTIALS):
         in_parts(
@@ -221,13 +232,29 @@ def largest_of(peaks, start, end):
 
 
 @triton.jit
-def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr):
+def two_slopes(slopes, sums, a, b0, b1, w0, w1, CAPS: tl.constexpr, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr):
     """Add two entries of the other side, which share a reciprocal, to Σ w (¼ − h²) and Σ w h."""
     x0, x1 = a * b0[None, :] + 1.0, a * b1[None, :] + 1.0
-    if CAP > 0:
-        x0, x1 = tl.minimum(x0, CAP), tl.minimum(x1, CAP)
+    if CAPS:
+        x0, x1 = tl.minimum(x0, LARGEST_X), tl.minimum(x1, LARGEST_X)
     shared = reciprocal(x0 * x1, ASSEMBLY)
     h0, h1 = shared * x1 - 0.5, shared * x0 - 0.5
+    slopes += w0[:, None] * (0.25 - h0 * h0)
+    slopes += w1[:, None] * (0.25 - h1 * h1)
+    if SUMS:
+        sums += w0[:, None] * h0
+        sums += w1[:, None] * h1
+    return slopes, sums
+
+
+@triton.jit
+def two_small_slopes(slopes, sums, p, q0, q1, w0, w1, SUMS: tl.constexpr, ASSEMBLY: tl.constexpr):
+    """The same from e²ˣ − 1: h = −½ tanh is m / (1 − m) with m = −½ (e²𐞥e²ᵏ − 1)."""
+    m0 = p * (-0.5 * q0 - 0.5)[None, :] - (0.5 * q0)[None, :]
+    m1 = p * (-0.5 * q1 - 0.5)[None, :] - (0.5 * q1)[None, :]
+    x0, x1 = 2.0 - 2.0 * m0, 2.0 - 2.0 * m1
+    shared = reciprocal(x0 * x1, ASSEMBLY)
+    h0, h1 = shared * x1 * m0, shared * x0 * m1
     slopes += w0[:, None] * (0.25 - h0 * h0)
     slopes += w1[:, None] * (0.25 - h1 * h1)
     if SUMS:
@@ -241,7 +268,7 @@ def in_parts(
     own, other, ROW, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
     NUMBERS: tl.constexpr, SUMS: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """The sums over the other side: from exponentials ("shared", "capped") or queries and keys ("small", "any").
+    """The sums over the other side: from exponentials ("shared", "capped", "small") or queries and keys ("any").
 
     Long sums lose digits, so sums over TOGETHER entries are added in memory, where they take no registers.
     """
@@ -252,16 +279,14 @@ def in_parts(
         first = start + part * TOGETHER
         others, weights = other + first.to(tl.int64) * ROW + dims, plane + first.to(tl.int64) * PLANE_ROW + at
         last = tl.minimum(end, first + TOGETHER)
-        if NUMBERS == "shared" or NUMBERS == "capped":
-            slopes, sums = shared_slopes(
-                a, others, ROW, weights, PLANE_ROW, first, last, 1e18 if NUMBERS == "capped" else 0,
-                SUMS, TIMES, DIMS, ASSEMBLY,
-            )  # fmt: skip
-        else:
+        if NUMBERS == "any":
             slopes, sums = own_slopes(
-                a, others, ROW, weights, PLANE_ROW, first, last, dims < dim, NUMBERS == "small",
-                SUMS, TIMES, DIMS, ASSEMBLY,
-            )  # fmt: skip
+                a, others, ROW, weights, PLANE_ROW, first, last, dims < dim, SUMS, TIMES, DIMS, ASSEMBLY
+            )
+        else:
+            slopes, sums = shared_slopes(
+                a, others, ROW, weights, PLANE_ROW, first, last, NUMBERS, SUMS, TIMES, DIMS, ASSEMBLY
+            )
         more = first > start
         write_side(slopes, sums, v, out, out_sums, at, at_in, dims, dim, ADD | more.to(tl.int32), more, SUMS)
         tl.debug_barrier()
@@ -269,7 +294,7 @@ def in_parts(
 
 @triton.jit
 def shared_slopes(
-    a, by_other, DIM, plane, PLANE_ROW, start, end, CAP: tl.constexpr, SUMS: tl.constexpr,
+    a, by_other, DIM, plane, PLANE_ROW, start, end, NUMBERS: tl.constexpr, SUMS: tl.constexpr,
     TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """Σ w (¼ − h²) and Σ w h over part of the other side, four at a time; rows of zeros pad the last four."""
@@ -279,8 +304,12 @@ def shared_slopes(
         b2, b3 = tl.load(by_other + 2 * DIM), tl.load(by_other + 3 * DIM)
         w0, w1 = tl.load(plane), tl.load(plane + PLANE_ROW)
         w2, w3 = tl.load(plane + 2 * PLANE_ROW), tl.load(plane + 3 * PLANE_ROW)
-        slopes, sums = two_slopes(slopes, sums, a, b0, b1, w0, w1, CAP, SUMS, ASSEMBLY)
-        slopes, sums = two_slopes(slopes, sums, a, b2, b3, w2, w3, CAP, SUMS, ASSEMBLY)
+        if NUMBERS == "small":
+            slopes, sums = two_small_slopes(slopes, sums, a, b0, b1, w0, w1, SUMS, ASSEMBLY)
+            slopes, sums = two_small_slopes(slopes, sums, a, b2, b3, w2, w3, SUMS, ASSEMBLY)
+        else:
+            slopes, sums = two_slopes(slopes, sums, a, b0, b1, w0, w1, NUMBERS == "capped", SUMS, ASSEMBLY)
+            slopes, sums = two_slopes(slopes, sums, a, b2, b3, w2, w3, NUMBERS == "capped", SUMS, ASSEMBLY)
         by_other += 4 * DIM
         plane += 4 * PLANE_ROW
     return slopes, sums
@@ -288,7 +317,7 @@ def shared_slopes(
 
 @triton.jit
 def own_slopes(
-    a, other, dim, plane, PLANE_ROW, start, end, dims_in, NEAR: tl.constexpr, SUMS: tl.constexpr,
+    a, other, dim, plane, PLANE_ROW, start, end, dims_in, SUMS: tl.constexpr,
     TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The same with a tanh for every pair and feature; NaN has no weight and counts as 0."""
@@ -296,7 +325,7 @@ def own_slopes(
     for _ in range(start, end):
         b, w = tl.load(other, mask=dims_in, other=0.0).to(tl.float32), tl.load(plane)
         x = a + b[None, :]
-        h = small_half_tanh(x, ASSEMBLY) if NEAR else half_tanh(x, ASSEMBLY)
+        h = half_tanh(x, ASSEMBLY)
         h = tl.where(h == h, h, 0.0)
         slopes += w[:, None] * (0.25 - h * h)
         if SUMS:

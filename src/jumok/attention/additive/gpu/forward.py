@@ -25,11 +25,9 @@ TILE = 32
 """Queries and keys per score tile if such tiles fill the GPU; no other size was faster."""
 WIDE_VALUES = (8, 8)
 """Keys read at a time, and warps, for few queries with values wider than 256."""
-TOGETHER, SUMS = 64, 4
-"""Features per partial sum, and the maximum number of partial sums."""
 FULL = 6
 """Tiles per multiprocessor from which the GPU is full, so that tiles hide each other's latency."""
-SMALL_TILE, AHEAD = 16, 16
+SMALL_TILE, AHEAD = 16, 8
 """Tile size below that, and how far the loop over features is unrolled, so that loads are issued early."""
 AT_ONCE, REGISTERS = 8, 255
 """Small tiles that run on a multiprocessor at once, each a warp whose threads use as many registers as they can."""
@@ -61,18 +59,24 @@ class Inputs:
 
 def forward(
     query: Tensor, key: Tensor, value: Tensor, v: Tensor, mask: MaskIntervals, seed: Tensor | None, dropout: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The mixed values [batch, query, value_dim] and the log-sum-exp as two numbers [2, batch, query]."""
+) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
+    """The mixed values [batch, query, value_dim], the log-sum-exp as two numbers [2, batch, query], and perhaps scores.
+
+    Scores that take no more memory than the queries and keys are worth keeping for the backward pass.
+    """
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, values = inputs.sizes
     if queries <= FEW and values <= WIDEST:
-        return forward_of_few(inputs, mask, seed, dropout)
+        return *forward_of_few(inputs, mask, seed, dropout), None
     out = torch.empty(batches, queries, values, dtype=query.dtype, device=query.device)
     lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
     scorer = Scorer(query, key, v)
-    for some, rows in cuts(batches, queries, keys, planes=1):
-        mix(scorer.scores(some, rows, mask), value, out, lse, mask, seed, dropout, some, rows)
-    return out, lse
+    pieces = cuts(batches, queries, keys, planes=1)
+    for some, rows in pieces:
+        plane = scorer.scores(some, rows, mask)
+        mix(plane, value, out, lse, mask, seed, dropout, some, rows)
+    kept = len(pieces) == 1 and len(cuts(batches, queries, keys, planes=3)) == 1 and plane.numel() <= query.numel() + key.numel()
+    return out, lse, plane if kept else None
 
 
 def mix(
@@ -123,8 +127,8 @@ def joined(out: Tensor, lse: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor
 class Scorer:
     """Computes scores of some queries at a time; what all queries share is computed once (see `workspace`)."""
 
-    def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, by_time: bool = False) -> None:
-        self.query, self.key = query, key
+    def __init__(self, query: Tensor, key: Tensor, v: Tensor, *, tiled: bool = True, by_time: bool = False) -> None:
+        self.query, self.key, self.tiled = query, key, tiled
         batches, queries, dim = query.shape
         keys, self.vectors, self.dims = key.shape[1], v.shape[0], padded(dim, 32)
         tiles = batches * blocks(queries, TILE) * blocks(keys, TILE)
@@ -133,18 +137,18 @@ class Scorer:
         self.at_once = by_time or not full
         self.tile, self.ahead, self.registers = TILE, 1, None
         if not full:
-            self.tile, self.ahead = SMALL_TILE, min(AHEAD, part_of(self.dims) // 4)
+            self.tile, self.ahead = SMALL_TILE, AHEAD
             tiles = batches * blocks(queries, SMALL_TILE) * blocks(keys, SMALL_TILE)
             self.registers = REGISTERS if tiles <= AT_ONCE * multiprocessors(query.device) else None
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
-        size = batches * (up_times + down_times) * (1 + self.dims * (1 + by_time)) + 2 * self.vectors * self.dims
+        size = batches * (up_times + down_times) * (1 + 2 * self.dims * (tiled + by_time)) + 3 * self.vectors * self.dims
         # Gradients read 64 features at a time, so a row of 96 is read as 128: that memory must exist.
         self.room = torch.empty(size + 32, device=query.device)
         prepare_kernels.prepare_kernel(
             (batches * (up_times + down_times) // self.tile + self.vectors,),
             query, key, v, self.room, batches, self.vectors, queries, keys, up_times, down_times, dim,
-            DIM=self.dims, TILE=self.tile, BY_TIME=by_time, BLOCK_DIM=exponentials_at_once(self.dims, by_time),
-            FEATURES=power_of_two(self.dims), warps=4,
+            DIM=self.dims, TILE=self.tile, TILED=tiled, BY_TIME=by_time,
+            BLOCK_DIM=exponentials_at_once(self.dims, by_time), FEATURES=power_of_two(self.dims), warps=4,
         )  # fmt: skip
 
     def scores(self, some: slice, rows: slice, mask: MaskIntervals = EVERYWHERE) -> Tensor:
@@ -160,7 +164,6 @@ class Scorer:
         constants = dict(
             **mask.bounds,
             DIM=self.dims,
-            PART=part_of(self.dims),
             TILE=self.tile,
             ASSEMBLY=not INTERPRETED,
             warps=self.tile // 16,
@@ -193,13 +196,6 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 def exponentials_at_once(dims: int, by_time: bool) -> int:
     """Features computed at once: all, so that loads are waited for only once, or as many as registers hold."""
     return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
-
-
-@cache
-def part_of(dims: int) -> int:
-    """Features per partial sum: equal parts, in whole groups of four."""
-    fewest = min(SUMS, blocks(dims, TOGETHER))
-    return next(dims // parts for parts in range(fewest, dims) if dims % (4 * parts) == 0)
 
 
 def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:

@@ -57,7 +57,7 @@ def additive_attention(
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Σ softmax(v · tanh(q + k)) value for [batch, time, dim], v [batch or 1, dim]; and the log-sum-exp."""
-    return _forward(query, key, value, v, first, beyond, mask, seed, dropout)
+    return _forward(query, key, value, v, first, beyond, mask, seed, dropout)[:2]
 
 
 @additive_attention.register_fake
@@ -125,29 +125,34 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        output = _forward(*arguments)
-        _keep_attention(ctx, arguments, output)
-        return output
+        out, lse, scores = _forward(*arguments)
+        _keep_attention(ctx, arguments, (out, lse))
+        ctx.scores = scores if any(ctx.needs_input_grad) else None
+        return out, lse
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if d_out is None:  # the output has no gradient
             return (None,) * 9
-        differentiable = torch.is_grad_enabled()  # for a second gradient
-        found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, ctx.dropout)
+        if torch.is_grad_enabled():  # for a second gradient
+            found = _gradients_by_definition(d_out, *ctx.saved_tensors, ctx.dropout)
+        else:
+            found = _backward(d_out, *ctx.saved_tensors, ctx.dropout, ctx.scores)
         return (*found, None, None, None, None, None)
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any
+) -> tuple[Tensor, Tensor, Tensor | None]:
     first, beyond, mask, seed, dropout = others
     return forward.forward(query, key, value, v, MaskIntervals(first, beyond, mask), seed, dropout)
 
 
 def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, *others: Any) -> Four:
-    first, beyond, mask, seed, out, lse, dropout = others
+    first, beyond, mask, seed, out, lse, dropout, *scores = others
     with torch.autocast(query.device.type, enabled=False):
         found = backward.backward(
-            d_out.contiguous(), query, key, value, v, out, lse, MaskIntervals(first, beyond, mask), seed, dropout
+            d_out.contiguous(), query, key, value, v, out, lse, MaskIntervals(first, beyond, mask), seed, dropout, *scores
         )
     assert found.value is not None
     d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)
