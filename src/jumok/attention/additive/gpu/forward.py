@@ -71,12 +71,11 @@ def forward(
     out = torch.empty(batches, queries, values, dtype=query.dtype, device=query.device)
     lse = torch.empty(2, batches, queries, dtype=torch.float32, device=query.device)
     scorer = Scorer(query, key, v)
-    pieces = cuts(batches, queries, keys, planes=1)
-    for some, rows in pieces:
+    for some, rows in cuts(batches, queries, keys, planes=1):
         plane = scorer.scores(some, rows, mask)
         mix(plane, value, out, lse, mask, seed, dropout, some, rows)
-    kept = len(pieces) == 1 and len(cuts(batches, queries, keys, planes=3)) == 1 and plane.numel() <= query.numel() + key.numel()
-    return out, lse, plane if kept else None
+    whole = len(cuts(batches, queries, keys, planes=3)) == 1
+    return out, lse, plane if whole and plane.numel() <= query.numel() + key.numel() else None
 
 
 def mix(

@@ -125,19 +125,22 @@ def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        *tensors, ctx.dropout = arguments
         out, lse, scores = _forward(*arguments)
-        _keep_attention(ctx, arguments, (out, lse))
-        ctx.scores = scores if any(ctx.needs_input_grad) else None
+        ctx.save_for_backward(*tensors, out, lse, scores if any(ctx.needs_input_grad) else None)
+        ctx.mark_non_differentiable(lse)
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if d_out is None:  # the output has no gradient
             return (None,) * 9
+        *saved, scores = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second gradient
-            found = _gradients_by_definition(d_out, *ctx.saved_tensors, ctx.dropout)
+            found = _gradients_by_definition(d_out, *saved, ctx.dropout)
         else:
-            found = _backward(d_out, *ctx.saved_tensors, ctx.dropout, ctx.scores)
+            found = _backward(d_out, *saved, ctx.dropout, scores)
         return (*found, None, None, None, None, None)
 
 
