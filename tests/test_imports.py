@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "cli": EVERYTHING | {"serve"},
+    "exchange": {"tasks", "models", "data", "files", "model_folder"},
+    "cli": EVERYTHING | {"serve", "exchange"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }
