@@ -71,8 +71,8 @@ class Replicas(Alone):
     def combine(self, weights: Iterable[Tensor], cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Sum what every process found, bucket by bucket."""
         gradients = self._gradients(list(weights))
-        total = cross_entropy.clone()
-        working: list[Any] = [dist.all_reduce(total, async_op=True)]
+        total = _total(cross_entropy, self.model)
+        working: list[Any] = []
         sums: list[tuple[list[Tensor], Tensor]] = []
         for bucket in buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
@@ -95,6 +95,20 @@ class Replicas(Alone):
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
         return [weight.grad for weight in used if weight.grad is not None]
+
+
+@torch.no_grad()
+def _total(cross_entropy: Float[Tensor, ""], model: nn.Module) -> Float[Tensor, ""]:
+    """The cross-entropy of all processes; and the running moments of batch normalisation become the mean over them."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    running = [moment for norm in norms if norm.training for moment in norm.buffers() if moment.is_floating_point()]
+    parts = [cross_entropy, *running]
+    numbers = torch.cat([part.flatten().float() for part in parts])
+    dist.all_reduce(numbers)
+    total, *sums = torch.split(numbers, [part.numel() for part in parts])
+    for buffer, found in zip(running, sums, strict=True):
+        buffer.copy_(found.view_as(buffer) / here().world)
+    return total[0]
 
 
 def buckets(gradients: Iterable[Tensor], most: int = BUCKET) -> Iterator[list[Tensor]]:
@@ -136,9 +150,7 @@ class Shards(Alone):
 
     def combine(self, weights: Iterable[Tensor], cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The last backward pass has summed the gradients."""
-        total = cross_entropy.clone()
-        dist.all_reduce(total)
-        return total
+        return _total(cross_entropy, self.model)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
