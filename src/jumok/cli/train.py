@@ -9,8 +9,8 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
+from jumok.screen import speaks
 from jumok.tasks.run import train as train_model
-from jumok.training.processes import speaks
 
 
 def train(

@@ -17,12 +17,11 @@ import torch
 import torch.distributed as dist
 
 from jumok.errors import ArgumentError, TrainingError
+from jumok.screen import is_launched
 
 T = TypeVar("T")
 S = TypeVar("S")
 
-LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun puts into the environment of every process it starts."""
 PATIENCE = timedelta(days=7)
 """How long processes wait for the leader, which may have 10⁸ pairs to tokenise. One that dies is noticed at once."""
 CONNECTIONS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "TCPStore")
@@ -98,19 +97,13 @@ def here() -> Processes:
     return _here
 
 
-def is_launched() -> bool:
-    """Whether torchrun, or something like it, started this process."""
-    return all(name in os.environ for name in LAUNCHED)
-
-
-def speaks() -> bool:
-    """Whether this process is the one that speaks for all, or was started alone."""
-    return not is_launched() or os.environ["RANK"] == "0"
-
-
 def is_restarted() -> bool:
     """Whether torchrun started this process in place of one that failed (--max-restarts)."""
-    return is_launched() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return is_launched() and _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def device_name(name: str) -> str:
@@ -132,7 +125,9 @@ def joined(device: str) -> Iterator[Processes]:
         return
     from torch.distributed.rendezvous import rendezvous
 
-    store, rank, world = next(iter(rendezvous("env://")))
+    shared, rank, world = next(iter(rendezvous("env://")))
+    # After a restart the store may be the one before, with the addresses of processes that are gone.
+    store = dist.PrefixStore(f"jumok-{_restarts()}", shared)  # type: ignore[attr-defined]
     backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     groups = (dist.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)) if world > 1 else (None, None)

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from jumok.training.processes import here, is_launched
+from jumok.screen import is_launched
+from jumok.training.processes import here
 
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
 MESSAGE_TO_ALL = b"\nfinishing this step in all processes and saving\n"
