@@ -13,7 +13,7 @@ from jumok.cli import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import CommandGroup, UsageError, is_help, usage_line
 from jumok.errors import JumokError
-from jumok.screen import to_screen
+from jumok.screen import speaks, to_screen
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
@@ -108,7 +108,7 @@ def run() -> None:
             print("jumok: interrupted", file=sys.stderr)
         raise
     except UsageError as error:
-        if not is_help(error):
+        if speaks() and not is_help(error):
             print(f"jumok: {usage_line(error)}", file=sys.stderr)
         sys.exit(2)
     except JumokError as error:

@@ -15,6 +15,7 @@ from jumok.data import Batch
 from jumok.errors import ConfigError
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden
 from jumok.training.config import Context
+from jumok.training.processes import here
 
 
 class Loss(NamedTuple):
@@ -214,14 +215,18 @@ def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoot
 def held_out_loss(
     model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss] = batch_loss
 ) -> dict[str, float]:
-    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns."""
+    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns.
+
+    Several processes share the batches, and all of them get the sums over all.
+    """
     device = next(model.parameters()).device
-    total, count = 0.0, 0
-    for step in range(batches.steps(0)):
+    total, count = 0.0, 0.0
+    for step in here().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
         count += len(tokens.ids)
+    total, count = here().total([total, count])
     loss = total / max(count, 1)
     return {"loss": loss, "perplexity": perplexity(loss)}
 
