@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-
 from jumok.errors import DataError, TrainingError
 from jumok.files import atomic_write, parse_json
 from jumok.training.loss import perplexity
