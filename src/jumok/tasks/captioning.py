@@ -256,11 +256,12 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return int(batch.target_visible.sum())
 
     def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
-        """Cross-entropy of the caption tokens, which are found before the batch leaves the CPU."""
+        """Cross-entropy of the caption tokens."""
+        there = batch.to(device)
         return caption_loss(
             model,
-            batch.to(device),
-            TargetTokens.of(batch).to(device),
+            there,
+            TargetTokens.moved(batch, there),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
