@@ -25,6 +25,7 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
+from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
@@ -145,6 +146,7 @@ def train(
         reader = ReadAhead(batches, position, config.accumulate, pinned=device.type == "cuda")
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
         stop = stack.enter_context(StopRequest())
         stack.callback(report.end)
         report.unit = task.unit

@@ -192,7 +192,8 @@ def batch_loss(
 ) -> Loss:
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoding = model.encoder(batch.source, batch.source_visible)
-    hidden = model.decoder.hidden(encoding, batch.target_in)
+    look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
+    hidden = look(encoding, batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)

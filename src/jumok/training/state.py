@@ -17,7 +17,9 @@ from jumok.errors import CheckpointError, ConfigError
 from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
 
-MAY_CHANGE = frozenset({"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"})
+MAY_CHANGE = frozenset(
+    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every", "compile"}
+)
 """Settings that do not change what any step does, and so may differ after a resume."""
 
 
