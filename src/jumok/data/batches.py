@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int, Integer, UInt
 from torch import Tensor
@@ -63,6 +64,44 @@ class Batch(NamedTuple):
     def pinned(self) -> "Batch":
         """The same batch in page-locked memory, from which copies to a GPU run in the background."""
         return self.each(lambda part: part.pin_memory())
+
+    def rounded(self, limit: int | None = None) -> "Batch":
+        """The same batch padded to one of a few shapes, because a GPU has to prepare for every new shape.
+
+        Lengths stay within `limit` if they are. A pair that is added has one source token, as attention needs something
+        to see, and no target token.
+        """
+        (rows, source), target = self.source.shape, self.target_in.shape[1]
+        if not rows:
+            return self
+        more = round_size(rows, least=8) - rows
+        of_source = (0, round_size(source, limit=limit) - source, 0, more)
+        of_target = (0, round_size(target, limit=limit) - target, 0, more)
+        source_visible = F.pad(self.source_visible, of_source)
+        source_visible[rows:, 0] = True
+        return Batch(
+            F.pad(self.source, of_source, value=PAD),
+            source_visible,
+            F.pad(self.target_in, of_target, value=PAD),
+            F.pad(self.target_out, of_target, value=PAD),
+            F.pad(self.target_visible, of_target),
+            None if self.word_links is None else F.pad(self.word_links, (*of_source[:2], *of_target)),
+        )
+
+
+SIZES = 8
+"""Sizes between one power of two and the next that shapes on a GPU are rounded up to."""
+
+
+def round_size(size: int, *, least: int = 2, limit: int | None = None) -> int:
+    """A size rounded up to a multiple of `least`, or of an eighth of the power of two below it; at most to `limit`.
+
+    >>> [round_size(size) for size in (3, 17, 33, 70, 300)]
+    [4, 18, 36, 72, 320]
+    """
+    step = max(least, (1 << max(size - 1, 1).bit_length() - 1) // SIZES)
+    rounded = -(-size // step) * step
+    return rounded if limit is None else max(min(rounded, limit), size)
 
 
 def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:

@@ -95,11 +95,15 @@ class Hidden(NamedTuple):
     penalty: Float[Tensor, "*position"] | None = None
     """A term to add to the training loss at each position, such as the coverage loss."""
 
-    def select(self, positions: Int[Tensor, " token"]) -> "Hidden":
-        """The same at some positions of the flattened [batch, target], without attention: what a loss needs."""
-        copied = None if self.copied is None else Copied(*(part.flatten(0, 1)[positions] for part in self.copied))
-        penalty = None if self.penalty is None else self.penalty.flatten()[positions]
-        return Hidden(self.states.flatten(0, 1)[positions], copied=copied, penalty=penalty)
+    def select(self, positions: Int[Tensor, " token"] | None) -> "Hidden":
+        """The same at some or all positions of the flattened [batch, target], without attention: what a loss needs."""
+
+        def at(part: Tensor) -> Tensor:
+            flat = part.flatten(0, 1)
+            return flat if positions is None else flat[positions]
+
+        copied = None if self.copied is None else Copied(*map(at, self.copied))
+        return Hidden(at(self.states), copied=copied, penalty=None if self.penalty is None else at(self.penalty))
 
 
 class LinearOutput(NamedTuple):

@@ -35,7 +35,7 @@ def compiled_layers(
     without it.
     """
     layers = [] if why_not(model, config) else [layer for layer in model.modules() if isinstance(layer, Layer)]
-    kinds = list(dict.fromkeys(map(type, layers)))
+    kinds: list[Any] = list(dict.fromkeys(map(type, layers)))
     if kinds:
         say(f"compiling the Transformer layers for this GPU, which takes up to a minute; {OFF}")
     compiled = {kind: torch.compile(kind.values, dynamic=True) for kind in kinds}
@@ -78,7 +78,9 @@ def _is_watched(layer: nn.Module) -> bool:
 
 def _values(compiled: Callable[..., Tensor], layer: Layer, *given: Any) -> Tensor:
     """The output of a layer: compiled where there is a gradient to compute."""
-    return compiled(layer, *given) if torch.is_grad_enabled() else type(layer).values(layer, *given)
+    kind: Any = type(layer)
+    values: Tensor = (compiled if torch.is_grad_enabled() else kind.values)(layer, *given)
+    return values
 
 
 def _try(compiled: Callable[..., Tensor], layer: Layer) -> None:

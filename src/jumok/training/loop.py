@@ -27,6 +27,7 @@ from jumok.training.checkpoint import (
 )
 from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
+from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
@@ -56,11 +57,11 @@ class StepBatches(NamedTuple):
     after: Position
 
 
-def read_step(source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> StepBatches:
-    """`count` batches from `position` on, over the end of an epoch into the next.
+Ready = Callable[[Any], Any]
 
-    From `pinned` memory they can be copied to a GPU while it computes.
-    """
+
+def read_step(source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> StepBatches:
+    """`count` batches from `position` on, over the end of an epoch into the next; `ready` makes them fit for a GPU."""
     epoch, number = position
     batches: list[Any] = []
     while len(batches) < count:
@@ -70,7 +71,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
             epoch, number = epoch + 1, 0
             continue
         batch = source.batch(epoch, number)
-        batches.append(batch.pinned() if pinned else batch)
+        batches.append(batch if ready is None else ready(batch))
         number += 1
     return StepBatches(batches, Position(epoch, number))
 
@@ -78,8 +79,8 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
 class ReadAhead:
     """`next()` gives the batches of one step after another; the following ones are being read meanwhile."""
 
-    def __init__(self, source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> None:
-        self._source, self._count, self._pinned = source, count, pinned
+    def __init__(self, source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> None:
+        self._source, self._count, self._ready = source, count, ready
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
         self._coming: Future[StepBatches] = self._read(position)
 
@@ -90,7 +91,7 @@ class ReadAhead:
         return found
 
     def _read(self, position: Position) -> Future[StepBatches]:
-        return self._thread.submit(read_step, self._source, position, self._count, pinned=self._pinned)
+        return self._thread.submit(read_step, self._source, position, self._count, ready=self._ready)
 
     def close(self) -> None:
         """Let the thread end."""
@@ -143,7 +144,7 @@ def train(
             trainer.publish(trainer.best)  # the process before was killed meanwhile, or the model was damaged since
         state = trainer.state
         position = Position(state.epoch, state.index)
-        reader = ReadAhead(batches, position, config.accumulate, pinned=device.type == "cuda")
+        reader = ReadAhead(batches, position, config.accumulate, ready=ready_for(model))
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
@@ -174,11 +175,11 @@ class Trainer:
         resume: bool,
     ) -> None:
         self.model, self.config, self.folder, self.origin, self.task = model, config, folder, origin, task
-        device = next(model.parameters()).device
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
-        self.recorder = Recorder(folder, self.state, device, report)
+        self.recorder = Recorder(folder, self.state, report)
+        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say)
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
@@ -233,8 +234,10 @@ class Trainer:
         number, found = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        say = self.recorder.report.say
-        outcome = train_step(self.model, self.optimiser, found.batches, config, step=number, say=say, task=self.task)
+        outcome = self.graphs.step(found.batches, step=number)
+        if outcome is None:
+            model, say, task = self.model, self.recorder.report.say, self.task
+            outcome = train_step(model, self.optimiser, found.batches, config, step=number, say=say, task=task)
         if self.average is not None:
             self.average.update(self.model, number)
         state.step, (state.epoch, state.index) = number, found.after

@@ -42,7 +42,8 @@ def train_step(
 ) -> StepOutcome:
     """Update the weights once by the mean gradient over all tokens, or whatever the task counts, of `batches`.
 
-    What dropout draws depends on (config.seed, step) alone, not on what was drawn before.
+    What dropout draws depends on (config.seed, step) alone, not on what was drawn before. `cuda_graph.StepGraphs` does
+    the same by replaying recorded steps.
     """
     pieces, splits = list(batches), 0
     while True:
@@ -89,18 +90,28 @@ def gradients(
     device = next(model.parameters()).device
     tokens = max(sum(task.items(piece) for piece in pieces), 1)
     cross_entropy = torch.zeros((), device=device)
+    share = torch.full((), float(tokens), device=device)
     for number, piece in enumerate(pieces):
         draw_from(seed_of(config.seed, step, number), device)
         try:
-            with autocast(config, device):
-                loss = task.loss(model, piece, device, config)
-            (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+            found = add_gradient(model, piece, share, config, task)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
             return Gradients(cross_entropy, tokens, number)
-        cross_entropy = cross_entropy + loss.cross_entropy
+        cross_entropy = cross_entropy + found
     return Gradients(cross_entropy, tokens, None)
+
+
+def add_gradient(
+    model: nn.Module, piece: Any, tokens: Float[Tensor, ""], config: TrainingConfig, task: Objective[Any]
+) -> Float[Tensor, ""]:
+    """Add the gradient of a piece's loss / `tokens` to the weights; the cross-entropy of the piece."""
+    device = tokens.device
+    with autocast(config, device):
+        loss = task.loss(model, piece, device, config)
+    (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+    return loss.cross_entropy
 
 
 def seed_of(*numbers: int) -> int:
