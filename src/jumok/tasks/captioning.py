@@ -359,7 +359,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = look(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss

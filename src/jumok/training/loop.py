@@ -25,6 +25,7 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
+from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
@@ -199,6 +200,7 @@ def train(
         )
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)

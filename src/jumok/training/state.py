@@ -18,7 +18,8 @@ from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
 
 MAY_CHANGE = frozenset(
-    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every", "parallel"}
+    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"}
+    | {"parallel", "compile"}
 )
 """Settings that do not change what any step does, and so may differ after a resume."""
 
