@@ -42,6 +42,7 @@ MAY_IMPORT = {
 ONLY_IN = {
     "triton": (
         "attention/additive/gpu/",
+        "attention/flash/",
         "attention/triton_launch",
         "regression/gpu",
         "graphs/gpu",
