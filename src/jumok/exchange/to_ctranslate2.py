@@ -37,7 +37,8 @@ def why_not(trained: Trained) -> str | None:
         if part.config.positions == "concatenated":
             return f'CTranslate2 has no {name}.positions = "concatenated"'
     encoder, decoder = trained.recipe.encoder, trained.recipe.decoder
-    assert isinstance(encoder, TransformerConfig) and isinstance(decoder, TransformerConfig)
+    assert isinstance(encoder, TransformerConfig)
+    assert isinstance(decoder, TransformerConfig)
     if encoder.width != decoder.width:
         return f"CTranslate2 needs equal widths, but they are {encoder.width} and {decoder.width}"
     return None
