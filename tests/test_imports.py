@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "cli": EVERYTHING | {"serve"},
+    "bench": FOLDERS,
+    "cli": EVERYTHING | {"serve", "bench"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -26,6 +26,7 @@ COMMANDS = {
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
     "average": "Average the weights of several models into a new one; everything else is taken from the first.",
+    "bench": "Time jumok on this machine, side by side with PyTorch and the libraries that are installed.",
     "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",
 }
 """The first line of each command's help, which is also its docstring: listing the commands imports none of them."""
