@@ -136,8 +136,8 @@ def _why_not_flash(call: AttentionCall) -> str | None:
     widest = max(call.key.shape[-1], call.value.shape[-1])
     if widest > MOST_FEATURES:
         return f"it takes heads of up to {MOST_FEATURES} features and these have {widest}"
-    if any(tensor[0].numel() >= 2**31 if tensor.dim() > 2 else False for tensor in (call.query, call.key, call.value)):
-        return "a sequence of this call is too long for 32-bit positions"
+    if any(tensor.shape[-2] * tensor.stride(-2) >= 2**31 for tensor in (call.query, call.key, call.value)):
+        return "a sequence is too long for the 32-bit positions of its kernels"
     return None
 
 

@@ -14,7 +14,7 @@ from jumok.attention.normalise import Normaliser, distribution, softmax_with_sum
 from jumok.attention.scores import Score
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, which makes small calls on a CPU slower; nothing assigns to its fields
 class AttentionCall:
     """The checked arguments of `attend`; after `prepare`, with a score that kernels know and equal leading axes."""
 

@@ -57,8 +57,11 @@ def _masked(call: AttentionCall) -> Tensor:
     if call.visible is None:
         return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
     visible = call.visible.tile(call.tile)
+    something = visible.any(-1, keepdim=True)
+    if tracing.is_readable(something) and bool(something.all()):
+        return _fused(call, attn_mask=visible)
     # A query that sees nothing would give 0 / 0 in some kernels: it attends everywhere, and its output is set to 0.
-    nothing = ~visible.any(-1, keepdim=True)
+    nothing = ~something
     return _fused(call, attn_mask=visible | nothing).masked_fill(nothing, 0)
 
 

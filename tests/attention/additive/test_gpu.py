@@ -45,7 +45,7 @@ def test_the_kernels_do_what_they_must(checks, some):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"score": "dot"}, 'score "dot" is not additive'),
+        ({"score": "gaussian"}, 'score "gaussian" is neither additive nor a dot product'),
         ({"normalise": "sparsemax"}, "softmax only"),
         ({"visible": gaussian_window(torch.ones(4), 2.0)}, "Gaussian window"),
         ({}, "it runs on a CUDA GPU and query is on cpu"),

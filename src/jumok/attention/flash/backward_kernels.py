@@ -11,6 +11,7 @@ import triton.language as tl
 
 from jumok.attention.flash.forward_kernels import seen
 from jumok.attention.flash.tile_kernels import (
+    CAREFUL,
     LOG2E,
     any_nonfinite,
     block_range,
@@ -91,10 +92,10 @@ def query_gradient_kernel(
         if any_nonfinite(dq):
             dq = tl.zeros([ROWS, BLOCK_DIM], tl.float32)
             do = tl.where((logarithm == logarithm)[:, None], do, tl.zeros_like(do))
-            for at in range(start, stop, COLS):
+            for at in range(start, stop, CAREFUL):
                 dq = query_block(
                     dq, q, do, logarithm, change, key, value, mask, seed, plane, rows, at, first, beyond, stop,
-                    key_row, value_row, mask_row, mask_key, SCALE, DIM, VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, COLS,
+                    key_row, value_row, mask_row, mask_key, SCALE, DIM, VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, CAREFUL,
                     MASK, DROPOUT, PRECISION, True, True,
                 )  # fmt: skip
     store_rows(d_query, rows, d_query_row, dq * SCALE, queries, DIM, BLOCK_DIM)
@@ -105,7 +106,7 @@ def query_block(
     dq, q, do, logarithm, change, key, value, mask, seed, plane, rows, at, first, beyond, stop, key_row, value_row,
     mask_row, mask_key, SCALE: tl.constexpr, DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr,
     BLOCK_VALUE_DIM: tl.constexpr, COLS: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    PRECISION: tl.constexpr, MASKED: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """dq with the part of one block of keys."""
     cols = at + tl.arange(0, COLS)
@@ -115,20 +116,20 @@ def query_block(
     k = load_rows(key, inside, key_row, DIM, BLOCK_DIM)
     v = load_rows(value, inside, value_row, VALUE_DIM, BLOCK_VALUE_DIM)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    if CAREFUL:
+    if AGAIN:
         v = cleaned(v)
     d_weights = tl.dot(do, tl.trans(v), input_precision=PRECISION)
     weights = tl.exp2(scores * (SCALE * LOG2E) - logarithm[:, None])
     if MASKED:
         visible = seen(mask, rows, cols, inside, first, beyond, mask_row, mask_key, MASK)
-        if CAREFUL:
+        if AGAIN:
             visible = visible & (logarithm == logarithm)[:, None]
         weights = tl.where(visible, weights, 0.0)
     if DROPOUT > 0:
         keep = kept(seed, plane, rows[:, None], cols[None, :], DROPOUT)
         d_weights = tl.where(keep, d_weights / (1 - DROPOUT), 0.0)
     d_scores = weights * (d_weights - change[:, None])
-    if CAREFUL:
+    if AGAIN:
         d_scores = tl.where(visible, d_scores, 0.0)
         k = cleaned(k)
     return tl.dot(d_scores.to(k.dtype), k, dq, input_precision=PRECISION)
@@ -200,11 +201,11 @@ def key_gradient_kernel(
             if any_nonfinite(dk) | any_nonfinite(dv):
                 dk = tl.zeros([COLS, BLOCK_DIM], tl.float32)
                 dv = tl.zeros([COLS, BLOCK_VALUE_DIM], tl.float32)
-                for at in range(start, stop, ROWS):
+                for at in range(start, stop, CAREFUL):
                     dk, dv = key_block(
                         dk, dv, k, cleaned(v), query, d_out, lse, delta, mask, seed, plane, cols, inside, at, first,
                         beyond, stop, query_row, d_out_row, mask_row, mask_key, SCALE, DIM, VALUE_DIM, BLOCK_DIM,
-                        BLOCK_VALUE_DIM, ROWS, MASK, DROPOUT, PRECISION, True, True,
+                        BLOCK_VALUE_DIM, CAREFUL, MASK, DROPOUT, PRECISION, True, True,
                     )  # fmt: skip
     store_rows(d_key, cols, d_key_row, dk * SCALE, keys, DIM, BLOCK_DIM)
     store_rows(d_value, cols, d_value_row, dv, keys, VALUE_DIM, BLOCK_VALUE_DIM)
@@ -215,7 +216,7 @@ def key_block(
     dk, dv, k, v, query, d_out, lse, delta, mask, seed, plane, cols, inside, at, first, beyond, stop, query_row,
     d_out_row, mask_row, mask_key, SCALE: tl.constexpr, DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     BLOCK_DIM: tl.constexpr, BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr, MASK: tl.constexpr,
-    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr, CAREFUL: tl.constexpr,
+    DROPOUT: tl.constexpr, PRECISION: tl.constexpr, MASKED: tl.constexpr, AGAIN: tl.constexpr,
 ):  # fmt: skip
     """dk and dv with the part of one block of rows. All tiles are [keys, rows]."""
     rows = at + tl.arange(0, ROWS)
@@ -225,7 +226,7 @@ def key_block(
     q = load_rows(query, real, query_row, DIM, BLOCK_DIM)
     do = load_rows(d_out, real, d_out_row, VALUE_DIM, BLOCK_VALUE_DIM)
     logarithm, change = tl.load(lse + real), tl.load(delta + real)
-    if CAREFUL:
+    if AGAIN:
         do = tl.where((logarithm == logarithm)[:, None], do, tl.zeros_like(do))
     scores = tl.dot(k, tl.trans(q), input_precision=PRECISION)
     weights = tl.exp2(scores * (SCALE * LOG2E) - logarithm[None, :])
@@ -236,7 +237,7 @@ def key_block(
         if MASK == 2:
             pair = mask + inside[:, None] * mask_key + real[None, :] * mask_row
             visible = visible & (tl.load(pair, mask=visible, other=0) != 0)
-        if CAREFUL:
+        if AGAIN:
             visible = visible & (logarithm == logarithm)[None, :]
         weights = tl.where(visible, weights, 0.0)
     d_weights = tl.dot(v, tl.trans(do), input_precision=PRECISION)
@@ -247,7 +248,7 @@ def key_block(
         d_weights = tl.where(keep, d_weights / (1 - DROPOUT), 0.0)
     dv = tl.dot(mixing.to(do.dtype), do, dv, input_precision=PRECISION)
     d_scores = weights * (d_weights - change[None, :])
-    if CAREFUL:
+    if AGAIN:
         d_scores = tl.where(visible, d_scores, 0.0)
         q = cleaned(q)
     dk = tl.dot(d_scores.to(q.dtype), q, dk, input_precision=PRECISION)

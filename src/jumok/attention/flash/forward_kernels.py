@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from jumok.attention.flash.tile_kernels import (
+    CAREFUL,
     LOG2E,
     any_nonfinite,
     block_range,
@@ -84,7 +85,7 @@ def forward_kernel(
         if any_nonfinite(mixed) | lost:
             mixed, logarithm = careful(
                 q, key, value, mask, seed, plane, rows, start, first, beyond, stop, key_row, value_row, mask_row,
-                mask_key, SCALE, DIM, VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, COLS, MASK, DROPOUT, PRECISION,
+                mask_key, SCALE, DIM, VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, CAREFUL, MASK, DROPOUT, PRECISION,
             )  # fmt: skip
     store_rows(out, rows, out_row, mixed, queries, VALUE_DIM, BLOCK_VALUE_DIM)
     tl.store(lse + plane.to(tl.int64) * queries + rows, logarithm, mask=rows < queries)

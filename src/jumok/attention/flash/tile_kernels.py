@@ -9,6 +9,8 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
+CAREFUL = tl.constexpr(16)
+"""Width of a block where a tile is computed again: small, so that the registers of the usual case decide."""
 FAR = tl.constexpr(2**30)
 
 
