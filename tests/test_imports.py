@@ -39,7 +39,14 @@ MAY_IMPORT = {
 """For each folder the folders of jumok it may import, besides itself and `errors`, which is open to all."""
 
 ONLY_IN = {
-    "triton": ("attention/additive/gpu/", "attention/triton_launch", "regression/gpu", "graphs/gpu", "models/rnn/gpu/"),
+    "triton": (
+        "attention/additive/gpu/",
+        "attention/triton_launch",
+        "regression/gpu",
+        "graphs/gpu",
+        "layers/gpu/",
+        "models/rnn/gpu/",
+    ),
     "matplotlib": ("analysis/", "regression/picture"),
     "fastapi": ("serve/",),
 }

@@ -1,26 +1,15 @@
-"""Triton kernels of one step of additive attention in a recurrent decoder, forward and backward.
+"""Triton kernels of one step of attention in a recurrent decoder, forward and backward.
 
-A program computes one sentence. The score is v · tanh(q + k), with coverage v · tanh(q + k + coverage · w). What later
-steps do not wait for, the gradients of keys and v, is summed over all steps at once after the last (`key_gradients`).
+A program computes one sentence. The score is v · tanh(q + k), with coverage v · tanh(q + k + coverage · w), or q · k if
+DOT. What later steps do not wait for, the gradients of keys and v, is summed over all steps at once after the last: by
+`key_gradients_kernel`, or for q · k by a product.
 """
 
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.prepare_kernels import half_tanh
 from jumok.attention.triton_launch import kernel
-
-PLAIN, EXACT, FAST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""How tanh is computed: for the interpreter, in single precision, or by one instruction, exact enough for bfloat16."""
-
-
-@triton.jit
-def tanh(x, ASSEMBLY: tl.constexpr):
-    """tanh(x)."""
-    if ASSEMBLY == FAST:
-        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        return -2.0 * half_tanh(x, ASSEMBLY == EXACT)
+from jumok.layers.gpu.cell_kernels import tanh
 
 
 @triton.jit
@@ -32,8 +21,9 @@ def key_tile(key, rows, dims, seen, width):
 
 @kernel
 def attend_step_kernel(
-    query, QUERY_ROW, key, value, v, w, visible, coverage, context, weights, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    query, QUERY_ROW, key, value, v, w, visible, coverage, context, CONTEXT_ROW, weights, keys, width, value_width,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, DOT: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """α = softmax of the scores, c = Σ αᵢ hᵢ; a sentence without visible keys gets zeros."""
     batch = tl.program_id(0).to(tl.int64)
@@ -47,11 +37,15 @@ def attend_step_kernel(
     for start in range(0, width, DIMS):
         dims = start + tl.arange(0, DIMS)
         q = tl.load(query + batch * QUERY_ROW + dims, mask=dims < width, other=0.0).to(tl.float32)
-        u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
-        x = key_tile(key, rows, dims, seen, width) + q[None, :]
-        if COVERAGE:
-            x += covered[:, None] * tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)[None, :]
-        found += u[None, :] * tanh(x, ASSEMBLY)
+        k = key_tile(key, rows, dims, seen, width)
+        if DOT:
+            found += k * q[None, :]
+        else:
+            u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
+            x = k + q[None, :]
+            if COVERAGE:
+                x += covered[:, None] * tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)[None, :]
+            found += u[None, :] * tanh(x, ASSEMBLY)
     scores = tl.where(seen, tl.sum(found, 1), float("-inf"))
     largest = tl.max(scores, 0)
     powers = tl.exp(scores - tl.where(largest == float("-inf"), 0.0, largest))
@@ -61,14 +55,15 @@ def attend_step_kernel(
     for start in range(0, value_width, VALUES):
         dims = start + tl.arange(0, VALUES)
         mixed = tl.sum(shares[:, None] * key_tile(value, rows, dims, seen, value_width), 0)
-        tl.store(context + batch * value_width + dims, mixed.to(context.dtype.element_ty), mask=dims < value_width)
+        tl.store(context + batch * CONTEXT_ROW + dims, mixed.to(context.dtype.element_ty), mask=dims < value_width)
 
 
 @kernel
 def attend_step_backward_kernel(
-    d_context, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights, d_coverage,
-    d_query, d_scores, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    d_context, CONTEXT_ROW, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights,
+    d_coverage, d_query, D_QUERY_ROW, d_scores, keys, width, value_width,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, DOT: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the scores and the query of one step.
 
@@ -88,9 +83,9 @@ def attend_step_backward_kernel(
         d_shares += d_covered
     for start in range(0, value_width, VALUES):
         dims = start + tl.arange(0, VALUES)
-        place, inside = batch * value_width + dims, dims < value_width
+        place, inside = batch * CONTEXT_ROW + dims, dims < value_width
         given = tl.load(d_context + place, mask=inside, other=0.0).to(tl.float32)
-        given += tl.load(d_context_given + place, mask=inside, other=0.0).to(tl.float32)
+        given += tl.load(d_context_given + batch * value_width + dims, mask=inside, other=0.0).to(tl.float32)
         tl.store(d_context + place, given.to(d_context.dtype.element_ty), mask=inside)
         d_shares += tl.sum(key_tile(value, rows, dims, seen, value_width) * given[None, :], 1)
     d_score = shares * (d_shares - tl.sum(shares * d_shares, 0))
@@ -98,15 +93,17 @@ def attend_step_backward_kernel(
     for start in range(0, width, DIMS):
         dims = start + tl.arange(0, DIMS)
         q = tl.load(query + batch * QUERY_ROW + dims, mask=dims < width, other=0.0).to(tl.float32)
-        u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
-        x = key_tile(key, rows, dims, seen, width) + q[None, :]
-        if COVERAGE:
-            by = tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)
-            x += covered[:, None] * by[None, :]
-        y = tanh(x, ASSEMBLY)
-        slope = u[None, :] * (1.0 - y * y)
+        slope = key_tile(key, rows, dims, seen, width)
+        if not DOT:
+            u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
+            x = slope + q[None, :]
+            if COVERAGE:
+                by = tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)
+                x += covered[:, None] * by[None, :]
+            y = tanh(x, ASSEMBLY)
+            slope = u[None, :] * (1.0 - y * y)
         found = tl.sum(d_score[:, None] * slope, 0)
-        tl.store(d_query + batch * QUERY_ROW + dims, found.to(d_query.dtype.element_ty), mask=dims < width)
+        tl.store(d_query + batch * D_QUERY_ROW + dims, found.to(d_query.dtype.element_ty), mask=dims < width)
         if COVERAGE:
             d_covered += d_score * tl.sum(slope * by[None, :], 1)
     if COVERAGE:
