@@ -77,7 +77,7 @@ def gru_kernel(
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     row, at = (place // width).to(tl.int64), place % width
-    r, z, n, _ = gru_gates(inputs, fed, recurrent, ROW, bias, batch, row, at, inside, width, FED, ASSEMBLY)
+    _r, z, n, _ = gru_gates(inputs, fed, recurrent, ROW, bias, batch, row, at, inside, width, FED, ASSEMBLY)
     h = read(state, row * STATE_ROW + at, inside)
     tl.store(after + row * STATE_ROW + at, (n + z * (h - n)).to(after.dtype.element_ty), mask=inside)
 
@@ -214,3 +214,19 @@ def d_state(
 def write(pointer, place, found, inside):
     """Numbers in the precision of a tensor."""
     tl.store(pointer + place, found.to(pointer.dtype.element_ty), mask=inside)
+
+
+@kernel
+def tanh_backward_kernel(
+    d_given, d_back, BACK_ROW, state, STATE_ROW, out, count, width, LAST: tl.constexpr, BLOCK: tl.constexpr,
+    ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """The gradient of x where tanh(x) is `state`: of what was made of it, and of what the step after made of it."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < count
+    row, at = (place // width).to(tl.int64), place % width
+    found = read(d_given, place, inside)
+    if not LAST:
+        found += read(d_back, row * BACK_ROW + at, inside)
+    y = read(state, row * STATE_ROW + at, inside)
+    write(out, place, found * (1.0 - y * y), inside)

@@ -7,7 +7,7 @@ the context, and the gates. The backward pass runs as many. Gradients of weights
 after the last step. `BahdanauStep.step` is the reference, with the same results.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,15 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from jumok.layers.gpu.recurrence import CELLS, cell_launch
-from jumok.models.rnn.gpu.steps import Attention, key_gradients, value_gradients
-
-
-class DecoderStates(NamedTuple):
-    """What every step of a decoder made."""
-
-    states: Float[Tensor, "target batch width"]
-    contexts: Float[Tensor, "target batch encoder_width"]
-    weights: Float[Tensor, "target batch source"]
+from jumok.models.rnn.gpu.steps import Attention, DecoderStates, key_gradients, value_gradients
 
 
 def bahdanau_steps(

@@ -1,7 +1,7 @@
 """One step of attention in a recurrent decoder, and the gradients that are summed over all steps at once."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,8 +14,17 @@ from jumok.models.rnn.gpu.attention_kernels import (
     key_gradients_kernel,
 )
 
-TILE = 4096
-"""Numbers of a tile [key, feature] that a program works on."""
+TILE, STEP_TILE = 4096, 16384
+"""Numbers of a tile [key, feature] that a program works on: where there are many programs, and in a step."""
+STEP_WARPS = 8
+
+
+class DecoderStates(NamedTuple):
+    """What every step of a decoder made."""
+
+    states: Float[Tensor, "target batch width"]
+    contexts: Float[Tensor, "target batch encoder_width"]
+    weights: Float[Tensor, "target batch source"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Attention:
         (batch, source, hidden), width = self.keys.shape, self.values.shape[2]
         attend_step_kernel(
             (batch,), query, query.stride(0), self.keys, self.values, self.v, self.w, self.visible, covered, context,
-            context.stride(0), weights, source, hidden, width, VALUES=self.features(width), **self.constants,
+            context.stride(0), weights, source, hidden, width, **self.constants,
         )  # fmt: skip
         if self.covers:
             torch.add(covered, weights, out=coverage[step + 1])
@@ -73,13 +82,16 @@ class Attention:
         attend_step_backward_kernel(
             (batch,), d_context, d_context.stride(0), d_context_given, query, query.stride(0), self.keys, self.values,
             self.v, self.w, self.visible, coverage[step if self.covers else 0], weights, d_weights, d_covered, d_query,
-            d_query.stride(0), d_scores, source, hidden, width, VALUES=self.features(width), **self.constants,
+            d_query.stride(0), d_scores, source, hidden, width, **self.constants,
         )  # fmt: skip
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What the kernels of a step are compiled for."""
-        return {"DOT": self.dot, **self.tile}
+        """What the kernels of a step are compiled for: tiles of all keys and as many features as registers hold."""
+        hidden, width = self.keys.shape[2], self.values.shape[2]
+        dims, values = self.features(hidden, STEP_TILE), self.features(width, STEP_TILE)
+        whole = dims >= hidden and values >= width
+        return {"DOT": self.dot, "VALUES": values, "EARLY": whole, **self.tile, "DIMS": dims, "warps": STEP_WARPS}
 
     @property
     def tile(self) -> dict[str, Any]:
@@ -87,14 +99,14 @@ class Attention:
         exact = self.keys.dtype == torch.float32
         return {
             "KEYS": self._keys,
-            "DIMS": self.features(self.keys.shape[2]),
+            "DIMS": self.features(self.keys.shape[2], TILE),
             "COVERAGE": self.covers,
             "ASSEMBLY": 0 if INTERPRETED else 1 if exact else 2,
         }
 
-    def features(self, width: int) -> int:
-        """How many features of a vector are read at once."""
-        return max(min(power_of_two(width), TILE // self._keys), 8)
+    def features(self, width: int, tile: int) -> int:
+        """How many features of a vector fit into a tile."""
+        return max(min(power_of_two(width), tile // self._keys), 8)
 
     @property
     def _keys(self) -> int:
