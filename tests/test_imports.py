@@ -41,11 +41,14 @@ MAY_IMPORT = {
 ONLY_IN = {
     "triton": (
         "attention/additive/gpu/",
+        "attention/flash/",
         "attention/triton_launch",
         "regression/gpu",
         "graphs/gpu",
         "training/loss_gpu",
         "training/gpu_kernels",
+        "layers/gpu/",
+        "models/rnn/gpu/",
     ),
     "matplotlib": ("analysis/", "regression/picture"),
     "fastapi": ("serve/",),

@@ -104,20 +104,45 @@ def round_size(size: int, *, least: int = 2, limit: int | None = None) -> int:
     return rounded if limit is None else max(min(rounded, limit), size)
 
 
+class Sentences(NamedTuple):
+    """The ids of sentences one after another, and the length of each."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    lengths: Int[np.ndarray, " sentences"]
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids]) -> "Sentences":
+        """Rows of ids joined."""
+        ids = np.concatenate(rows) if len(rows) else np.zeros(0, np.int64)
+        return cls(ids, np.array([len(row) for row in rows], np.int64))
+
+    def padded(self) -> tuple[Int[np.ndarray, "batch longest"], Bool[np.ndarray, "batch longest"]]:
+        """A row for each sentence, padded with PAD to one length, and a mask that is True on the given ids."""
+        visible = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
+        ids = np.full(visible.shape, PAD, np.int64)
+        ids[visible] = self.ids
+        return ids, visible
+
+
 def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad encoded pairs ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
-    source, source_visible = pad([source[1:] for source, _ in rows])
-    target_in, target_visible = pad([target[:-1] for _, target in rows])
-    target_out, _ = pad([target[1:] for _, target in rows])
-    return Batch(source, source_visible, target_in, target_out, target_visible)
+    return collate_sides(*(Sentences.of([row[side] for row in rows]) for side in range(2)))
+
+
+def collate_sides(source: Sentences, target: Sentences) -> Batch:
+    """Pad encoded sentences ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
+    sources, source_seen = source.padded()
+    targets, _ = target.padded()
+    longest = max(int(target.lengths.max(initial=1)) - 1, 0)
+    seen = np.arange(longest) < (target.lengths - 1)[:, None]
+    target_in, target_out = (np.where(seen, part, PAD) for part in (targets[:, :-1], targets[:, 1:]))
+    parts = (sources[:, 1:].copy(), source_seen[:, 1:].copy(), target_in, target_out, seen)
+    return Batch(*(torch.from_numpy(part) for part in parts))
 
 
 def pad(rows: Sequence[Ids]) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
     """Rows of ids padded with PAD to one length, and a mask that is True on the given ids."""
-    lengths = np.array([len(row) for row in rows])
-    visible = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    ids = np.full(visible.shape, PAD, np.int64)
-    ids[visible] = np.concatenate(rows) if len(rows) else []
+    ids, visible = Sentences.of(rows).padded()
     return torch.from_numpy(ids), torch.from_numpy(visible)
 
 
