@@ -106,6 +106,14 @@ class Hidden(NamedTuple):
         return Hidden(at(self.states), copied=copied, penalty=None if self.penalty is None else at(self.penalty))
 
 
+class LinearOutput(NamedTuple):
+    """States h, weight W and bias b of an output layer whose logits are h Wᵀ + b."""
+
+    states: Float[Tensor, "*position width"]
+    weight: Float[Tensor, "vocabulary width"]
+    bias: Float[Tensor, " vocabulary"] | None
+
+
 class Prediction(NamedTuple):
     """What a decoder predicts for a whole target at once."""
 
@@ -177,7 +185,7 @@ class Decoder(nn.Module, ABC):
     The rest is optional. Without `start` and `advance`, each step of decoding runs `hidden` over all tokens so far:
     correct, but n steps cost n² / 2; write both to carry a recurrent state or a cache instead. Return `copied` in
     `Hidden` to copy source tokens, and `penalty` to add a term to the training loss. Write `informed_attention` to
-    support `training.guided_context = "full"`.
+    support `training.guided_context = "full"`, and `linear_output` to save memory and time on a GPU.
     """
 
     vocabulary: int
@@ -194,6 +202,14 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
         """Scores of the next token at any positions: [batch, target], [sentence, beam], or those a loss selects."""
+
+    def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
+        """As `hidden`, for a loss that looks at no attention: a decoder may leave that out to be faster."""
+        return self.hidden(encoding, target_in)
+
+    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
+        """What `logits` multiplies, for a loss that never stores all logits; None if they are not a single product."""
+        return None
 
     def start(self, encoding: Encoding, *, capacity: int) -> State:
         """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""

@@ -44,6 +44,7 @@ from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_posit
 from jumok.tasks.translator import SPECIALS, best_of
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
+from jumok.training.processes import here
 
 Picture = str | Path | Pixels
 """A file, or the pixels themselves: uint8 [height, width, 3]."""
@@ -287,8 +288,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         if metric != "loss":
             captioner = Captioner(trained)
 
+            def caption(images: Sequence[Pixels]) -> list[str]:
+                return [output.text for output in captioner.caption(images)]
+
             def outputs() -> list[str]:
-                return [output.text for output in captioner.caption(list(held_out.images))]
+                return here().map(caption, list(held_out.images))
 
             scores[metric] = text_score(metric, scores["loss"], outputs, held_out.references)
         return scores
@@ -355,7 +359,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = look(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss

@@ -66,7 +66,8 @@ class StepGraphs:
         self.graphs: dict[Shapes, StepGraph] = {}
         self._seen: Counter[Shapes] = Counter()
         alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        self._usable = self.device.type == "cuda" and config.accumulate == 1 and alone
+        wanted = config.compile != "off" and config.accumulate == 1
+        self._usable = self.device.type == "cuda" and wanted and alone
         if self._usable:
             self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]

@@ -11,10 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from jumok.attention.backends import why_no_triton
 from jumok.data import Batch
 from jumok.errors import ConfigError
-from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden
+from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
+from jumok.training.processes import here
 
 
 class Loss(NamedTuple):
@@ -215,7 +217,8 @@ def batch_loss(
 ) -> Loss:
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoding = model.encoder(batch.source, batch.source_visible)
-    hidden = model.decoder.hidden(encoding, batch.target_in)
+    look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
+    hidden = look(encoding, batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)
@@ -226,26 +229,47 @@ def batch_loss(
 def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
     """The loss of a decoder from its states at every position of its targets, its penalty included."""
     selected = hidden.select(tokens.positions)
-    gaps = selected.copied is not None
-    logits = decoder.logits(selected)
-    loss = smoothed_cross_entropy(logits, tokens.ids, smoothing=smoothing, gaps=gaps, counted=tokens.counted)
+    output = decoder.linear_output(selected)
+    if output is not None and runs_on_kernels(output.states):
+        loss = output_loss(output, tokens, smoothing=smoothing)
+    else:
+        logits, gaps = decoder.logits(selected), selected.copied is not None
+        loss = smoothed_cross_entropy(logits, tokens.ids, smoothing=smoothing, gaps=gaps, counted=tokens.counted)
     if selected.penalty is not None:
         loss = loss._replace(total=loss.total + _sum_of(selected.penalty, tokens.counted))
     return loss
+
+
+def runs_on_kernels(states: Tensor) -> bool:
+    """Whether `output_loss` can be computed from these states."""
+    return why_no_triton(states.device, states.dtype) is None
+
+
+def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
+    """`smoothed_cross_entropy` of the logits of an output layer, on a GPU and without storing all of them."""
+    from jumok.training.loss_gpu import smoothed_cross_entropy_of_states  # imports Triton
+
+    target = tokens.ids if tokens.counted is None else tokens.ids.masked_fill(~tokens.counted, -1)
+    total, cross_entropy = smoothed_cross_entropy_of_states(*output, target, smoothing=smoothing)
+    return Loss(total, cross_entropy.detach())
 
 
 @torch.no_grad()
 def held_out_loss(
     model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss] = batch_loss
 ) -> dict[str, float]:
-    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns."""
+    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns.
+
+    Several processes share the batches, and all of them get the sums over all.
+    """
     device = next(model.parameters()).device
-    total, count = 0.0, 0
-    for step in range(batches.steps(0)):
+    total, count = 0.0, 0.0
+    for step in here().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
         count += len(tokens.ids)
+    total, count = here().total([total, count])
     loss = total / max(count, 1)
     return {"loss": loss, "perplexity": perplexity(loss)}
 
