@@ -14,6 +14,7 @@ from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
+from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.normalise import NORMALISERS, softmax
 from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
@@ -66,7 +67,9 @@ def _fastest(call: AttentionCall) -> Plan:
         if (reason := OBSTACLES[name](call)) is not None:
             against[name] = reason
         elif name != "blocked":
-            return Plan(name, REASONS["flash" if name == "fused" and call.score.kind is Dot else name], against)
+            return Plan(
+                name, REASONS["flash" if name == "fused" and call.score.kind is not Additive else name], against
+            )
     if "blocked" not in against:
         tiled = why_no_tiles(call.score, call.query) is None
         if (reason := _why_blocks_do_not_help(call, tiled)) is None:
@@ -77,7 +80,7 @@ def _fastest(call: AttentionCall) -> Plan:
 
 def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
     """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
-    if call.visible is not None and call.query.is_cuda:
+    if call.query.is_cuda and (call.visible is not None or call.score.kind is not Dot):
         return ("fused", "sdpa", "blocked")
     return ("sdpa", "fused", "blocked")
 
@@ -85,11 +88,11 @@ def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
 def run(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call with the backend that was chosen for it."""
     # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
-    safe = plan.backend == "fused" and isinstance(call.score, Additive | Dot | ScaledDot)
+    safe = plan.backend == "fused" and isinstance(call.score, Additive | Dot | ScaledDot | ModifiedDot)
     call = call.prepare(isolate=not safe)
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
-    if plan.backend == "fused" and isinstance(call.score, Dot):
+    if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):
         from jumok.attention.flash import operators as flash  # imports Triton
 
         return _attended(replace(call, isolated=not safe), flash.run(call))
@@ -115,24 +118,28 @@ def _attended(call: AttentionCall, values: Tensor, matrix: Tensor | None = None)
 
 
 def _why_not_sdpa(call: AttentionCall) -> str | None:
+    if call.score.kind is ModifiedDot:
+        return f"{call.score_name} is more than a dot product"
     if call.score.kind is not Dot:
         return f"{call.score_name} is not a dot product"
     return _why_not_softmax(call)
 
 
 def _why_not_fused(call: AttentionCall) -> str | None:
-    if call.score.kind not in (Additive, Dot):
+    if call.score.kind not in (Additive, Dot, ModifiedDot):
         return f"{call.score_name} is neither additive nor a dot product"
     if tracing.in_transform():
         return tracing.REASON
     if call.score.planes(call.query) == 0 or call.value.shape[-1] == 0 or call.query.shape[-1] == 0:
         return "there is nothing to compare"
-    if call.score.kind is Dot and (reason := _why_not_flash(call)) is not None:
+    if call.score.kind is not Additive and (reason := _why_not_flash(call)) is not None:
         return reason
     return _why_not_softmax(call) or why_no_triton(call.query.device, _score_dtype(call.score, call.query))
 
 
 def _why_not_flash(call: AttentionCall) -> str | None:
+    if isinstance(call.score, ModifiedDot) and call.score.change is not None:
+        return "its kernels cannot call a function of the caller"
     widest = max(call.key.shape[-1], call.value.shape[-1])
     if widest > MOST_FEATURES:
         return f"it takes heads of up to {MOST_FEATURES} features and these have {widest}"
