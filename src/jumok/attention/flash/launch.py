@@ -19,6 +19,8 @@ class Shape:
     cols: int
     warps: int
     stages: int
+    registers: int | None = None
+    """The most registers of a thread; None leaves it to the compiler."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Shapes:
     bias: Shape = Shape(32, 32, 4, 1)
 
 
-LONG = Shapes(Shape(128, 64, 4, 3), Shape(128, 64, 8, 2), Shape(64, 128, 8, 2))
+LONG = Shapes(Shape(64, 64, 4, 3), Shape(64, 64, 4, 3), Shape(64, 64, 4, 2))
 SHORT = Shapes(Shape(64, 64, 4, 2), Shape(64, 64, 4, 2), Shape(64, 64, 4, 2))
 WIDE = Shapes(Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 64, 8, 2))
 FULL = Shapes(Shape(64, 32, 4, 2), Shape(32, 32, 4, 1), Shape(32, 32, 4, 1))
@@ -92,7 +94,7 @@ def forward(
         (-(-queries // shape.rows), batches * heads),
         query, key, value, out, lse, *pointers(extras, lse), *strides(query, key, value, out), *steps(extras),
         *sizes(query, key, extras, options), **constants(query, value, extras, options, shape),
-        warps=shape.warps, stages=shape.stages,
+        **compiled(shape),
     )  # fmt: skip
     return out, lse
 
@@ -113,13 +115,13 @@ def backward(
         (-(-queries // chosen.query.rows), batches * heads),
         query, key, value, out, d_out, lse, delta, d_query, *more,
         *strides(query, key, value, out, d_out, d_query), *ints,
-        **constants(query, value, extras, options, chosen.query), warps=chosen.query.warps, stages=chosen.query.stages,
+        **constants(query, value, extras, options, chosen.query), **compiled(chosen.query),
     )  # fmt: skip
     key_gradient_kernel(
         (-(-keys // chosen.key.cols), batches * heads),
         query, key, value, d_out, lse, delta, d_key, d_value, *more,
         *strides(query, key, value, d_out, d_key, d_value), *ints,
-        **constants(query, value, extras, options, chosen.key), warps=chosen.key.warps, stages=chosen.key.stages,
+        **constants(query, value, extras, options, chosen.key), **compiled(chosen.key),
     )  # fmt: skip
     return d_query, d_key, d_value, delta
 
@@ -139,7 +141,7 @@ def bias_gradient(
         (-(-queries // shape.rows), -(-keys // shape.cols), bias_batches * bias_heads),
         query, key, value, d_out, lse, delta, d_bias, *pointers(extras, lse), *strides(query, key, value, d_out),
         *steps(extras), *sizes(query, key, extras, options), bias_heads, batches // bias_batches, heads // bias_heads,
-        **constants(query, value, extras, options, shape), warps=shape.warps, stages=shape.stages,
+        **constants(query, value, extras, options, shape), **compiled(shape),
     )  # fmt: skip
     return d_bias.sum_to_size(extras.bias.shape).to(extras.bias.dtype)
 
@@ -150,6 +152,11 @@ def sink_gradient(extras: Extras, lse: Tensor, delta: Tensor) -> Tensor:
     weights = (extras.sinks.float()[..., None] / math.log(2) - lse).exp2()
     changes = (weights * delta).masked_fill(lse.isnan(), 0).sum(-1)
     return -changes.sum_to_size(extras.sinks.shape).to(extras.sinks.dtype)
+
+
+def compiled(shape: Shape) -> dict[str, Any]:
+    """How a kernel is compiled."""
+    return {"warps": shape.warps, "stages": shape.stages, "registers": shape.registers}
 
 
 def results(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from jumok.attention import tracing
 from jumok.attention.attend import attend
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
-from jumok.attention.flash import launch
+from jumok.attention.flash import causal, launch
 from jumok.attention.flash.launch import Extras, Options
 from jumok.attention.flash.ranges import Ranges, four_axes, two_axes
 from jumok.attention.modified_dot import ModifiedDot
@@ -49,6 +49,16 @@ def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
         bias, slopes, sinks, seed, ranges.low, ranges.high, shift, float(score.scale), float(soft_cap),
         float(call.dropout), call.visible is not None,
     )  # fmt: skip
+    return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
+
+
+def run_causal(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
+    """The same under a plain causal mask, by PyTorch's kernel (see causal.py)."""
+    call = with_positive_scale(call)
+    assert isinstance(call.score, Dot)
+    lead = call.tile.lead
+    query, key, value = (four_axes(tensor, lead) for tensor in (call.query, call.key, call.value))
+    mixed = causal.attention(query, key, value, float(call.score.scale))
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -211,6 +221,14 @@ def _gradients_by_definition(d_out: Tensor, query: Tensor, key: Tensor, value: T
         found = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
     gradients = dict(zip(names, found, strict=True))
     return tuple(gradients.get(name) for name in given)
+
+
+def causal_gradients_by_definition(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, scale: float
+) -> Any:
+    """The same for a plain causal mask."""
+    options = Options(None, 1, 0, scale, 0.0, 0.0, True)
+    return _gradients_by_definition(d_out, query, key, value, *Extras(), out, None, *options)[:3]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
