@@ -26,6 +26,7 @@ TESTS = Path(__file__).parents[2]
         ("attention/additive/mask_checks.py", ""),
         ("attention/additive/launch_checks.py", ""),
         ("graphs/gpu_checks.py", ""),
+        ("training/loss_checks.py", ""),
     ],
 )
 def test_the_kernels_do_what_they_must(checks, some):
