@@ -63,11 +63,11 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if d_out is None:
             return (None,) * 4
+        query, key, value, out, lse = ctx.saved_tensors
         if torch.is_grad_enabled():  # for a second gradient
             from jumok.attention.flash.operators import causal_gradients_by_definition
 
-            return (*causal_gradients_by_definition(d_out, *ctx.saved_tensors[:4], ctx.scale), None)
-        query, key, value, out, lse = ctx.saved_tensors
+            return (*causal_gradients_by_definition(d_out, query, key, value, out, ctx.scale), None)
         return (*_backward(d_out, query, key, value, out, lse, ctx.scale), None)
 
 
