@@ -3,7 +3,6 @@
 import os
 import sys
 
-
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun puts into the environment of every process it starts."""
 
