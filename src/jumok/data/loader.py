@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt
 from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, splitmix64
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, collate_sides, splitmix64
 from jumok.data.dataset import Dataset
 from jumok.data.subwords import BOS, EOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
@@ -96,6 +96,8 @@ class Batches:
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
         numbers = self.dataset.sorted_rows(self.plan.batch(epoch, step))
+        if self.dataset.sides == 2 and not self._samplers:
+            return collate_sides(self.dataset.sentences(numbers, 0), self.dataset.sentences(numbers, 1))
         rows = [self.dataset[int(number)] for number in numbers]
         pairs: list[tuple[Ids, Ids]] = [(row[0], row[1]) for row in rows]
         if self._samplers:

@@ -256,11 +256,12 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return int(batch.target_visible.sum())
 
     def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
-        """Cross-entropy of the caption tokens, which are found before the batch leaves the CPU."""
+        """Cross-entropy of the caption tokens."""
+        there = batch.to(device)
         return caption_loss(
             model,
-            batch.to(device),
-            TargetTokens.of(batch).to(device),
+            there,
+            TargetTokens.moved(batch, there),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
@@ -358,7 +359,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = look(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss

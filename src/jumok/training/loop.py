@@ -25,7 +25,9 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
+from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
+from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
@@ -77,11 +79,14 @@ class AgreedStep(NamedTuple):
     """What any process wished for then, which is one or two steps ago; the same in all."""
 
 
-def read_step(source: BatchSource, position: Position, count: int, *, pinned: bool = False) -> StepBatches:
+Ready = Callable[[Any], Any]
+
+
+def read_step(source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> StepBatches:
     """This process's share of `count` batches from `position` on, over the end of an epoch into the next.
 
-    Every world-th batch is its own, so that all processes together read what one would read alone. From `pinned` memory
-    they can be copied to a GPU while it computes.
+    Every world-th batch is its own, so that all processes together read what one would read alone. `ready` makes them
+    fit for a GPU.
     """
     (epoch, number), places = position, list[Position]()
     while len(places) < count:
@@ -93,7 +98,7 @@ def read_step(source: BatchSource, position: Position, count: int, *, pinned: bo
         places.append(Position(epoch, number))
         number += 1
     batches = [source.batch(*place) for place in here().share(places)]
-    return StepBatches([batch.pinned() for batch in batches] if pinned else batches, Position(epoch, number))
+    return StepBatches(batches if ready is None else [ready(batch) for batch in batches], Position(epoch, number))
 
 
 class ReadAhead:
@@ -111,9 +116,9 @@ class ReadAhead:
         *,
         items: Callable[[Any], int],
         wishes: Callable[[], Wishes] = Wishes,
-        pinned: bool = False,
+        ready: Ready | None = None,
     ) -> None:
-        self._source, self._count, self._items, self._wishes, self._pinned = source, count, items, wishes, pinned
+        self._source, self._count, self._items, self._wishes, self._ready = source, count, items, wishes, ready
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
         self._coming: Future[AgreedStep] = self._thread.submit(self._read, position)
 
@@ -124,7 +129,7 @@ class ReadAhead:
         return agreed
 
     def _read(self, position: Position) -> AgreedStep:
-        found = read_step(self._source, position, self._count, pinned=self._pinned)
+        found = read_step(self._source, position, self._count, ready=self._ready)
         stop, late = self._wishes()
         tokens, stops, lates = here().agree(
             [sum(self._items(batch) for batch in found.batches), stop, late and here().leads]
@@ -191,10 +196,11 @@ def train(
             state.batches,
             items=task.items,
             wishes=lambda: Wishes(stop.asked, trainer.is_late()),
-            pinned=device.type == "cuda",
+            ready=ready_for(model),
         )
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
@@ -221,12 +227,12 @@ class Trainer:
         resume: bool,
     ) -> None:
         self.model, self.config, self.folder, self.origin, self.task = model, config, folder, origin, task
-        device = next(model.parameters()).device
         self.parallel = parallel_of(model, task, config.parallel)
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
-        self.recorder = Recorder(folder, self.state, device, report)
+        self.recorder = Recorder(folder, self.state, report)
+        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say)
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
@@ -284,17 +290,18 @@ class Trainer:
         number, (found, tokens, self._agreed) = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        say = self.recorder.report.say
-        outcome = train_step(
-            self.model,
-            self.optimiser,
-            found.batches,
-            config,
-            step=number,
-            say=say,
-            tokens=tokens,
-            parallel=self.parallel,
-        )
+        outcome = self.graphs.step(found.batches, step=number)
+        if outcome is None:
+            outcome = train_step(
+                self.model,
+                self.optimiser,
+                found.batches,
+                config,
+                step=number,
+                say=self.recorder.report.say,
+                tokens=tokens,
+                parallel=self.parallel,
+            )
         if self.average is not None:
             self.average.update(self.model, number)
         state.step, (state.epoch, state.index) = number, found.after

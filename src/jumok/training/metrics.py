@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from jumok.errors import DataError, TrainingError
 from jumok.files import atomic_write, parse_json
 from jumok.training.loss import perplexity
@@ -124,9 +122,9 @@ class DivergedError(TrainingError):
 class Recorder:
     """Writes metrics.jsonl in `folder`, where it is in the leading process, and reports; also the clock of the run."""
 
-    def __init__(self, folder: Path, state: TrainingState, device: torch.device, report: Report) -> None:
+    def __init__(self, folder: Path, state: TrainingState, report: Report) -> None:
         self.report, self._folder = report, folder
-        self._sums = Sums(device, state.sums)
+        self._sums = Sums(state.sums)
         self._metrics = Metrics(folder, step=state.step, validated=state.validated) if here().leads else None
         self._last = time.monotonic()
         self._tokens, self._seconds = 0, 0.0
@@ -188,8 +186,7 @@ class Recorder:
 
     def sums(self) -> list[float]:
         """What has to be saved to go on in the middle of a line."""
-        values: list[float] = self._sums.values.tolist()
-        return values
+        return self._sums.values
 
     def close(self) -> None:
         """Finish the file."""

@@ -63,7 +63,12 @@ def make_optimiser(model: nn.Module, config: TrainingConfig) -> AdamW:
         {"params": spared, "weight_decay": 0.0},
     ]
     # One kernel over all weights, which can also leave them alone without anyone waiting to know.
-    return AdamW([group for group in groups if group["params"]], betas=config.betas, eps=1e-8, fused=True)
+    optimiser = AdamW([group for group in groups if group["params"]], betas=config.betas, eps=1e-8, fused=True)
+    for group in optimiser.param_groups:
+        device = group["params"][0].device
+        if device.type == "cuda":  # where a recorded step can read the rate of the day
+            group["lr"] = torch.full((), float(group["lr"]), device=device)
+    return optimiser
 
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
@@ -102,7 +107,10 @@ def _laid_out(weight: Tensor, moment: Tensor) -> Tensor:
 def set_rate(optimiser: AdamW, rate: float) -> None:
     """The learning rate of the next step."""
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 @torch.no_grad()

@@ -47,6 +47,7 @@ def train_step(
 
     What dropout draws depends on (config.seed, step) alone, not on what was drawn before. In a run of several processes
     `batches` are this one's share, `tokens` counts those of all, and `parallel` sums the gradients.
+    `cuda_graph.StepGraphs` does the same by replaying recorded steps.
     """
     parallel = parallel or Alone(model, task)
     task = parallel.task
@@ -105,19 +106,29 @@ def gradients(
     parallel = parallel or Alone(model, task)
     tokens = max(sum(task.items(piece) for piece in pieces), 1) if tokens is None else tokens
     cross_entropy = torch.zeros((), device=device)
+    share = torch.full((), float(tokens), device=device)
     for number, (seed, piece) in enumerate(zip(parallel.numbers(), pieces, strict=False)):
         draw_from(seed_of(config.seed, step, seed), device)
         parallel.begin_piece(last=number == len(pieces) - 1)
         try:
-            with autocast(config, device):
-                loss = task.loss(model, piece, device, config)
-            (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+            found = add_gradient(model, piece, share, config, task)
         except RuntimeError as error:
             if not _out_of_memory(error):
                 raise
             return Gradients(cross_entropy, tokens, number)
-        cross_entropy = cross_entropy + loss.cross_entropy
+        cross_entropy = cross_entropy + found
     return Gradients(cross_entropy, tokens, None)
+
+
+def add_gradient(
+    model: nn.Module, piece: Any, tokens: Float[Tensor, ""], config: TrainingConfig, task: Objective[Any]
+) -> Float[Tensor, ""]:
+    """Add the gradient of a piece's loss / `tokens` to the weights; the cross-entropy of the piece."""
+    device = tokens.device
+    with autocast(config, device):
+        loss = task.loss(model, piece, device, config)
+    (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+    return loss.cross_entropy
 
 
 def seed_of(*numbers: int) -> int:
