@@ -13,8 +13,9 @@ from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.masks import Tile, Visible, as_visible
-from jumok.attention.normalise import Normaliser, find_normaliser
-from jumok.attention.scores import Custom, Score, check_score, cosine, dot, general, location, scaled_dot
+from jumok.attention.modified_dot import ModifiedDot, scaled_dot
+from jumok.attention.normalise import Normaliser, find_normaliser, softmax
+from jumok.attention.scores import Custom, Score, check_score, cosine, dot, general, location
 from jumok.attention.weights import Attended
 from jumok.errors import ArgumentError
 
@@ -142,11 +143,18 @@ def _check_arguments(
     if visible is not None:
         visible = as_visible(visible)
         visible.check(tile)
-    return AttentionCall(query, key, value, score, find_normaliser(normalise), visible, float(dropout), tile)
+    normaliser = find_normaliser(normalise)
+    if isinstance(score, ModifiedDot) and score.sinks is not None and normaliser is not softmax:
+        raise ArgumentError('sinks join the denominator of a softmax; use normalise="softmax", or no sinks')
+    return AttentionCall(query, key, value, score, normaliser, visible, float(dropout), tile)
 
 
 def _leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
     """The axes before [time, dim], broadcast over all tensors and the score's own parameters."""
+    if not score.parameter_axes:  # the usual case, and a small call on a CPU takes little longer than this function
+        lead, *others = (tensor.shape[:-2] for tensor in tensors.values())
+        if all(other == lead for other in others):
+            return tuple(lead)
     leads = [(name, tuple(tensor.shape[:-2])) for name, tensor in tensors.items()]
     for name, own in score.parameter_axes.items():
         parameter = getattr(score, name)

@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import PrecomputedKeys, Weights
+from jumok.attention import PrecomputedKeys, Weights, tracing
+from jumok.attention.backends import why_no_triton
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
 from jumok.models.encoder_decoder import Encoding
@@ -147,7 +148,8 @@ class BahdanauStep(DecoderAttention):
         """Nothing is covered yet."""
         if not isinstance(self.attention, CoverageAttention):
             return StepState(states)
-        return StepState(states, coverage=encoding.states.new_zeros(encoding.visible[:, None].shape))
+        precision = torch.promote_types(encoding.states.dtype, torch.float32)
+        return StepState(states, coverage=encoding.states.new_zeros(encoding.visible[:, None].shape, dtype=precision))
 
     def step(
         self, stepper: Stepper, source: PreparedSource, word_gates: Tensor, before: StepState, position: int
@@ -164,6 +166,36 @@ class BahdanauStep(DecoderAttention):
             penalty = self.coverage_weight * coverage_loss(weights, before.coverage)
         states = stepper.step(word_gates + stepper.fed_gates(context), before.states)
         return StepOutput(states[-1][0], context, (weights,), penalty), StepState(states, coverage=coverage)
+
+    def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState) -> StepOutput:
+        """Every step, on a GPU by one operator with kernels of its own."""
+        if not has_step_kernels(recurrence, encoding):
+            return super().all_steps(recurrence, encoding, words, before)
+        from jumok.models.rnn.gpu.bahdanau import bahdanau_steps
+
+        attention, stepper = self.attention, recurrence.stepper()
+        _, recurrent, _, recurrent_bias = stepper.weights[0]
+        coverage = attention.w if isinstance(attention, CoverageAttention) else None
+        found = bahdanau_steps(
+            recurrence.cell,
+            stepper.input_gates(words.transpose(0, 1)),
+            attention.to_key(encoding.states),
+            encoding.states,
+            encoding.visible,
+            _without_beam(before)[0],
+            attention.to_query.weight,
+            attention.v,
+            recurrent,
+            recurrent_bias,
+            stepper.for_fed,
+            coverage,
+        )
+        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        penalty = None
+        if coverage is not None:
+            covered = torch.cat([torch.zeros_like(weights[:, :1]), weights.cumsum(1)[:, :-1]], 1)
+            penalty = self.coverage_weight * coverage_loss(weights, covered)
+        return StepOutput(states, contexts, (weights,), penalty)
 
 
 class LuongStep(DecoderAttention):
@@ -196,16 +228,68 @@ class LuongStep(DecoderAttention):
         return output, StepState(states, fed=output.state if self.input_feeding else None)
 
     def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState) -> StepOutput:
-        """One run of the recurrence, then one call of attention from all its states, unless those are fed back."""
+        """One run of the recurrence, then one call of attention from all its states, unless those are fed back.
+
+        With input feeding every step, on a GPU by one operator.
+        """
         if self.input_feeding:
+            if self._has_kernels(recurrence, encoding):
+                return self._all_fed_steps(recurrence, encoding, words, before)
             return super().all_steps(recurrence, encoding, words, before)
         states = recurrence(words, _without_beam(before))
         memory = self.attention.memory(encoding.states, encoding.visible[:, None])
         return self._attend(states, memory, start=0, together=False)
 
+    def _has_kernels(self, recurrence: Recurrence, encoding: Encoding) -> bool:
+        usual = self.attention.reach == "global" and self.attention.score in ("dot", "general", "concat")
+        return usual and has_step_kernels(recurrence, encoding)
+
+    def _all_fed_steps(
+        self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState
+    ) -> StepOutput:
+        """Every step with input feeding, by one operator with kernels of its own."""
+        from jumok.models.rnn.gpu.luong import luong_steps
+
+        attention, stepper = self.attention, recurrence.stepper()
+        _, recurrent, _, recurrent_bias = stepper.weights[0]
+        concat = attention.score == "concat"
+        found = luong_steps(
+            recurrence.cell,
+            stepper.input_gates(words.transpose(0, 1)),
+            attention.memory(encoding.states).keys,
+            encoding.states,
+            encoding.visible,
+            _without_beam(before)[0],
+            recurrent,
+            recurrent_bias,
+            stepper.for_fed,
+            attention.to_state.weight,
+            attention.to_query.weight if concat else None,
+            attention.v if concat else None,
+        )
+        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        return StepOutput(states, contexts, (weights,))
+
     def _attend(self, states: Tensor, source: PrecomputedKeys | Memory, *, start: int, together: bool) -> StepOutput:
         context, weights = self.attention(states, source, start=start, together=together)
         return StepOutput(self.attention.attentional_state(context, states), context, (weights,))
+
+
+MOST_KEYS = 512
+"""Source tokens that the step kernels can attend to."""
+
+
+def has_step_kernels(recurrence: Recurrence, encoding: Encoding) -> bool:
+    """Whether the kernels for all steps of a decoder can run: on a GPU, with one layer, for sources of usual length."""
+    states = encoding.states
+    return (
+        recurrence.layers == 1
+        and 0 < states.shape[1] <= MOST_KEYS
+        and states.shape[0] > 0
+        and why_no_triton(states.device, states.dtype) is None
+        and not torch.compiler.is_compiling()
+        and not tracing.in_transform()
+    )
 
 
 def _without_beam(before: StepState) -> States:
