@@ -163,9 +163,11 @@ def systems(
     layer = KINDS[kind](in_width=256, out_width=HEADS * DIM, heads=HEADS, self_loops=False).cuda()
 
     def fused() -> None:
+        x.grad = None
         layer(x, edges).values.backward(upstream)
 
     def plain() -> None:
+        x.grad = None
         by_definition(lambda: [layer(x, index).values.backward(upstream)])  # type: ignore[list-item]
 
     yield "jumok", fused
@@ -177,6 +179,7 @@ def systems(
     peer = {"gat": GATConv, "gatv2": GATv2Conv}[kind](256, DIM, heads=HEADS, add_self_loops=False).cuda()
 
     def geometric() -> None:
+        x.grad = None
         peer(x, index).backward(upstream)
 
     yield "PyTorch Geometric", geometric

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
+from jumok.attention.tracing import is_readable
 from jumok.errors import ArgumentError
 
 
@@ -245,10 +246,13 @@ class _Mix(Function):
     @staticmethod
     def forward(weights: Tensor, values: Tensor, source: Tensor, target: Tensor, nodes: int) -> Tensor:
         mixed = values.new_zeros(nodes, *values.shape[1:])
+        finite = _surely_finite(values)
         for piece in _pieces(len(weights), values[:1]):
             weight = weights[piece, :, None]
             carried = values.index_select(0, source[piece]).mul_(weight)
-            mixed.index_add_(0, target[piece], carried.masked_fill_(weight == 0, 0))  # 0 · NaN is a hidden edge: 0
+            if not finite:
+                carried.masked_fill_(weight == 0, 0)  # 0 · NaN is a hidden edge: 0
+            mixed.index_add_(0, target[piece], carried)
         return mixed
 
     @staticmethod
@@ -284,6 +288,11 @@ class _Match(Function):
         d_left = _apply(_Mix, grad, right, source, target, len(left)) if ctx.needs_input_grad[0] else None
         d_right = _apply(_Mix, grad, left, target, source, len(right)) if ctx.needs_input_grad[1] else None
         return d_left, d_right, None, None
+
+
+def _surely_finite(values: Tensor) -> bool:
+    """Whether all values are known to be finite."""
+    return is_readable(values) and bool(values.sum().isfinite())
 
 
 # Numbers per piece of an edge-by-head-by-dim tensor: what fits a core's cache, or fills a GPU.

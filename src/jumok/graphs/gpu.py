@@ -38,8 +38,8 @@ def graph_attention(
     output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values)
     _launch(
         gpu_kernels.forward_kernel, into, values,
-        values, _or(vectors, values), _or(scores, values), _or(edge_scores, values), *into, _or(seed, values), *output,
-        len(values), len(into.others), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        values, _or(vectors, values), _or(scores, values), _or(_by_head(edge_scores, into), values), *into,
+        _or(seed, values), *output, len(values), len(into.others), _length(edge_scores), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
         SCORED=edge_scores is not None, VECTORS=vectors is not None,
     )  # fmt: skip
     return output
@@ -76,14 +76,16 @@ def graph_attention_backward(
     rows, d_values = rows.clone(), torch.empty_like(values)
     d_scores = values.new_empty(2, heads, nodes, dtype=torch.float32)
     _deltas(d_out, out, rows, slope, positive, share, d_scores[1])
+    by_head = _by_head(edge_scores, out_of)
     # A hidden edge is not written.
-    d_edge_scores = values.new_empty(0) if edge_scores is None else torch.zeros_like(edge_scores)
+    d_by_head = values.new_empty(0) if by_head is None else torch.zeros_like(by_head)
     _launch(
         gpu_kernels.source_kernel, out_of, values,
-        d_out, values, _or(vectors, values), _or(scores, values), _or(edge_scores, values), *out_of, _or(seed, values),
-        rows.view(torch.int64), d_values, d_scores, d_edge_scores, nodes, len(out_of.others),
+        d_out, values, _or(vectors, values), _or(scores, values), _or(by_head, values), *out_of, _or(seed, values),
+        rows.view(torch.int64), d_values, d_scores, d_by_head, nodes, len(out_of.others), _length(edge_scores),
         SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None, VECTORS=vectors is not None,
     )  # fmt: skip
+    d_edge_scores = d_by_head if by_head is None else _as_given(d_by_head.mT, out_of)
     if vectors is None:
         return [d_values, d_scores, d_edge_scores]
     block = _nodes_at_once(dim)
@@ -150,7 +152,7 @@ def graph_attention_v2(
     """
     into = Adjacency(*orders[:ORDER])
     out, rows = _shapes_v2(values)
-    inputs = values, _or(carried, values), target, vector, _or(features, values), _or(projection, values)
+    inputs = values, _or(carried, values), target, vector, _or(_sorted(features, into), values), _or(projection, values)
     _launch(
         gpu_dynamic_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
         len(values), len(into.others), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
@@ -191,22 +193,22 @@ def graph_attention_v2_backward(
     d_values, d_target = torch.empty_like(values), torch.empty_like(target)
     d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
     d_carried = values.new_empty(0) if carried is None else torch.empty_like(carried)
-    inputs = d_out, values, _or(carried, values), target, vector, _or(features, values), _or(projection, values)
+    common, projected = (d_out, values, _or(carried, values), target, vector), _or(projection, values)
     constants = {
         "SLOPE": slope, "DROPOUT": dropout, "LOOPS": loops, "CARRIED": carried is not None,
         "EDGE_WIDTH": _width(features),
     }  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.source_kernel, out_of, values, *inputs, *out_of, _or(seed, values), rows,
+        gpu_dynamic_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected, *out_of, _or(seed, values), rows,
         d_values, d_carried, nodes, len(out_of.others), **constants,
     )  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.target_kernel, into, values, *inputs, *into, _or(seed, values), rows,
+        gpu_dynamic_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected, *into, _or(seed, values), rows,
         d_target, d_vector, nodes, len(into.others), **constants,
     )  # fmt: skip
     of_edges = [values.new_empty(0), values.new_empty(0)]
     if features is not None and projection is not None:
-        of_edges = _edge_gradients(inputs, edge_index, rows, seed, constants)
+        of_edges = _edge_gradients((*common, features, projection), edge_index, rows, seed, constants)
     return [d_values, d_target, d_vector.sum(0).to(vector.dtype), d_carried, *of_edges]
 
 
@@ -351,6 +353,32 @@ def _refuse_second_gradients() -> None:
 
 def _seed(values: Tensor, dropout: float) -> Tensor | None:
     return torch.randint(2**31, (1,), device=values.device) if dropout else None
+
+
+def _sorted(rows: Tensor | None, order: Adjacency) -> Tensor | None:
+    """Rows of edges in an order, then those of loops: read so, they lie side by side."""
+    if rows is None:
+        return None
+    edges = len(order.edges)
+    return torch.cat([rows[:edges].index_select(0, order.edges), rows[edges:]])
+
+
+def _by_head(scores: Tensor | None, order: Adjacency) -> Tensor | None:
+    """Scores of edges (and loops) [head, edge], in an order."""
+    rows = _sorted(scores, order)
+    return None if rows is None else rows.mT.contiguous()
+
+
+def _as_given(rows: Tensor, order: Adjacency) -> Tensor:
+    """The inverse of `_sorted`."""
+    edges, found = len(order.edges), torch.empty_like(rows, memory_format=torch.contiguous_format)
+    found[:edges].index_copy_(0, order.edges.long(), rows[:edges])
+    found[edges:] = rows[edges:]
+    return found
+
+
+def _length(rows: Tensor | None) -> int:
+    return 0 if rows is None else len(rows)
 
 
 def _width(features: Tensor | None) -> int:

@@ -35,12 +35,12 @@ from jumok.graphs.gpu_tiles import (
 
 @triton.jit
 def with_features(
-    hidden, edge, visible, features, projection, head,
+    hidden, place, visible, features, projection, head,
     DIM: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The hidden layer of some edges, with W f added; W is [head, edge_width, dim]."""
     for k in tl.static_range(EDGE_WIDTH):
-        feature = tl.load(features + edge.to(tl.int64) * EDGE_WIDTH + k, mask=visible, other=0.0).to(tl.float32)
+        feature = tl.load(features + place.to(tl.int64) * EDGE_WIDTH + k, mask=visible, other=0.0).to(tl.float32)
         along = load_row(projection + (head * EDGE_WIDTH + k) * DIM, DIM, WIDTH, PARTS)
         found = (hidden[0] + feature[:, None] * along[0][None, :],)
         for part in tl.static_range(1, PARTS):
@@ -88,15 +88,15 @@ def mix(
     total, mixed = tl.zeros([BLOCK], tl.float32), zeros(BLOCK, WIDTH, PARTS)
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
-        other, edge, visible, looped = neighbours_of(
+        other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            EDGE_WIDTH > 0 or DROPOUT > 0,
+            DROPOUT > 0,
         )  # fmt: skip
         at = (other.to(tl.int64) * HEADS + head) * DIM
         seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
         hidden = plus(seen, own, PARTS)
         if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
         score = dots(products(hidden, slopes(hidden, SLOPE, PARTS), PARTS), direction, PARTS)
         score = tl.where(visible, score, float("-inf"))
         most = tl.max(score, 0)
@@ -161,9 +161,9 @@ def source_gradients(
     mixed, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
-        other, edge, visible, looped = neighbours_of(
+        other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            EDGE_WIDTH > 0 or DROPOUT > 0,
+            DROPOUT > 0,
         )  # fmt: skip
         at = (other.to(tl.int64) * HEADS + head) * DIM
         seen = load_rows(target + at, visible, DIM, WIDTH, PARTS)
@@ -171,7 +171,7 @@ def source_gradients(
         lse, delta = two_numbers(tl.load(rows + other, mask=visible, other=0))
         hidden = plus(seen, own, PARTS)
         if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
         rise = slopes(hidden, SLOPE, PARTS)
         score = dots(products(hidden, rise, PARTS), direction, PARTS)
         weights = tl.where(visible, tl.exp(score - lse), 0.0)
@@ -229,15 +229,15 @@ def target_gradients(
     along, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
-        other, edge, visible, looped = neighbours_of(
+        other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            EDGE_WIDTH > 0 or DROPOUT > 0,
+            DROPOUT > 0,
         )  # fmt: skip
         at = (other.to(tl.int64) * HEADS + head) * DIM
         seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
         hidden = plus(seen, own, PARTS)
         if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, edge, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
+            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
         rise = slopes(hidden, SLOPE, PARTS)
         activated = products(hidden, rise, PARTS)
         if CARRIED:

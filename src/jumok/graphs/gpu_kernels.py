@@ -44,7 +44,7 @@ from jumok.graphs.gpu_tiles import (
 @kernel
 def forward_kernel(
     values, vectors, scores, edge_scores, starts, others, edges, long, seed, out, rows, positive, share,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    nodes, edge_count, places, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
     LOOPS: tl.constexpr, SCORED: tl.constexpr, VECTORS: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -53,13 +53,13 @@ def forward_kernel(
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             mix(
                 tl.load(long + 1 + number), values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows,
-                positive, share, nodes, edge_count, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
+                positive, share, nodes, edge_count, places, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
                 WIDTH, PARTS, BLOCK,
             )  # fmt: skip
     elif is_short(tl.program_id(0), starts, LONGEST):
         mix(
             tl.program_id(0), values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows,
-            positive, share, nodes, edge_count, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
+            positive, share, nodes, edge_count, places, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
             WIDTH, PARTS, BLOCK,
         )  # fmt: skip
 
@@ -67,7 +67,7 @@ def forward_kernel(
 @triton.jit
 def mix(
     node, values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows, positive, share,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
+    nodes, edge_count, places, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
     LOOPS: tl.constexpr, SCORED: tl.constexpr, VECTORS: tl.constexpr,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -89,12 +89,12 @@ def mix(
     mixed, positive_mixed = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS)
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
-        other, edge, visible, looped = neighbours_of(
-            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
+        other, edge, place, visible, looped = neighbours_of(
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
         score = tl.zeros([BLOCK], tl.float32) + own_score
         if SCORED:
-            score += tl.load(edge_scores + edge.to(tl.int64) * HEADS + head, mask=visible, other=0.0)
+            score += tl.load(edge_scores + head.to(tl.int64) * places + place, mask=visible, other=0.0)
             visible = visible & (score != float("-inf"))
         if not VECTORS:
             score += tl.load(scores + line + other, mask=visible, other=0.0)
@@ -151,7 +151,7 @@ def delta_kernel(
 @kernel
 def source_kernel(
     d_out, values, vectors, scores, edge_scores, starts, others, edges, long, seed, rows,
-    d_values, d_scores, d_edge_scores, nodes, edge_count,
+    d_values, d_scores, d_edge_scores, nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, VECTORS: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
     WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -161,13 +161,13 @@ def source_kernel(
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             source_gradients(
                 tl.load(long + 1 + number), d_out, values, vectors, scores, edge_scores, starts, others, edges, seed,
-                rows, d_values, d_scores, d_edge_scores, nodes, edge_count,
+                rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, WIDTH, PARTS, BLOCK,
             )  # fmt: skip
     elif is_short(tl.program_id(0), starts, LONGEST):
         source_gradients(
             tl.program_id(0), d_out, values, vectors, scores, edge_scores, starts, others, edges, seed,
-            rows, d_values, d_scores, d_edge_scores, nodes, edge_count,
+            rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, WIDTH, PARTS, BLOCK,
         )  # fmt: skip
 
@@ -175,7 +175,7 @@ def source_kernel(
 @triton.jit
 def source_gradients(
     node, d_out, values, vectors, scores, edge_scores, starts, others, edges, seed, rows,
-    d_values, d_scores, d_edge_scores, nodes, edge_count,
+    d_values, d_scores, d_edge_scores, nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -193,14 +193,14 @@ def source_gradients(
     less, looped = tl.zeros([BLOCK], tl.float32), 0
     first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
-        other, edge, visible, looped = neighbours_of(
-            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, SCORED or DROPOUT > 0
+        other, edge, place, visible, looped = neighbours_of(
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
         lse, score = two_numbers(tl.load(rows + 2 * (line + other), mask=visible, other=0))
         delta, _ = two_numbers(tl.load(rows + 2 * (line + other) + 1, mask=visible, other=0))
         score += own_score
         if SCORED:
-            score += tl.load(edge_scores + edge.to(tl.int64) * HEADS + head, mask=visible, other=0.0)
+            score += tl.load(edge_scores + head.to(tl.int64) * places + place, mask=visible, other=0.0)
         if SCORED or not VECTORS:
             visible = visible & (score != float("-inf"))
         given = load_rows(d_out + (other.to(tl.int64) * HEADS + head) * DIM, visible, DIM, WIDTH, PARTS)
@@ -215,8 +215,8 @@ def source_gradients(
         if SCORED:
             # A hidden edge passes nothing on, whatever stands at its ends.
             matched = tl.where(visible, dots(given, own, PARTS), 0.0)
-            place = d_edge_scores + edge.to(tl.int64) * HEADS + head
-            tl.store(place, slope * weights * matched - owed, mask=visible)
+            due = slope * weights * matched - owed
+            tl.store(d_edge_scores + head.to(tl.int64) * places + place, due, mask=visible)
     d_own = sum_rows(mixed, PARTS)
     sloped = combine(d_own, SLOPE, sum_rows(positive_mixed, PARTS), 1.0 - SLOPE, PARTS)
     d_score = seen_dot(own, sloped, PARTS) - tl.sum(less, 0)

@@ -40,7 +40,9 @@ def is_short(node, starts, LONGEST: tl.constexpr):
 
 @triton.jit
 def neighbours_of(node, slots, end, others, edges, edge_count, looped, LOOPS: tl.constexpr, EDGES: tl.constexpr):
-    """The other ends of some edges, the edges' numbers, which of them there are, and whether one was a loop."""
+    """The other ends of some edges, the edges' numbers, their places in this order, which there are, and whether one
+    was a loop. The loop that a node is given has a place, and a number, after all edges.
+    """
     inside = slots < end
     other = tl.load(others + slots, mask=inside, other=0)
     edge = slots
@@ -51,8 +53,9 @@ def neighbours_of(node, slots, end, others, edges, edge_count, looped, LOOPS: tl
         own = (slots == end) & (looped == 0)
         other = tl.where(inside, other, node)
         edge = tl.where(inside, edge, edge_count + node)
+        slots = tl.where(inside, slots, edge_count + node)
         inside = inside | own
-    return other, edge, inside, looped
+    return other, edge, slots, inside, looped
 
 
 @triton.jit

@@ -41,7 +41,7 @@ from jumok.graphs.edges import (
     sort_edges,
     static_edge_scores,
 )
-from jumok.graphs.sparse import SparseRows, linear
+from jumok.graphs.sparse import SparseRows, linear, linears
 
 MOST_EDGE_WIDTH = 32
 """GATv2's kernels take features of edges up to this width; wider ones are scored piece by piece."""
@@ -148,7 +148,7 @@ class GraphAttention(_GraphLayer):
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
-        values = linear(x, self.to_values.weight).view(-1, self.heads, self.head_dim)
+        values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
         if not _runs_on_kernels(values):
             # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
             weight = self.to_values.weight.view(self.heads, self.head_dim, -1)
@@ -235,9 +235,9 @@ class GraphAttentionV2(_GraphLayer):
     ) -> GraphAttended:
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
-        source = linear(x, self.to_source.weight, self.to_source.bias).view(-1, self.heads, self.head_dim)
-        shared = self.to_target is self.to_source
-        target = source if shared else linear(x, self.to_target.weight, self.to_target.bias).view_as(source)
+        maps = [self.to_source] if self.to_target is self.to_source else [self.to_source, self.to_target]
+        projected = linears(x, *((one.weight, one.bias) for one in maps))
+        source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
         scores = partial(self._scores, source, target)
         if not (_runs_on_kernels(source) and (self.edge_width or 0) <= MOST_EDGE_WIDTH):
             return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))

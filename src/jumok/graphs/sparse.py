@@ -3,6 +3,7 @@
 A citation graph's features are 99% zeros; a layer over them costs a hundredth of what it costs over the full matrix.
 """
 
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from jumok.attention.backends import why_no_triton
+from jumok.attention.tracing import in_transform
 from jumok.errors import ArgumentError
 
 
@@ -86,6 +89,21 @@ def linear(
         return F.linear(x, weight, bias)
     product: Tensor = _Product.apply(weight, *x)  # type: ignore[no-untyped-call]
     return product if bias is None else product + bias
+
+
+def linears(
+    x: Float[Tensor, "row column"] | SparseRows, *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None]
+) -> tuple[Float[Tensor, "row out"], ...]:
+    """`linear` for several pairs of weight and bias; of many rows in single precision, on a GPU's tensor cores."""
+    if isinstance(x, Tensor) and x.is_cuda and not in_transform() and not torch.compiler.is_compiling():
+        weights = [weight for weight, _ in pairs]
+        if why_no_triton(x.device, x.dtype) is None:
+            from jumok.graphs import gpu_products
+
+            if gpu_products.suits(x, *weights):
+                found: tuple[Tensor, ...] = gpu_products.Linears.apply(x, *chain(*pairs))  # type: ignore[no-untyped-call]
+                return found
+    return tuple(linear(x, weight, bias) for weight, bias in pairs)
 
 
 class _Product(Function):
