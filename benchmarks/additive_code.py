@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     results.FOLDER = parser.parse_args().out
     usual = {"FIRST": False, "BEYOND": False, "DIM": DIM, "PART": part_of(DIM), "ASSEMBLY": True}
-    small = {**usual, "ALL": True, "TILES": 1, "TILE": SMALL_TILE, "AHEAD": min(AHEAD, part_of(DIM) // FEATURES)}
+    small = {**usual, "ALL": True, "TILE": SMALL_TILE, "AHEAD": min(AHEAD, part_of(DIM) // FEATURES)}
     taken, code = machine_code(score_kernels.scores_kernel, TILE // 16, None, **usual, TILE=TILE)
     loop = inner_loop(code)
     arithmetic = [text for text in loop if re.search(r"\b(FFMA|FMUL|MUFU)", text)]

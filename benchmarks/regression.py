@@ -233,6 +233,12 @@ def sweep() -> Iterator[Row]:
         more = (f", {stages} stages" if stages > 1 else "") + (f", {unroll} in a turn" if unroll > 1 else "")
         name = f"tile/{rows} × {cols}, {warps} warps{more}"
         yield Row(name, "jumok", round(seconds(gpu.Tiling(*tile)), 3), "s", note)
+        if tile == TILES[0]:
+            pairs, taken = case.points * GPU_CASES[0].queries, seconds(gpu.Tiling(*tile))
+            limit = round(100 * pairs / EXPONENTIALS / taken, 1)
+            yield Row(
+                f"limit/{GPU_CASES[0]}", "jumok", limit, "%", "of exponentials, by the kernel that looks at all pairs"
+            )
     flat, gpu.FLAT = gpu.FLAT, 0.0
     yield Row("tile/64 × 64, 4 warps, from differences", "jumok", round(seconds(gpu.Tiling()), 3), "s", note)
     gpu.FLAT = flat
@@ -251,9 +257,6 @@ def gpu_rows() -> Iterator[Row]:
         seconds, memory = timed(partial(smoother, query))
         yield Row(gpu_id(case), "jumok", round(seconds, 4), "s", note)
         yield Row(f"memory/{case}", "jumok", round(memory, 1), "MiB", "beyond the data")
-        if case.bandwidth == 1.0 and case.dtype == "float32":
-            pairs = case.points * case.queries
-            yield Row(f"limit/{case}", "jumok", round(100 * pairs / EXPONENTIALS / seconds, 1), "%", "of exponentials")
     yield from estimator_rows()
     yield from sweep()
     for case in GPU_CASES:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from jumok.graphs import edges as edges_module
 from jumok.graphs import layers
 from jumok.layers import GraphAttention, GraphAttentionV2, SortedEdges
 
@@ -44,6 +45,28 @@ def test_it_is_as_accurate_as_plain_torch(kind, loops, edge_width, nodes, edges,
         if want.numel():
             ours, theirs = ((part - want).abs().max() for part in (got, ref))
             assert ours <= 2 * theirs + 2e-6 * (1 + want.abs().max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("value_dropout", [0.0, 0.5])
+def test_nodes_with_very_many_edges_get_larger_programs(kind, loops, value_dropout, monkeypatch):
+    monkeypatch.setattr(edges_module, "LONGEST", 10)
+    torch.manual_seed(0)
+    layer = kind(in_width=6, out_width=8, heads=2, self_loops=loops, edge_width=2, value_dropout=value_dropout)
+    layer = layer.to(DEVICE)
+    index = torch.cat([torch.randint(30, (2, 60)), torch.stack([torch.arange(30) % 9, torch.full((30,), 4)])], 1)
+    index = torch.cat([index, index.flip(0)], 1).to(DEVICE)
+    assert SortedEdges.of(index, 30).into.long[0] >= 1
+    inputs = [torch.randn(30, 6, device=DEVICE), torch.randn(index.shape[1], 2, device=DEVICE)]
+    upstream = torch.randn(30, 8, device=DEVICE)
+
+    def work():
+        torch.manual_seed(3)
+        return outcome(layer, inputs, index, upstream)
+
+    for got, want in zip(work(), by_definition(monkeypatch, work), strict=True):
+        torch.testing.assert_close(got, want, atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from jumok.attention.tracing import is_readable
 from jumok.errors import ArgumentError
 
 
-LONGEST = 512
+LONGEST = 4096
 """Edges of a node that a small program of the fused kernels takes; nodes with more get larger programs."""
 
 
@@ -31,6 +31,8 @@ class Adjacency(NamedTuple):
 
     starts: Int[Tensor, " node_and_one"]
     """Node n has the edges starts[n] to starts[n + 1]."""
+    ends: Int[Tensor, " node"]
+    """starts[n + 1], or starts[n] if that are more than LONGEST edges."""
     others: Int[Tensor, " edge"]
     """The nodes at their other ends."""
     edges: Int[Tensor, " edge"]
@@ -78,10 +80,12 @@ def _adjacency(at: Tensor, others: Tensor, nodes: int) -> Adjacency:
     numbers = torch.arange(nodes + 1, device=at.device, dtype=torch.int32)
     starts = torch.searchsorted(sorted_at, numbers, out_int32=True)
     # There are at most so many long ones: a size that does not depend on the data needs no wait for the GPU.
-    degrees, nodes_by_degree = torch.sort(starts.diff(), descending=True, stable=True)
+    degrees = starts.diff()
+    ends = torch.where(degrees > LONGEST, starts[:-1], starts[1:])
+    degrees, nodes_by_degree = torch.sort(degrees, descending=True, stable=True)
     some = len(at) // LONGEST
     long = torch.cat([(degrees[:some] > LONGEST).sum()[None], nodes_by_degree[:some]]).int()
-    return Adjacency(starts, others[order].int(), order.int(), long)
+    return Adjacency(starts, ends, others[order].int(), order.int(), long)
 
 
 def check_range(edge_index: Int[Tensor, "2 edge"], nodes: int) -> None:

@@ -4,7 +4,7 @@ Importing this module imports Triton.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -12,9 +12,15 @@ from torch import Tensor
 
 from jumok.errors import BackendError
 from jumok.graphs import gpu_dynamic_kernels, gpu_kernels
-from jumok.graphs.edges import LONGEST, Adjacency, SortedEdges
+from jumok.graphs.edges import Adjacency, SortedEdges
 
 ORDER = len(Adjacency._fields)
+MIX: dict[str, Any] = {"rows": 32, "apart": False, "registers": 64}
+SOURCE: dict[str, Any] = {"rows": 32, "apart": False}
+MIX_V2: dict[str, Any] = {"rows": 16, "apart": False}
+SOURCE_V2: dict[str, Any] = {"rows": 8, "apart": True}
+TARGET_V2: dict[str, Any] = {"rows": 8, "apart": True}
+"""What was fastest on an H200: rows read at once, how sums are kept (see gpu_tiles.py), and most registers."""
 
 
 @torch.library.custom_op("jumok::graph_attention", mutates_args=())
@@ -28,31 +34,39 @@ def graph_attention(
     slope: float,
     loops: bool,
     dropout: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """GAT's mixed values; then, for the backward pass, what `rows` keeps, and the part of positive scores in both.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """GAT's mixed values; then, for the backward pass, what `rows` keeps, the part of positive scores in both, scores.
 
     Shapes: values [node, head, dim]; either vectors [source and target, head, dim], which give the scores, or the
     scores themselves [source and target, head, node]; perhaps edge_scores [edge (and node), head].
     """
     into = Adjacency(*orders[:ORDER])
-    output: tuple[Tensor, Tensor, Tensor, Tensor] = _shapes(values)
+    (nodes, heads, dim), output = values.shape, _shapes(values, vectors)
+    *kept, made = output
+    if vectors is not None:
+        block = _nodes_at_once(dim)
+        gpu_kernels.scores_kernel(
+            (triton.cdiv(nodes, block), heads), values, vectors, made, nodes, HEADS=heads, DIM=dim,
+            WIDTH=triton.next_power_of_2(dim), BLOCK=block,
+        )  # fmt: skip
     _launch(
         gpu_kernels.forward_kernel, into, values,
-        values, _or(vectors, values), _or(scores, values), _or(_by_head(edge_scores, into), values), *into,
-        _or(seed, values), *output, len(values), len(into.others), _length(edge_scores), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
-        SCORED=edge_scores is not None, VECTORS=vectors is not None,
+        values, made if scores is None else scores, _or(_by_head(edge_scores, into), values), *into,
+        _or(seed, values), *kept, nodes, len(into.others), _length(edge_scores),
+        **MIX, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None,
     )  # fmt: skip
     return output
 
 
 @graph_attention.register_fake
-def _shapes(values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _shapes(values: Tensor, vectors: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     nodes, heads, dim = values.shape
 
     def single(*shape: int) -> Tensor:
         return values.new_empty(shape, dtype=torch.float32)
 
-    return torch.empty_like(values), single(heads, nodes, 4), single(nodes, heads, dim), single(heads, nodes)
+    scores = single(0) if vectors is None else single(2, heads, nodes)
+    return torch.empty_like(values), single(heads, nodes, 4), single(nodes, heads, dim), single(heads, nodes), scores
 
 
 @torch.library.custom_op("jumok::graph_attention_backward", mutates_args=())
@@ -60,7 +74,7 @@ def graph_attention_backward(
     d_out: Tensor,
     values: Tensor,
     vectors: Tensor | None,
-    scores: Tensor | None,
+    scores: Tensor,
     edge_scores: Tensor | None,
     orders: Sequence[Tensor],
     seed: Tensor | None,
@@ -81,9 +95,10 @@ def graph_attention_backward(
     d_by_head = values.new_empty(0) if by_head is None else torch.zeros_like(by_head)
     _launch(
         gpu_kernels.source_kernel, out_of, values,
-        d_out, values, _or(vectors, values), _or(scores, values), _or(by_head, values), *out_of, _or(seed, values),
+        d_out, values, _or(vectors, values), scores, _or(by_head, values), *out_of, _or(seed, values),
         rows.view(torch.int64), d_values, d_scores, d_by_head, nodes, len(out_of.others), _length(edge_scores),
-        SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None, VECTORS=vectors is not None,
+        **SOURCE, SLOPE=slope, DROPOUT=dropout, LOOPS=loops, SCORED=edge_scores is not None,
+        VECTORS=vectors is not None,
     )  # fmt: skip
     d_edge_scores = d_by_head if by_head is None else _as_given(d_by_head.mT, out_of)
     if vectors is None:
@@ -108,7 +123,8 @@ def _gradient_shapes(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     values, vectors, scores, edge_scores, orders, seed, *ctx.settings = inputs
-    ctx.save_for_backward(values, vectors, scores, edge_scores, seed, *orders, *output)
+    *kept, made = output
+    ctx.save_for_backward(values, vectors, made if scores is None else scores, edge_scores, seed, *orders, *kept)
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
@@ -155,7 +171,7 @@ def graph_attention_v2(
     inputs = values, _or(carried, values), target, vector, _or(_sorted(features, into), values), _or(projection, values)
     _launch(
         gpu_dynamic_kernels.forward_kernel, into, values, *inputs, *into, _or(seed, values), out, rows,
-        len(values), len(into.others), SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
+        len(values), len(into.others), **MIX_V2, SLOPE=slope, DROPOUT=dropout, LOOPS=loops,
         CARRIED=carried is not None, EDGE_WIDTH=_width(features),
     )  # fmt: skip
     return out, rows
@@ -200,16 +216,17 @@ def graph_attention_v2_backward(
     }  # fmt: skip
     _launch(
         gpu_dynamic_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected, *out_of, _or(seed, values), rows,
-        d_values, d_carried, nodes, len(out_of.others), **constants,
+        d_values, d_carried, nodes, len(out_of.others), **SOURCE_V2, **constants,
     )  # fmt: skip
     _launch(
         gpu_dynamic_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected, *into, _or(seed, values), rows,
-        d_target, d_vector, nodes, len(into.others), **constants,
+        d_target, d_vector, nodes, len(into.others), **TARGET_V2, **constants,
     )  # fmt: skip
     of_edges = [values.new_empty(0), values.new_empty(0)]
     if features is not None and projection is not None:
         of_edges = _edge_gradients((*common, features, projection), edge_index, rows, seed, constants)
-    return [d_values, d_target, d_vector.sum(0).to(vector.dtype), d_carried, *of_edges]
+    of_vector = d_vector.view(nodes, -1).mT.mv(d_vector.new_ones(nodes)).view_as(vector)
+    return [d_values, d_target, of_vector.to(vector.dtype), d_carried, *of_edges]
 
 
 @graph_attention_v2_backward.register_fake
@@ -302,32 +319,30 @@ def dynamic_attention(
     return out
 
 
-def _launch(kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, **constants: Any) -> None:
-    """A program for every node and head, then larger ones for the nodes with very many edges, if there may be any."""
+def _launch(
+    kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, rows: int, apart: bool, registers: int | None = None,
+    **constants: Any,
+) -> None:  # fmt: skip
+    """A program for every node and head, then larger ones for the nodes with very many edges, if there may be any.
+
+    A small program reads `rows` rows of 32 numbers at once, or fewer of longer ones.
+    """
     nodes, heads, dim = values.shape
-    tile = tile_for(dim, values.dtype)
-    constants |= {"HEADS": heads, "DIM": dim, "LONGEST": LONGEST, "WIDTH": tile.width, "PARTS": tile.parts}
-    kernel((nodes, heads), *arguments, **constants, LONG=False, BLOCK=tile.rows, warps=1)
-    if len(order.long) > 1:
-        programs = min(len(order.long) - 1, 64)
-        kernel((programs, heads), *arguments, **constants, LONG=True, BLOCK=8 * tile.rows, warps=8)
-
-
-class Tile(NamedTuple):
-    """Rows that a warp reads at once, the parts of a row, and the numbers in each."""
-
-    rows: int
-    parts: int
-    width: int
-
-
-def tile_for(dim: int, dtype: torch.dtype) -> Tile:
-    """Eight numbers of each tensor for a thread, or 16 of wide rows, read 16 bytes at a time."""
     width = triton.next_power_of_2(dim)
-    numbers = 8 if width <= 32 else 16
-    rows = max(1, min(16, 32 * numbers // width))
-    parts = max(1, min(numbers * dtype.itemsize // 16, width // 4))
-    return Tile(rows, parts, width // parts)
+    block = max(1, min(32, 32 * rows // width))
+    constants |= {"HEADS": heads, "DIM": dim, "WIDTH": width, "APART": apart}
+    kernel(
+        (nodes, heads),
+        *arguments,
+        **constants,
+        LONG=False,
+        BLOCK=block,
+        warps=1,
+        registers=registers if width == 32 else None,
+    )
+    if len(order.long) > 1:
+        programs, block = min(len(order.long) - 1, 64), max(8, min(256, 2048 // width))
+        kernel((programs, heads), *arguments, **constants, LONG=True, BLOCK=block, warps=8)
 
 
 def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Tensor) -> None:

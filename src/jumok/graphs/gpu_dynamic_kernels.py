@@ -12,108 +12,95 @@ import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
 from jumok.graphs.gpu_tiles import (
-    SLACK,
-    add_weighted,
-    combine,
-    dots,
-    edges_of,
-    is_short,
+    add_rows,
     kept,
+    last_level,
+    last_of,
     load_row,
     load_rows,
     neighbours_of,
-    plus,
-    products,
+    next_level,
+    no_level,
+    no_rows,
     scaled,
-    slopes,
     store_row,
-    sum_rows,
+    sum_of_rows,
     two_numbers,
-    zeros,
 )
 
 
 @triton.jit
 def with_features(
-    hidden, place, visible, features, projection, head,
-    DIM: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
+    hidden, place, visible, features, projection, head, dims, DIM: tl.constexpr, EDGE_WIDTH: tl.constexpr
 ):  # fmt: skip
     """The hidden layer of some edges, with W f added; W is [head, edge_width, dim]."""
     for k in tl.static_range(EDGE_WIDTH):
         feature = tl.load(features + place.to(tl.int64) * EDGE_WIDTH + k, mask=visible, other=0.0).to(tl.float32)
-        along = load_row(projection + (head * EDGE_WIDTH + k) * DIM, DIM, WIDTH, PARTS)
-        found = (hidden[0] + feature[:, None] * along[0][None, :],)
-        for part in tl.static_range(1, PARTS):
-            found += (hidden[part] + feature[:, None] * along[part][None, :],)
-        hidden = found
+        hidden += feature[:, None] * load_row(projection + (head * EDGE_WIDTH + k) * DIM, dims, DIM)[None, :]
     return hidden
 
 
 @kernel
 def forward_kernel(
-    values, carried, target, vector, features, projection, starts, others, edges, long, seed, out, rows,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, out, rows,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            node = tl.load(long + 1 + number)
             mix(
-                tl.load(long + 1 + number), values, carried, target, vector, features, projection, starts, others, edges,
-                seed, out, rows, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values, carried, target, vector, features, projection,
+                others, edges, seed, out, rows, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
-    elif is_short(tl.program_id(0), starts, LONGEST):
+    else:
+        # Of long ones this has no edges; they come later.
+        node = tl.program_id(0)
         mix(
-            tl.program_id(0), values, carried, target, vector, features, projection, starts, others, edges,
-            seed, out, rows, nodes, edge_count,
-            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, carried, target, vector, features, projection,
+            others, edges, seed, out, rows, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def mix(
-    node, values, carried, target, vector, features, projection, starts, others, edges, seed, out, rows,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    node, first, end, last, values, carried, target, vector, features, projection, others, edges, seed, out, rows,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's answer; `rows` keeps its log-sum-exp."""
-    head = tl.program_id(1)
+    head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row = (node.to(tl.int64) * HEADS + head) * DIM
-    own = load_row(target + row, DIM, WIDTH, PARTS)
-    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
-    level, looped = float("-inf"), 0
-    total, mixed = tl.zeros([BLOCK], tl.float32), zeros(BLOCK, WIDTH, PARTS)
-    first, end, last = edges_of(node, starts, LOOPS)
+    own, direction = load_row(target + row, dims, DIM), load_row(vector + head * DIM, dims, DIM)
+    level, looped = no_level(BLOCK, APART), 0
+    total, mixed = tl.zeros([BLOCK], tl.float32), no_rows(BLOCK, WIDTH, APART)
     for start in range(first, last, BLOCK):
         other, edge, place, visible, looped = neighbours_of(
-            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            DROPOUT > 0,
-        )  # fmt: skip
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
+        )
         at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
-        hidden = plus(seen, own, PARTS)
-        if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
-        score = dots(products(hidden, slopes(hidden, SLOPE, PARTS), PARTS), direction, PARTS)
-        score = tl.where(visible, score, float("-inf"))
-        most = tl.max(score, 0)
-        if most > level + SLACK:
-            old = tl.exp(level - most)
-            level, total = most, total * old
-            mixed = scaled(mixed, old, PARTS)
+        seen = load_rows(values, at, visible, dims, DIM)
+        hidden = seen + own[None, :]
+        hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
+        slope = tl.where(hidden > 0, 1.0, SLOPE)
+        score = tl.where(visible, tl.sum(hidden * slope * direction[None, :], 1), float("-inf"))
+        level, old = next_level(level, score, APART)
         weights = tl.exp(score - tl.where(level == float("-inf"), 0.0, level))
-        total += weights
+        total = total * old + weights
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
         if CARRIED:
-            seen = load_rows(carried + at, visible, DIM, WIDTH, PARTS)
-        mixed = add_weighted(mixed, weights, seen, PARTS)
-    whole = tl.sum(total, 0)
+            seen = load_rows(carried, at, visible, dims, DIM)
+        mixed = add_rows(scaled(mixed, old, APART), weights[:, None] * seen, APART)
+    level, old = last_level(level, APART)
+    whole = tl.sum(total * old, 0)
     divisor = tl.where(whole == 0, 1.0, whole)
-    store_row(out + row, scaled(sum_rows(mixed, PARTS), 1.0 / divisor, PARTS), DIM, WIDTH, PARTS)
+    store_row(out + row, sum_of_rows(scaled(mixed, old, APART), APART) / divisor, dims, DIM)
     # Of a node that sees nothing the weights, exp(score − lse), are 0.
     lse = tl.where(whole == 0, float("inf"), level + tl.log(divisor))
     tl.store(rows + 2 * (head.to(tl.int64) * nodes + node), lse)
@@ -121,136 +108,133 @@ def mix(
 
 @kernel
 def source_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows, d_values, d_carried,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows, d_values, d_carried,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node's values are due, from all that saw it: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            node = tl.load(long + 1 + number)
             source_gradients(
-                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts, others, edges,
-                seed, rows, d_values, d_carried, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, carried, target, vector, features, projection,
+                others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
-    elif is_short(tl.program_id(0), starts, LONGEST):
+    else:
+        # Of long ones this has no edges; they come later.
+        node = tl.program_id(0)
         source_gradients(
-            tl.program_id(0), d_out, values, carried, target, vector, features, projection, starts, others, edges,
-            seed, rows, d_values, d_carried, nodes, edge_count,
-            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, carried, target, vector, features, projection,
+            others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def source_gradients(
-    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows, d_values, d_carried,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows, d_values, d_carried,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's gradients."""
-    head = tl.program_id(1)
+    head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row = (node.to(tl.int64) * HEADS + head) * DIM
     rows += head.to(tl.int64) * nodes
-    own = load_row(values + row, DIM, WIDTH, PARTS)
+    own, direction = load_row(values + row, dims, DIM), load_row(vector + head * DIM, dims, DIM)
     own_carried = own
     if CARRIED:
-        own_carried = load_row(carried + row, DIM, WIDTH, PARTS)
-    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
-    mixed, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
-    first, end, last = edges_of(node, starts, LOOPS)
+        own_carried = load_row(carried + row, dims, DIM)
+    mixed, sloped, looped = no_rows(BLOCK, WIDTH, APART), no_rows(BLOCK, WIDTH, APART), 0
     for start in range(first, last, BLOCK):
         other, edge, place, visible, looped = neighbours_of(
-            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            DROPOUT > 0,
-        )  # fmt: skip
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
+        )
         at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = load_rows(target + at, visible, DIM, WIDTH, PARTS)
-        given = load_rows(d_out + at, visible, DIM, WIDTH, PARTS)
+        seen, given = load_rows(target, at, visible, dims, DIM), load_rows(d_out, at, visible, dims, DIM)
         lse, delta = two_numbers(tl.load(rows + other, mask=visible, other=0))
-        hidden = plus(seen, own, PARTS)
-        if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
-        rise = slopes(hidden, SLOPE, PARTS)
-        score = dots(products(hidden, rise, PARTS), direction, PARTS)
-        weights = tl.where(visible, tl.exp(score - lse), 0.0)
+        hidden = seen + own[None, :]
+        hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
+        slope = tl.where(hidden > 0, 1.0, SLOPE)
+        weights = tl.where(visible, tl.exp(tl.sum(hidden * slope * direction[None, :], 1) - lse), 0.0)
         used = weights
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
-        due = tl.where(visible, used * dots(given, own_carried, PARTS) - weights * delta, 0.0)
-        mixed = add_weighted(mixed, used, given, PARTS)
-        risen = add_weighted(risen, due, rise, PARTS)
-    d_own, d_scored = sum_rows(mixed, PARTS), products(sum_rows(risen, PARTS), direction, PARTS)
+        matched = tl.sum(given * own_carried[None, :], 1)
+        due = tl.where(visible, used * matched - weights * delta, 0.0)
+        mixed = add_rows(mixed, used[:, None] * given, APART)
+        sloped = add_rows(sloped, due[:, None] * slope, APART)
+    d_own, d_scored = sum_of_rows(mixed, APART), sum_of_rows(sloped, APART) * direction
     if CARRIED:
-        store_row(d_carried + row, d_own, DIM, WIDTH, PARTS)
-        store_row(d_values + row, d_scored, DIM, WIDTH, PARTS)
+        store_row(d_carried + row, d_own, dims, DIM)
+        store_row(d_values + row, d_scored, dims, DIM)
     else:
-        store_row(d_values + row, combine(d_own, 1.0, d_scored, 1.0, PARTS), DIM, WIDTH, PARTS)
+        store_row(d_values + row, d_own + d_scored, dims, DIM)
 
 
 @kernel
 def target_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, others, edges, long, seed, rows, d_target, d_vector,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows, d_target, d_vector,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node is due as one that looks, and its share in the vector's gradient: one node, or those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            node = tl.load(long + 1 + number)
             target_gradients(
-                tl.load(long + 1 + number), d_out, values, carried, target, vector, features, projection, starts, others, edges,
-                seed, rows, d_target, d_vector, nodes, edge_count,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, carried, target, vector, features, projection,
+                others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
-    elif is_short(tl.program_id(0), starts, LONGEST):
+    else:
+        # Of long ones this has no edges; they come later.
+        node = tl.program_id(0)
         target_gradients(
-            tl.program_id(0), d_out, values, carried, target, vector, features, projection, starts, others, edges,
-            seed, rows, d_target, d_vector, nodes, edge_count,
-            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, WIDTH, PARTS, BLOCK,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, carried, target, vector, features, projection,
+            others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def target_gradients(
-    node, d_out, values, carried, target, vector, features, projection, starts, others, edges, seed, rows, d_target, d_vector,
-    nodes, edge_count, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows, d_target, d_vector,
+    nodes, edge_count,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's gradients."""
-    head = tl.program_id(1)
+    head, dims = tl.program_id(1), tl.arange(0, WIDTH)
     row = (node.to(tl.int64) * HEADS + head) * DIM
-    own = load_row(target + row, DIM, WIDTH, PARTS)
-    given = load_row(d_out + row, DIM, WIDTH, PARTS)
-    direction = load_row(vector + head * DIM, DIM, WIDTH, PARTS)
+    own, given = load_row(target + row, dims, DIM), load_row(d_out + row, dims, DIM)
+    direction = load_row(vector + head * DIM, dims, DIM)
     lse, delta = two_numbers(tl.load(rows + head.to(tl.int64) * nodes + node))
-    along, risen, looped = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS), 0
-    first, end, last = edges_of(node, starts, LOOPS)
+    along, sloped, looped = no_rows(BLOCK, WIDTH, APART), no_rows(BLOCK, WIDTH, APART), 0
     for start in range(first, last, BLOCK):
         other, edge, place, visible, looped = neighbours_of(
-            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS,
-            DROPOUT > 0,
-        )  # fmt: skip
+            node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
+        )
         at = (other.to(tl.int64) * HEADS + head) * DIM
-        seen = load_rows(values + at, visible, DIM, WIDTH, PARTS)
-        hidden = plus(seen, own, PARTS)
-        if EDGE_WIDTH > 0:
-            hidden = with_features(hidden, place, visible, features, projection, head, DIM, EDGE_WIDTH, WIDTH, PARTS)
-        rise = slopes(hidden, SLOPE, PARTS)
-        activated = products(hidden, rise, PARTS)
+        seen = load_rows(values, at, visible, dims, DIM)
+        hidden = seen + own[None, :]
+        hidden = with_features(hidden, place, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
+        slope = tl.where(hidden > 0, 1.0, SLOPE)
+        activated = hidden * slope
         if CARRIED:
-            seen = load_rows(carried + at, visible, DIM, WIDTH, PARTS)
-        weights = tl.exp(dots(activated, direction, PARTS) - lse)
+            seen = load_rows(carried, at, visible, dims, DIM)
+        weights = tl.exp(tl.sum(activated * direction[None, :], 1) - lse)
         used = weights
         if DROPOUT > 0:
             used = weights * kept(seed, head, edge, DROPOUT)
-        due = tl.where(visible, used * dots(seen, given, PARTS) - weights * delta, 0.0)
-        along = add_weighted(along, due, activated, PARTS)
-        risen = add_weighted(risen, due, rise, PARTS)
-    store_row(d_target + row, products(sum_rows(risen, PARTS), direction, PARTS), DIM, WIDTH, PARTS)
-    store_row(d_vector + row, sum_rows(along, PARTS), DIM, WIDTH, PARTS)
+        due = tl.where(visible, used * tl.sum(seen * given[None, :], 1) - weights * delta, 0.0)
+        along = add_rows(along, due[:, None] * activated, APART)
+        sloped = add_rows(sloped, due[:, None] * slope, APART)
+    store_row(d_target + row, sum_of_rows(sloped, APART) * direction, dims, DIM)
+    store_row(d_vector + row, sum_of_rows(along, APART), dims, DIM)
 
 
 @kernel
@@ -289,9 +273,7 @@ def edge_kernel(
             own = tl.load(target + to, mask=tile, other=0.0).to(tl.float32)
             given = tl.load(d_out + to, mask=tile, other=0.0).to(tl.float32)
             lse, delta = two_numbers(tl.load(rows + head * nodes + looks, mask=visible, other=0))
-            hidden = with_features(
-                (seen + own,), edge, visible, features, projection, head, DIM, EDGE_WIDTH, BLOCK_DIM, 1
-            )[0]
+            hidden = with_features(seen + own, edge, visible, features, projection, head, dims, DIM, EDGE_WIDTH)
             rise = tl.where(hidden > 0, 1.0, SLOPE)
             if CARRIED:
                 seen = tl.load(carried + from_, mask=tile, other=0.0).to(tl.float32)

@@ -21,110 +21,104 @@ import triton.language as tl
 
 from jumok.attention.triton_launch import kernel
 from jumok.graphs.gpu_tiles import (
-    SLACK,
-    add_weighted,
-    combine,
-    dot,
-    dots,
-    edges_of,
-    is_short,
+    add_rows,
     kept,
+    last_level,
+    last_of,
     leaky,
     load_row,
     load_rows,
     neighbours_of,
+    next_level,
+    no_level,
+    no_rows,
     scaled,
     store_row,
-    sum_rows,
+    sum_of_rows,
     two_numbers,
-    zeros,
 )
 
 
 @kernel
+def scores_kernel(
+    values, vectors, scores, nodes, HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The scores of some nodes, [source and target, head, node], from their values."""
+    node, head, dims = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1), tl.arange(0, WIDTH)
+    own = load_rows(values, (node.to(tl.int64) * HEADS + head) * DIM, node < nodes, dims, DIM)
+    for side in tl.static_range(2):
+        vector = load_row(vectors + (side * HEADS + head) * DIM, dims, DIM)
+        place = (side * HEADS + head).to(tl.int64) * nodes + node
+        tl.store(scores + place, tl.sum(own * vector[None, :], 1), mask=node < nodes)
+
+
+@kernel
 def forward_kernel(
-    values, vectors, scores, edge_scores, starts, others, edges, long, seed, out, rows, positive, share,
-    nodes, edge_count, places, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, SCORED: tl.constexpr, VECTORS: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    values, scores, edge_scores, starts, ends, others, edges, long, seed, out, rows, positive, share,
+    nodes, edge_count, places,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            node = tl.load(long + 1 + number)
             mix(
-                tl.load(long + 1 + number), values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows,
-                positive, share, nodes, edge_count, places, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
-                WIDTH, PARTS, BLOCK,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values, scores, edge_scores,
+                others, edges, seed, out, rows, positive, share, nodes, edge_count, places,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, True, WIDTH, BLOCK,
             )  # fmt: skip
-    elif is_short(tl.program_id(0), starts, LONGEST):
+    else:
+        # Of long ones this has no edges; they come later.
+        node = tl.program_id(0)
         mix(
-            tl.program_id(0), values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows,
-            positive, share, nodes, edge_count, places, HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS,
-            WIDTH, PARTS, BLOCK,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, scores, edge_scores,
+            others, edges, seed, out, rows, positive, share, nodes, edge_count, places,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, APART, WIDTH, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def mix(
-    node, values, vectors, scores, edge_scores, starts, others, edges, seed, out, rows, positive, share,
-    nodes, edge_count, places, HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr,
-    LOOPS: tl.constexpr, SCORED: tl.constexpr, VECTORS: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    node, first, end, last, values, scores, edge_scores, others, edges, seed, out, rows, positive, share,
+    nodes, edge_count, places,
+    HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
+    SCORED: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One node's answer. `rows` keeps its log-sum-exp and its score; `positive` and `share` P and π.
-
-    With VECTORS the scores of neighbours are made from their values, which are read in any case.
-    """
-    head = tl.program_id(1)
-    row = (node.to(tl.int64) * HEADS + head) * DIM
-    line = head.to(tl.int64) * nodes
-    if VECTORS:
-        vector = load_row(vectors + head * DIM, DIM, WIDTH, PARTS)
-        looks = load_row(vectors + (HEADS + head) * DIM, DIM, WIDTH, PARTS)
-        own_score = dot(load_row(values + row, DIM, WIDTH, PARTS), looks, PARTS)
-    else:
-        own_score = tl.load(scores + tl.cast(HEADS, tl.int64) * nodes + line + node)
-    level, looped = float("-inf"), 0
+    """One node's answer. `rows` keeps its log-sum-exp and its score; `positive` and `share` P and π."""
+    head, dims = tl.program_id(1), tl.arange(0, WIDTH)
+    row, line = (node.to(tl.int64) * HEADS + head) * DIM, head.to(tl.int64) * nodes
+    own_score = tl.load(scores + tl.cast(HEADS, tl.int64) * nodes + line + node)
+    level, looped = no_level(BLOCK, APART), 0
     total, positive_total = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
-    mixed, positive_mixed = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS)
-    first, end, last = edges_of(node, starts, LOOPS)
+    mixed, positive_mixed = no_rows(BLOCK, WIDTH, APART), no_rows(BLOCK, WIDTH, APART)
     for start in range(first, last, BLOCK):
         other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
         )
-        score = tl.zeros([BLOCK], tl.float32) + own_score
+        score = own_score + tl.load(scores + line + other, mask=visible, other=0.0)
         if SCORED:
             score += tl.load(edge_scores + head.to(tl.int64) * places + place, mask=visible, other=0.0)
             visible = visible & (score != float("-inf"))
-        if not VECTORS:
-            score += tl.load(scores + line + other, mask=visible, other=0.0)
-            visible = visible & (score != float("-inf"))
-        seen = load_rows(values + (other.to(tl.int64) * HEADS + head) * DIM, visible, DIM, WIDTH, PARTS)
-        if VECTORS:
-            score += dots(seen, vector, PARTS)
+        seen = load_rows(values, (other.to(tl.int64) * HEADS + head) * DIM, visible, dims, DIM)
         activated = tl.where(visible, leaky(score, SLOPE), float("-inf"))
-        most = tl.max(activated, 0)
-        if most > level + SLACK:
-            old = tl.exp(level - most)
-            level, total = most, total * old
-            positive_total *= old
-            mixed, positive_mixed = scaled(mixed, old, PARTS), scaled(positive_mixed, old, PARTS)
+        level, old = next_level(level, activated, APART)
         weights = tl.exp(activated - tl.where(level == float("-inf"), 0.0, level))
-        total += weights
-        positive_total += tl.where(score > 0, weights, 0.0)
+        positive_weights = tl.where(score > 0, weights, 0.0)
+        total, positive_total = total * old + weights, positive_total * old + positive_weights
         if DROPOUT > 0:
-            weights *= kept(seed, head, edge, DROPOUT)
-        mixed = add_weighted(mixed, weights, seen, PARTS)
-        positive_mixed = add_weighted(positive_mixed, tl.where(score > 0, weights, 0.0), seen, PARTS)
-    whole = tl.sum(total, 0)
-    share_of = 1.0 / tl.where(whole == 0, 1.0, whole)
-    answer, of_positive = sum_rows(mixed, PARTS), sum_rows(positive_mixed, PARTS)
-    store_row(out + row, scaled(answer, share_of, PARTS), DIM, WIDTH, PARTS)
-    store_row(positive + row, scaled(of_positive, share_of, PARTS), DIM, WIDTH, PARTS)
-    tl.store(share + line + node, tl.sum(positive_total, 0) * share_of)
+            keeps = kept(seed, head, edge, DROPOUT)
+            weights, positive_weights = weights * keeps, positive_weights * keeps
+        mixed = add_rows(scaled(mixed, old, APART), weights[:, None] * seen, APART)
+        positive_mixed = add_rows(scaled(positive_mixed, old, APART), positive_weights[:, None] * seen, APART)
+    level, old = last_level(level, APART)
+    whole = tl.sum(total * old, 0)
+    divisor = tl.where(whole == 0, 1.0, whole)
+    store_row(out + row, sum_of_rows(scaled(mixed, old, APART), APART) / divisor, dims, DIM)
+    store_row(positive + row, sum_of_rows(scaled(positive_mixed, old, APART), APART) / divisor, dims, DIM)
+    tl.store(share + line + node, tl.sum(positive_total * old, 0) / divisor)
     # Of a node that sees nothing the weights, exp(score − lse), are 0.
-    lse = tl.where(whole == 0, float("inf"), level + tl.log(tl.where(whole == 0, 1.0, whole)))
-    tl.store(rows + 4 * (line + node), lse)
+    tl.store(rows + 4 * (line + node), tl.where(whole == 0, float("inf"), level + tl.log(divisor)))
     tl.store(rows + 4 * (line + node) + 1, own_score)
 
 
@@ -150,48 +144,44 @@ def delta_kernel(
 
 @kernel
 def source_kernel(
-    d_out, values, vectors, scores, edge_scores, starts, others, edges, long, seed, rows,
-    d_values, d_scores, d_edge_scores, nodes, edge_count, places,
+    d_out, values, vectors, scores, edge_scores, starts, ends, others, edges, long, seed, rows, d_values, d_scores, d_edge_scores,
+    nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    SCORED: tl.constexpr, VECTORS: tl.constexpr, LONGEST: tl.constexpr, LONG: tl.constexpr,
-    WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    SCORED: tl.constexpr, VECTORS: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node's values and score are due, from all that saw it: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
+            node = tl.load(long + 1 + number)
             source_gradients(
-                tl.load(long + 1 + number), d_out, values, vectors, scores, edge_scores, starts, others, edges, seed,
-                rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
-                HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, WIDTH, PARTS, BLOCK,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, vectors, scores, edge_scores,
+                others, edges, seed, rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
+                HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, True, WIDTH, BLOCK,
             )  # fmt: skip
-    elif is_short(tl.program_id(0), starts, LONGEST):
+    else:
+        # Of long ones this has no edges; they come later.
+        node = tl.program_id(0)
         source_gradients(
-            tl.program_id(0), d_out, values, vectors, scores, edge_scores, starts, others, edges, seed,
-            rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
-            HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, WIDTH, PARTS, BLOCK,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, vectors, scores, edge_scores,
+            others, edges, seed, rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
+            HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, APART, WIDTH, BLOCK,
         )  # fmt: skip
 
 
 @triton.jit
 def source_gradients(
-    node, d_out, values, vectors, scores, edge_scores, starts, others, edges, seed, rows,
-    d_values, d_scores, d_edge_scores, nodes, edge_count, places,
+    node, first, end, last, d_out, values, vectors, scores, edge_scores, others, edges, seed, rows, d_values, d_scores, d_edge_scores,
+    nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    SCORED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    SCORED: tl.constexpr, VECTORS: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One node's gradients; with VECTORS its scores are products of its values, which are then due more."""
-    head = tl.program_id(1)
-    row = (node.to(tl.int64) * HEADS + head) * DIM
-    line = head.to(tl.int64) * nodes
-    own = load_row(values + row, DIM, WIDTH, PARTS)
-    if VECTORS:
-        vector = load_row(vectors + head * DIM, DIM, WIDTH, PARTS)
-        own_score = dot(own, vector, PARTS)
-    else:
-        own_score = tl.load(scores + line + node)
-    mixed, positive_mixed = zeros(BLOCK, WIDTH, PARTS), zeros(BLOCK, WIDTH, PARTS)
+    head, dims = tl.program_id(1), tl.arange(0, WIDTH)
+    row, line = (node.to(tl.int64) * HEADS + head) * DIM, head.to(tl.int64) * nodes
+    own = load_row(values + row, dims, DIM)
+    own_score = tl.load(scores + line + node)
+    mixed, positive_mixed = no_rows(BLOCK, WIDTH, APART), no_rows(BLOCK, WIDTH, APART)
     less, looped = tl.zeros([BLOCK], tl.float32), 0
-    first, end, last = edges_of(node, starts, LOOPS)
     for start in range(first, last, BLOCK):
         other, edge, place, visible, looped = neighbours_of(
             node, start + tl.arange(0, BLOCK), end, others, edges, edge_count, looped, LOOPS, DROPOUT > 0
@@ -201,40 +191,31 @@ def source_gradients(
         score += own_score
         if SCORED:
             score += tl.load(edge_scores + head.to(tl.int64) * places + place, mask=visible, other=0.0)
-        if SCORED or not VECTORS:
             visible = visible & (score != float("-inf"))
-        given = load_rows(d_out + (other.to(tl.int64) * HEADS + head) * DIM, visible, DIM, WIDTH, PARTS)
+        given = load_rows(d_out, (other.to(tl.int64) * HEADS + head) * DIM, visible, dims, DIM)
         weights = tl.where(visible, tl.exp(leaky(score, SLOPE) - lse), 0.0)
         slope = tl.where(score > 0, 1.0, SLOPE)
         owed = tl.where(visible, slope * weights * delta, 0.0)
         if DROPOUT > 0:
             weights *= kept(seed, head, edge, DROPOUT)
-        mixed = add_weighted(mixed, weights, given, PARTS)
-        positive_mixed = add_weighted(positive_mixed, tl.where(score > 0, weights, 0.0), given, PARTS)
+        mixed = add_rows(mixed, weights[:, None] * given, APART)
+        positive_mixed = add_rows(positive_mixed, tl.where(score > 0, weights, 0.0)[:, None] * given, APART)
         less += owed
         if SCORED:
             # A hidden edge passes nothing on, whatever stands at its ends.
-            matched = tl.where(visible, dots(given, own, PARTS), 0.0)
+            matched = tl.where(visible, tl.sum(given * own[None, :], 1), 0.0)
             due = slope * weights * matched - owed
             tl.store(d_edge_scores + head.to(tl.int64) * places + place, due, mask=visible)
-    d_own = sum_rows(mixed, PARTS)
-    sloped = combine(d_own, SLOPE, sum_rows(positive_mixed, PARTS), 1.0 - SLOPE, PARTS)
-    d_score = seen_dot(own, sloped, PARTS) - tl.sum(less, 0)
+    d_own = sum_of_rows(mixed, APART)
+    sloped = SLOPE * d_own + (1.0 - SLOPE) * sum_of_rows(positive_mixed, APART)
+    # Where nobody saw the node, its values do not matter, whatever they are.
+    d_score = tl.sum(tl.where(sloped != 0, own * sloped, 0.0), 0) - tl.sum(less, 0)
     if VECTORS:
-        looks = load_row(vectors + (HEADS + head) * DIM, DIM, WIDTH, PARTS)
         d_target = tl.load(d_scores + tl.cast(HEADS, tl.int64) * nodes + line + node)
-        d_own = combine(combine(d_own, 1.0, vector, d_score, PARTS), 1.0, looks, d_target, PARTS)
-    store_row(d_values + row, d_own, DIM, WIDTH, PARTS)
+        d_own += d_score * load_row(vectors + head * DIM, dims, DIM)
+        d_own += d_target * load_row(vectors + (HEADS + head) * DIM, dims, DIM)
+    store_row(d_values + row, d_own, dims, DIM)
     tl.store(d_scores + line + node, d_score)
-
-
-@triton.jit
-def seen_dot(one, other, PARTS: tl.constexpr):
-    """The product of two rows, to which a 0 of the second adds 0: nobody saw what the first holds there."""
-    total = tl.where(other[0] != 0, one[0] * other[0], 0.0)
-    for part in tl.static_range(1, PARTS):
-        total += tl.where(other[part] != 0, one[part] * other[part], 0.0)
-    return tl.sum(total, 0)
 
 
 @triton.jit

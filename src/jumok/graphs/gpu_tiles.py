@@ -1,15 +1,12 @@
-"""Pieces of the kernels of graph attention: the edges of a node, and rows of numbers in parts.
+"""Pieces of the kernels of graph attention: the edges of a node, and sums over its neighbours.
 
-A program reads the rows of several neighbours at once. Each row is read in PARTS, so that few threads share a row: they
-then add up a row's numbers in fewer steps, and compute what concerns the whole row fewer times.
+Sums over the rows of neighbours are kept in one of two ways. Usually the rows of a block are added up at once, which
+leaves registers for rows that are on their way. A node with very many edges gets a program of many warps; there each
+place in a block keeps sums of its own (APART), and the warps need not wait for each other until the end.
 """
 
 import triton
 import triton.language as tl
-
-SLACK = tl.constexpr(16.0)
-"""The running softmax counts from a level that follows the highest score only when that is so much higher: its sums
-have room for exp(16), and need not be scaled for every new maximum."""
 
 
 @triton.jit
@@ -23,19 +20,6 @@ def kept(seed, head, edge, DROPOUT: tl.constexpr):
     drawn = (drawn ^ (drawn >> 13)) * 0xC2B2AE35
     uniform = ((drawn ^ (drawn >> 16)) >> 8).to(tl.float32) * (1.0 / (1 << 24))
     return tl.where(uniform >= DROPOUT, 1.0 / (1.0 - DROPOUT), 0.0)
-
-
-@triton.jit
-def edges_of(node, starts, LOOPS: tl.constexpr):
-    """The first edge of a node, the place after its last, and that after the edge to itself which it may be given."""
-    end = tl.load(starts + node + 1)
-    return tl.load(starts + node), end, end + LOOPS
-
-
-@triton.jit
-def is_short(node, starts, LONGEST: tl.constexpr):
-    """Whether a node has so few edges that a small program takes it."""
-    return tl.load(starts + node + 1) - tl.load(starts + node) <= LONGEST
 
 
 @triton.jit
@@ -59,6 +43,15 @@ def neighbours_of(node, slots, end, others, edges, edge_count, looped, LOOPS: tl
 
 
 @triton.jit
+def last_of(node, starts, ends, LOOPS: tl.constexpr):
+    """Where a small program stops: after the loop that the node may be given, unless it is a long one."""
+    end = tl.load(ends + node)
+    if LOOPS:
+        end += (tl.load(starts + node + 1) == end).to(tl.int32)
+    return end
+
+
+@triton.jit
 def two_numbers(packed):
     """Two numbers of single precision that stand together, read as one of 64 bits."""
     first = (packed & 0xFFFFFFFF).to(tl.int32).to(tl.float32, bitcast=True)
@@ -72,122 +65,84 @@ def leaky(x, slope):
 
 
 @triton.jit
-def zeros(BLOCK: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """Rows of zeros."""
-    rows = (tl.zeros([BLOCK, WIDTH], tl.float32),)
-    for _ in tl.static_range(1, PARTS):
-        rows += (tl.zeros([BLOCK, WIDTH], tl.float32),)
-    return rows
-
-
-@triton.jit
-def load_row(at, DIM: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """One row of DIM numbers."""
-    dims = tl.arange(0, WIDTH)
-    row = (tl.load(at + dims, mask=dims < DIM, other=0.0).to(tl.float32),)
-    for part in tl.static_range(1, PARTS):
-        dims = part * WIDTH + tl.arange(0, WIDTH)
-        row += (tl.load(at + dims, mask=dims < DIM, other=0.0).to(tl.float32),)
-    return row
-
-
-@triton.jit
-def load_rows(at, visible, DIM: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """A row for each pointer, 0 where it is not visible."""
-    dims = tl.arange(0, WIDTH)
+def load_rows(pointer, row, visible, dims, DIM: tl.constexpr):
+    """Rows of DIM numbers, 0 where they are not visible."""
     inside = visible[:, None] & (dims < DIM)[None, :]
-    rows = (tl.load(at[:, None] + dims[None, :], mask=inside, other=0.0).to(tl.float32),)
-    for part in tl.static_range(1, PARTS):
-        dims = part * WIDTH + tl.arange(0, WIDTH)
-        inside = visible[:, None] & (dims < DIM)[None, :]
-        rows += (tl.load(at[:, None] + dims[None, :], mask=inside, other=0.0).to(tl.float32),)
-    return rows
+    return tl.load(pointer + row[:, None] + dims[None, :], mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def store_row(at, row, DIM: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr):
+def load_row(pointer, dims, DIM: tl.constexpr):
+    """One row of DIM numbers."""
+    return tl.load(pointer + dims, mask=dims < DIM, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_row(pointer, row, dims, DIM: tl.constexpr):
     """Write one row."""
-    for part in tl.static_range(PARTS):
-        dims = part * WIDTH + tl.arange(0, WIDTH)
-        tl.store(at + dims, row[part].to(at.dtype.element_ty), mask=dims < DIM)
+    tl.store(pointer + dims, row.to(pointer.dtype.element_ty), mask=dims < DIM)
 
 
 @triton.jit
-def plus(rows, row, PARTS: tl.constexpr):
-    """Rows, to each of which one row is added."""
-    found = (rows[0] + row[0][None, :],)
-    for part in tl.static_range(1, PARTS):
-        found += (rows[part] + row[part][None, :],)
-    return found
+def no_rows(BLOCK: tl.constexpr, WIDTH: tl.constexpr, APART: tl.constexpr):
+    """A sum of no rows."""
+    if APART:
+        return tl.zeros([BLOCK, WIDTH], tl.float32)
+    else:
+        return tl.zeros([WIDTH], tl.float32)
 
 
 @triton.jit
-def dots(rows, row, PARTS: tl.constexpr):
-    """The product of each row with one row."""
-    total = rows[0] * row[0][None, :]
-    for part in tl.static_range(1, PARTS):
-        total += rows[part] * row[part][None, :]
-    return tl.sum(total, 1)
+def add_rows(total, rows, APART: tl.constexpr):
+    """A sum of rows and those of a block."""
+    if APART:
+        return total + rows
+    else:
+        return total + tl.sum(rows, 0)
 
 
 @triton.jit
-def dot(one, other, PARTS: tl.constexpr):
-    """The product of two rows."""
-    total = one[0] * other[0]
-    for part in tl.static_range(1, PARTS):
-        total += one[part] * other[part]
-    return tl.sum(total, 0)
+def sum_of_rows(total, APART: tl.constexpr):
+    """The sum itself."""
+    if APART:
+        return tl.sum(total, 0)
+    else:
+        return total
 
 
 @triton.jit
-def add_weighted(sums, weights, rows, PARTS: tl.constexpr):
-    """sums + weights · rows."""
-    found = (sums[0] + weights[:, None] * rows[0],)
-    for part in tl.static_range(1, PARTS):
-        found += (sums[part] + weights[:, None] * rows[part],)
-    return found
+def no_level(BLOCK: tl.constexpr, APART: tl.constexpr):
+    """What a running softmax counts from before it has seen a score."""
+    if APART:
+        return tl.full([BLOCK], float("-inf"), tl.float32)
+    else:
+        return tl.full([], float("-inf"), tl.float32)
 
 
 @triton.jit
-def slopes(rows, SLOPE: tl.constexpr, PARTS: tl.constexpr):
-    """The slope of LeakyReLU at each number."""
-    found = (tl.where(rows[0] > 0, 1.0, SLOPE),)
-    for part in tl.static_range(1, PARTS):
-        found += (tl.where(rows[part] > 0, 1.0, SLOPE),)
-    return found
+def next_level(level, scores, APART: tl.constexpr):
+    """What it counts from with more scores, and the factor of all sums so far."""
+    if APART:
+        higher = tl.maximum(level, scores)
+    else:
+        higher = tl.maximum(level, tl.max(scores, 0))
+    return higher, tl.exp(level - tl.where(higher == float("-inf"), 0.0, higher))
 
 
 @triton.jit
-def products(one, other, PARTS: tl.constexpr):
-    """Numbers times numbers."""
-    found = (one[0] * other[0],)
-    for part in tl.static_range(1, PARTS):
-        found += (one[part] * other[part],)
-    return found
+def scaled(total, factor, APART: tl.constexpr):
+    """A sum of rows times a factor."""
+    if APART:
+        return total * factor[:, None]
+    else:
+        return total * factor
 
 
 @triton.jit
-def sum_rows(rows, PARTS: tl.constexpr):
-    """One row, the sum of all."""
-    found = (tl.sum(rows[0], 0),)
-    for part in tl.static_range(1, PARTS):
-        found += (tl.sum(rows[part], 0),)
-    return found
-
-
-@triton.jit
-def combine(one, a, other, b, PARTS: tl.constexpr):
-    """a · one + b · other of two rows."""
-    found = (a * one[0] + b * other[0],)
-    for part in tl.static_range(1, PARTS):
-        found += (a * one[part] + b * other[part],)
-    return found
-
-
-@triton.jit
-def scaled(row, factor, PARTS: tl.constexpr):
-    """A row times a number."""
-    found = (row[0] * factor,)
-    for part in tl.static_range(1, PARTS):
-        found += (row[part] * factor,)
-    return found
+def last_level(level, APART: tl.constexpr):
+    """The highest level of all places, and the factors that make their sums count from it."""
+    if APART:
+        highest = tl.max(level, 0)
+        return highest, tl.exp(level - tl.where(highest == float("-inf"), 0.0, highest))
+    else:
+        return level, 1.0

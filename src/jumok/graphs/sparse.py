@@ -92,7 +92,8 @@ def linear(
 
 
 def linears(
-    x: Float[Tensor, "row column"] | SparseRows, *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None]
+    x: Float[Tensor, "row column"] | SparseRows,
+    *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None],
 ) -> tuple[Float[Tensor, "row out"], ...]:
     """`linear` for several pairs of weight and bias; of many rows in single precision, on a GPU's tensor cores."""
     if isinstance(x, Tensor) and x.is_cuda and not in_transform() and not torch.compiler.is_compiling():

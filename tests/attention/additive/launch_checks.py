@@ -168,8 +168,7 @@ def test_kernels_stay_within_their_tensors(monkeypatch, queries, keys, dim):
 def run_assembly(text, inputs):
     """What PTX of a few instructions gives, each rounded to single precision as a GPU does."""
     held = {f"${at}": np.float64(number) for at, number in enumerate(inputs, start=1)}
-    steps = {"fma": lambda a, b, c: a * b + c, "mul": lambda a, b: a * b}
-    steps |= {"add": lambda a, b: a + b, "min": min, "max": max, "rcp": lambda a: 1 / a}
+    steps = {"fma": lambda a, b, c: a * b + c, "mul": lambda a, b: a * b, "min": min, "rcp": lambda a: 1 / a}
 
     def number(name):
         if name.startswith("0f"):
@@ -182,23 +181,21 @@ def run_assembly(text, inputs):
     return held["$0"]
 
 
-@pytest.mark.parametrize("text", [score_kernels.USUAL, score_kernels.CAPPED])
+@pytest.mark.parametrize(("text", "cap"), [(score_kernels.USUAL, None), (score_kernels.CAPPED, 3e8)])
 @pytest.mark.parametrize("size", [0.5, 4.0, 12.0])
-def test_the_assembly_of_two_features_is_the_sum_of_their_tanhs(text, size):
+def test_the_assembly_of_four_features_is_the_sum_of_their_tanhs(text, cap, size):
     random = np.random.default_rng(0)
     for _ in range(20):
-        query, key = random.uniform(-size, size, (2, 2)) / 2
-        v, before = random.normal(size=2) * (-1, 1), random.normal()
-        v = np.abs(v) * (-1, 1)  # signs of u alternate
+        query, key = random.uniform(-size, size, (2, 4)) / 2
+        v, before = random.normal(size=4), random.normal()
         u = -2 * v
-        found = run_assembly(text.value, np.float32([before, *np.exp(2 * query) / u, *np.exp(2 * key), *1 / u]))
-        assert abs(found - u.sum() / 2 - (before + v @ np.tanh(query + key))) < 1e-5
-
-
-def test_the_assembly_caps_what_would_overflow():
-    # Two y of 10³⁰ would be infinite together, and 0 · inf no number.
-    inputs = [0.0, 1e30, -1e30, 1e8, 1e8, 1.0, -1.0]
-    assert abs(run_assembly(score_kernels.CAPPED.value, np.float32(inputs))) < 1e-6
+        inputs = [before, *np.exp(2 * query), *np.exp(2 * key), *u[:2], -u[:2].sum() / 2, *u[2:], -u[2:].sum() / 2]
+        found = run_assembly(text.value, np.float32(inputs))
+        assert abs(found - (before + v @ np.tanh(query + key))) < 1e-5
+    assert text.value.count("min.f32") == (0 if cap is None else 4)
+    if cap is not None:  # four x of 10⁶⁰ would be infinite, and 0 · inf no number
+        inputs = [0.0, *[1e30] * 4, *[1e8] * 4, *[-2.0, -2.0, 2.0, -2.0, -2.0, 2.0]]
+        assert abs(run_assembly(text.value, np.float32(inputs)) - 4) < 1e-6
 
 
 @pytest.mark.parametrize("size", [1e-4, 0.1, 4.0])
@@ -206,10 +203,10 @@ def test_the_assembly_of_small_features_keeps_their_digits(size):
     random = np.random.default_rng(0)
     for _ in range(20):
         query, key = random.uniform(0, size, (2, 2)) / 2
-        v = random.normal(size=2)
-        p, q, inverse = np.expm1(2 * query), np.expm1(2 * key), 1 / v
+        u = random.normal(size=2)
+        p, q, inverse = np.expm1(2 * query), np.expm1(2 * key), 1 / u
         inputs = np.float32([0.0, *p, *(q + 1), *q, *inverse, *(2 * inverse)])
-        found, terms = run_assembly(score_kernels.SMALL_ONES.value, inputs), v * np.tanh(query + key)
+        found, terms = run_assembly(score_kernels.SMALL_ONES.value, inputs), u * np.tanh(query + key)
         assert abs(found - terms.sum()) < 1e-6 * np.abs(terms).sum()
 
 

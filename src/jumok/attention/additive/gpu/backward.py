@@ -182,9 +182,11 @@ class SideTiling(NamedTuple):
 
 
 def side_tiling(queries: int, keys: int, dim: int) -> SideTiling:
-    """32 positions, or as many as there are, and 64 features."""
-    rows, cols = (min(32, max(16, power_of_two(times))) for times in (queries, keys))
-    return SideTiling(rows, cols, min(64, max(16, power_of_two(dim))), 4)
+    """64 positions, or as many as there are, and 32 features; with fewer than 64, the other way round."""
+    rows, cols = (min(64, max(16, power_of_two(times))) for times in (queries, keys))
+    if min(rows, cols) < 64:
+        rows, cols = min(32, rows), min(32, cols)
+    return SideTiling(rows, cols, min(32 if rows == 64 else 64, max(16, power_of_two(dim))), 4)
 
 
 def side_parts(programs: int, count: int, device: torch.device) -> int:

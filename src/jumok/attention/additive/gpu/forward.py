@@ -25,9 +25,11 @@ TILE = 32
 """Queries and keys per score tile if such tiles fill the GPU; no other size was faster."""
 WIDE_VALUES = (8, 8)
 """Keys read at a time, and warps, for few queries with values wider than 256."""
+TOGETHER, SUMS = 64, 4
+"""Features per partial sum, and the maximum number of partial sums."""
 FULL = 6
 """Tiles per multiprocessor from which the GPU is full, so that tiles hide each other's latency."""
-SMALL_TILE, AHEAD = 16, 8
+SMALL_TILE, AHEAD = 16, 16
 """Tile size below that, and how far the loop over features is unrolled, so that loads are issued early."""
 AT_ONCE, REGISTERS = 8, 255
 """Small tiles that run on a multiprocessor at once, each a warp whose threads use as many registers as they can."""
@@ -136,11 +138,13 @@ class Scorer:
         self.at_once = by_time or not full
         self.tile, self.ahead, self.registers = TILE, 1, None
         if not full:
-            self.tile, self.ahead = SMALL_TILE, AHEAD
+            self.tile, self.ahead = SMALL_TILE, min(AHEAD, part_of(self.dims) // 4)
             tiles = batches * blocks(queries, SMALL_TILE) * blocks(keys, SMALL_TILE)
             self.registers = REGISTERS if tiles <= AT_ONCE * multiprocessors(query.device) else None
         self.times = up_times, down_times = padded(queries, TILE), padded(keys, TILE)
-        size = batches * (up_times + down_times) * (1 + 2 * self.dims * (tiled + by_time)) + 3 * self.vectors * self.dims
+        size = (
+            batches * (up_times + down_times) * (1 + 2 * self.dims * (tiled + by_time)) + 3 * self.vectors * self.dims
+        )
         # Gradients read 64 features at a time, so a row of 96 is read as 128: that memory must exist.
         self.room = torch.empty(size + 32, device=query.device)
         prepare_kernels.prepare_kernel(
@@ -163,6 +167,7 @@ class Scorer:
         constants = dict(
             **mask.bounds,
             DIM=self.dims,
+            PART=part_of(self.dims),
             TILE=self.tile,
             ASSEMBLY=not INTERPRETED,
             warps=self.tile // 16,
@@ -170,10 +175,9 @@ class Scorer:
         )
         if not self.at_once:
             score_kernels.scores_kernel((height, width), *arguments, **constants)
-        tiles = 1 if self.at_once else 4
         score_kernels.other_scores_kernel(
-            (height, blocks(width, tiles)), self.query, self.key, *arguments, dim, **constants,
-            ALL=self.at_once, TILES=tiles, AHEAD=self.ahead, registers=self.registers,
+            (height, width), self.query, self.key, *arguments, dim, **constants,
+            ALL=self.at_once, AHEAD=self.ahead, registers=self.registers,
         )  # fmt: skip
         return plane
 
@@ -195,6 +199,13 @@ def scores(query: Tensor, key: Tensor, v: Tensor) -> Tensor:
 def exponentials_at_once(dims: int, by_time: bool) -> int:
     """Features computed at once: all, so that loads are waited for only once, or as many as registers hold."""
     return min(64 if by_time else 128 if dims > 256 else 256, power_of_two(dims))
+
+
+@cache
+def part_of(dims: int) -> int:
+    """Features per partial sum: equal parts, in whole groups of four."""
+    fewest = min(SUMS, blocks(dims, TOGETHER))
+    return next(dims // parts for parts in range(fewest, dims) if dims % (4 * parts) == 0)
 
 
 def empty_plane(batches: int, rows: int, cols: int, device: torch.device) -> Tensor:

@@ -155,7 +155,17 @@ def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tenso
     first, beyond, mask, seed, out, lse, dropout, *scores = others
     with torch.autocast(query.device.type, enabled=False):
         found = backward.backward(
-            d_out.contiguous(), query, key, value, v, out, lse, MaskIntervals(first, beyond, mask), seed, dropout, *scores
+            d_out.contiguous(),
+            query,
+            key,
+            value,
+            v,
+            out,
+            lse,
+            MaskIntervals(first, beyond, mask),
+            seed,
+            dropout,
+            *scores,
         )
     assert found.value is not None
     d_query, d_key, d_v = in_type(found.query, query.dtype), in_type(found.key, key.dtype), in_type(found.v, v.dtype)

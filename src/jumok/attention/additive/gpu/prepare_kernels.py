@@ -54,8 +54,6 @@ LEAST = tl.constexpr(2.0**-27)
 """Smallest |u| beside a largest one between 1 and 2: a smaller one would make no difference to a score."""
 SMALL = tl.constexpr(2.5)
 """Queries and keys below this are small: their tanh keeps its digits only as M / (M + 2) (see score_kernels.py)."""
-PART = tl.constexpr(32)
-"""Features of a partial sum."""
 
 
 @triton.jit
@@ -99,13 +97,13 @@ def prepare_kernel(
     part = tl.program_id(0)
     if part < ups:
         exponentials(
-            query, v, vectors, up, up_small, up_peaks, by_query, by_query_small, part, queries, UP_TIMES, dim,
-            True, DIM, TILE, TILED, BY_TIME, BLOCK_DIM, FEATURES,
+            query, up, up_small, up_peaks, by_query, by_query_small, part, queries, UP_TIMES, dim,
+            DIM, TILE, TILED, BY_TIME, BLOCK_DIM,
         )  # fmt: skip
     elif part < ups + downs:
         exponentials(
-            key, v, vectors, down, down_small, down_peaks, by_key, by_key_small, part - ups, keys, DOWN_TIMES, dim,
-            False, DIM, TILE, TILED, BY_TIME, BLOCK_DIM, FEATURES,
+            key, down, down_small, down_peaks, by_key, by_key_small, part - ups, keys, DOWN_TIMES, dim,
+            DIM, TILE, TILED, BY_TIME, BLOCK_DIM,
         )  # fmt: skip
     else:
         coefficients(v, table, part - ups - downs, dim, DIM, FEATURES)
@@ -113,18 +111,15 @@ def prepare_kernel(
 
 @triton.jit
 def exponentials(
-    x, v, vectors, e, e_small, peaks, timed, timed_small, part, time, TIMES, dim,
-    OF_QUERIES: tl.constexpr, DIM: tl.constexpr, TILE: tl.constexpr, TILED: tl.constexpr, BY_TIME: tl.constexpr,
-    BLOCK_DIM: tl.constexpr, FEATURES: tl.constexpr,
+    x, e, e_small, peaks, timed, timed_small, part, time, TIMES, dim,
+    DIM: tl.constexpr, TILE: tl.constexpr, TILED: tl.constexpr, BY_TIME: tl.constexpr, BLOCK_DIM: tl.constexpr,
 ):  # fmt: skip
-    """e²ˣ of queries or keys, with 0 in the padding; and the peak of each: the largest |x|, or inf if there is a NaN.
+    """e²ˣ of queries or keys, and e²ˣ − 1, with 0 in the padding; and the peak of each.
 
-    In tiles, x has the sign of its feature (see `signed`), and e²ˣ of a query is divided by the feature's u.
+    The peak is the largest |x|, or inf if there is a NaN.
     """
     batch, tile = (part // (TIMES // TILE)).to(tl.int64), part % (TIMES // TILE)
     times = tile * TILE + tl.arange(0, TILE)
-    v += tl.minimum(batch, vectors - 1) * dim
-    scale = scale_of(v, dim, FEATURES)
     peak = tl.zeros([TILE], tl.float32)
     for start in range(0, DIM, BLOCK_DIM):
         dims = start + tl.arange(0, BLOCK_DIM)
@@ -133,21 +128,17 @@ def exponentials(
         values = tl.load(at, mask=inside, other=0.0).to(tl.float32)
         peak = tl.maximum(peak, tl.max(tl.where(values == values, tl.abs(values), float("inf")), 1))
         real = (dims < DIM)[None, :]
+        grown = tl.where(inside, squared_exponential(values), 0.0)
         if BY_TIME:
             place = (batch * TIMES + times[:, None]) * DIM + dims[None, :]
-            tl.store(timed + place, tl.where(inside, squared_exponential(values), 0.0), mask=real)
-            tl.store(timed_small + place, tl.where(inside, less_one(values), 0.0), mask=real)
+            tl.store(timed + place, grown, mask=real)
+            tl.store(timed_small + place, less_one(values), mask=real)
         if TILED:
-            sign, inverse = signed(v, dims, dim, scale)
-            values *= sign[None, :]
-            grown = squared_exponential(values)
-            if OF_QUERIES:
-                grown *= inverse[None, :]
             tiled = (batch * TIMES + tile * TILE) * DIM + tl.arange(0, TILE)[:, None] + dims[None, :] * TILE
-            tl.store(e + tiled, tl.where(inside, grown, 0.0), mask=real)
-            # The others of this tile may follow: then these are not read.
+            tl.store(e + tiled, grown, mask=real)
+            # Features that follow may be larger: then nobody reads these.
             if tl.max(peak, 0) < SMALL:
-                tl.store(e_small + tiled, tl.where(inside, less_one(values), 0.0), mask=real)
+                tl.store(e_small + tiled, less_one(values), mask=real)
     tl.store(peaks + batch * TIMES + times, peak)
 
 
@@ -161,41 +152,32 @@ def less_one(x):
 
 
 @triton.jit
-def scale_of(v, dim, FEATURES: tl.constexpr):
-    """A power of two such that the largest |u| = |2v / scale| is less than 2, however large v is."""
-    dims = tl.arange(0, FEATURES)
-    largest = tl.max(tl.abs(tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * 2.0), 0)
+def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
+    """For every two features u₀, u₁, c and `scale`: u = −2v / scale, c = −½ (u₀ + u₁); then 1 / u of every feature.
+
+    The scale is the same for all features: a power of two that makes |u| less than 2, so that products of features
+    cannot overflow, however large v is. For 1 / u, a smaller |u| than LEAST counts as that, padding too.
+    """
+    pairs = tl.arange(0, FEATURES // 2)
+    v += vector.to(tl.int64) * dim + 2 * pairs
+    one = tl.load(v, mask=2 * pairs < dim, other=0.0).to(tl.float32) * -2.0
+    other = tl.load(v + 1, mask=2 * pairs + 1 < dim, other=0.0).to(tl.float32) * -2.0
+    largest = tl.max(tl.maximum(tl.abs(one), tl.abs(other)), 0)
     exponent = tl.maximum(largest.to(tl.int32, bitcast=True) >> 23, 1)
     exponent = tl.where(exponent < INFINITE, exponent, BIAS)
-    return (exponent << 23).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def signed(v, dims, dim, scale):
-    """For each feature the sign that makes its u = −2v / scale positive, or negative if its number is odd; and 1 / u.
-
-    With signs that alternate, sums of u / x stay as small as scores. A u below LEAST counts as that.
-    """
-    u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0 / scale
-    wanted = tl.where(dims % 2 == 0, 1.0, -1.0)
-    sign = tl.where((u < 0) == (wanted < 0), 1.0, -1.0)
-    size = tl.where(u == u, tl.maximum(tl.abs(u), LEAST), u)
-    return sign, wanted / size
-
-
-@triton.jit
-def coefficients(v, table, vector, dim, DIM: tl.constexpr, FEATURES: tl.constexpr):
-    """For every two features 1 / u and, without their signs, u; then the scale of u, and −½ Σ u of every PART."""
-    dims = tl.arange(0, FEATURES)
-    v += vector.to(tl.int64) * dim
+    scale = (exponent << 23).to(tl.float32, bitcast=True)
+    one, other = one / scale, other / scale
     table += vector.to(tl.int64) * 3 * DIM
-    scale = scale_of(v, dim, FEATURES)
-    sign, inverse = signed(v, dims, dim, scale)
-    place, real = dims // 2 * 4 + dims % 2, dims < DIM
-    tl.store(table + place, inverse, mask=real)
-    u = tl.load(v + dims, mask=dims < dim, other=0.0).to(tl.float32) * -2.0 / scale
-    tl.store(table + place + 2, u, mask=real)
-    tl.store(table + 2 * DIM, scale)
-    for part in range(0, DIM // PART):
-        inside = (dims >= part * PART) & (dims < (part + 1) * PART)
-        tl.store(table + 2 * DIM + 1 + part, -0.5 * tl.sum(tl.where(inside, 1.0 / inverse, 0.0), 0))
+    real = 2 * pairs < DIM
+    tl.store(table + 4 * pairs, one, mask=real)
+    tl.store(table + 4 * pairs + 1, other, mask=real)
+    tl.store(table + 4 * pairs + 2, -0.5 * (one + other), mask=real)
+    tl.store(table + 4 * pairs + 3, tl.zeros_like(one) + scale, mask=real)
+    tl.store(table + 2 * DIM + 2 * pairs, inverse(one), mask=real)
+    tl.store(table + 2 * DIM + 2 * pairs + 1, inverse(other), mask=real)
+
+
+@triton.jit
+def inverse(u):
+    """1 / u, u being no nearer to 0 than LEAST."""
+    return 1.0 / tl.where(tl.abs(u) < LEAST, tl.where(u < 0, -LEAST, LEAST), u)
