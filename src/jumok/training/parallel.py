@@ -39,6 +39,11 @@ class Alone:
         """Whether a batch that does not fit into memory may be split."""
         return True
 
+    @property
+    def records(self) -> bool:
+        """Whether a CUDA graph can hold a step, with what is sent in it."""
+        return True
+
     def numbers(self) -> Iterator[int]:
         """The numbers of this process's batches among all of a step, from which the seeds of dropout are made."""
         return islice(count(), here().rank, None, here().world)
@@ -83,7 +88,7 @@ class Replicas(Alone):
 
     def begin_piece(self, *, last: bool) -> None:
         """The gradients of the last piece are sent as they arrive, once it is known which there are."""
-        self._sends = last and self._buckets is not None
+        self._sends, self._sent = last and self._buckets is not None, []
         self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
 
     def _arrived(self, weight: Tensor) -> None:
@@ -176,6 +181,11 @@ class Shards(Alone):
     @property
     def splits(self) -> bool:
         """Never: FSDP cannot begin a backward pass again."""
+        return False
+
+    @property
+    def records(self) -> bool:
+        """FSDP decides on the host what to gather."""
         return False
 
     def begin_piece(self, *, last: bool) -> None:
