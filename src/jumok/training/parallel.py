@@ -22,7 +22,7 @@ from jumok.training.config import Parallel
 from jumok.training.loss import Loss
 from jumok.training.objective import Objective
 from jumok.training.optimiser import trained
-from jumok.training.processes import Processes, here
+from jumok.training.processes import here
 
 BUCKET = 2**23
 """Numbers of gradients that are summed over the processes at a time: 32 MiB."""
@@ -243,7 +243,6 @@ def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.M
 
 def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone:
     """How this process shares the model with the others, if there are any."""
-    processes: Processes = here()
-    if kind == "fsdp" and dist.is_initialized():
+    if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)
-    return Replicas(model, task) if processes.world > 1 else Alone(model, task)
+    return Replicas(model, task) if here().world > 1 else Alone(model, task)

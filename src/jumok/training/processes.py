@@ -108,7 +108,11 @@ def _restarts() -> int:
 
 def device_name(name: str) -> str:
     """The device of this process, where `name` is what the user asked for: every process has a GPU of its own."""
-    if not is_launched() or name not in ("auto", "cuda") or not torch.cuda.is_available():
+    if not is_launched() or not torch.cuda.is_available():
+        return name
+    if name.startswith("cuda:") and os.environ["WORLD_SIZE"] != "1":
+        raise ArgumentError(f"device = {name!r} names one GPU for all processes; with cuda or auto, each takes its own")
+    if name not in ("auto", "cuda"):
         return name
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
