@@ -80,6 +80,10 @@ def test_a_signal_to_one_process_stops_both_with_everything_saved(pair):
     assert len(checkpoints(pair / "stopped/checkpoints")) >= 1
 
 
+def test_a_signal_to_one_process_in_a_validation_breaks_it_off_in_both_and_it_comes_again(pair):
+    assert_same_run(pair / "broken-off", pair / "ddp")
+
+
 def test_an_error_in_one_process_is_raised_in_all(pair):
     assert (pair / "told").read_text().split("\n") == ["DataError", "the second cannot read"]
 

@@ -325,8 +325,9 @@ class Trainer:
             with stop.at_once():
                 scores = self.scores()
         except KeyboardInterrupt:
-            if not stop.asked:
+            if not stop.asked and here().world == 1:
                 raise
+            self._agreed = self._agreed._replace(stop=True)  # all processes come here if one does
             return False
         loss, score = scores.get("loss", 0.0), scores[self.config.metric]
         broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(score))
