@@ -32,8 +32,9 @@ MAY_IMPORT = {
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "exchange": {"tasks", "models", "data", "files", "model_folder"},
-    "cli": EVERYTHING | {"serve", "exchange"},
+    "exchange": {"tasks", "models", "layers", "data", "files", "model_folder"},
+    "bench": FOLDERS,
+    "cli": EVERYTHING | {"serve", "exchange", "bench"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }
