@@ -49,6 +49,7 @@ ONLY_IN = {
         "graphs/gpu",
         "training/loss_gpu",
         "training/gpu_kernels",
+        "layers/gpu/",
         "models/rnn/gpu/",
     ),
     "matplotlib": ("analysis/", "regression/picture"),
