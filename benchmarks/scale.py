@@ -12,11 +12,13 @@ batch, except for the last bucket; what takes longer than that pass is waited fo
 
 import json
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,16 +26,13 @@ import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
 from jumok.data import DataConfig, FilterConfig, TokenizerConfig, prepare
-from jumok.models.build import build_model
-from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.models.transformer.encoder import TransformerEncoderConfig
+from jumok.models.weights import read_header
+from jumok.training.metrics import read_metrics
 from jumok.training.parallel import BUCKET
 
 PAIRS = 100_000_000
 TOKENS = 30
 """Target tokens of a pair."""
-BATCH = 400 * 64
-"""Target tokens of a batch: that of `transformer-train`."""
 NVLINK, INFINIBAND = 450e9, 50e9
 """Bytes a second and GPU, each way: NVLink 4 within a machine, NDR InfiniBand (400 Gbit/s) between machines."""
 REACHED = 0.8
@@ -43,7 +42,6 @@ MACHINE = 8
 BACKWARD = 2 / 3
 """The share of the backward pass in the time of a batch: two products of matrices for one of the forward pass."""
 
-LAYERS = {"width": 512, "layers": 6, "heads": 8, "hidden": 2048}
 RECIPE = """
 [data]
 source = "a.txt"
@@ -51,7 +49,7 @@ target = "b.txt"
 valid_size = 50
 [tokenizer]
 kind = "word"
-size = 8000
+size = 32000
 [encoder]
 kind = "transformer"
 width = 512
@@ -63,14 +61,31 @@ width = 512
 layers = 6
 heads = 8
 [batch]
-tokens = 16000
+tokens = 25600
 [training]
-steps = 160
-validate_every = 160
+steps = 240
+validate_every = 240
 log_every = 10
 metric = "loss"
 """
-ONE_PROCESS = ("torch.distributed.run", "--nproc-per-node", "1", "-m")
+ONE_PROCESS = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
+TRAIN = ("-m", "jumok", "train", "r.toml")
+SENDING = """
+import jumok.training.loop as loop
+from jumok.training.parallel import Replicas
+loop.parallel_of = lambda model, task, kind: Replicas(model, task)
+from jumok.cli import main
+main()
+"""
+"""One process that does what several do: it sums its gradients with NCCL, though there are no others."""
+SYSTEMS = {
+    "jumok": TRAIN,
+    "torchrun, ddp": (*ONE_PROCESS, *TRAIN),
+    "torchrun, ddp, sending": (*ONE_PROCESS, "sending.py", "train", "r.toml"),
+    "torchrun, fsdp": (*ONE_PROCESS, *TRAIN, "--set", 'training.parallel="fsdp"'),
+}
+SETTLED = 120
+"""Steps before which speed is not counted: kernels are compiled and shapes recorded."""
 
 
 class Step(NamedTuple):
@@ -81,7 +96,7 @@ class Step(NamedTuple):
     sending: float
     waiting: float
     """The part of `sending` that no backward pass hides."""
-    tokens: int
+    tokens: float
 
     @property
     def seconds(self) -> float:
@@ -94,12 +109,12 @@ class Step(NamedTuple):
         return self.tokens / self.seconds
 
 
-def update(gpus: int, batches: int, *, rate: float, weights: int) -> Step:
-    """An update of `batches` batches on each GPU, of which one computes `rate` tokens a second."""
+def update(gpus: int, batches: int, *, rate: float, batch: float, weights: float) -> Step:
+    """An update of `batches` batches of `batch` tokens on each GPU, of which one computes `rate` tokens a second."""
     link = REACHED * (NVLINK if gpus <= MACHINE else INFINIBAND)
     sending = 2 * (gpus - 1) / gpus * 4 * weights / link
-    hidden = min(BACKWARD * BATCH / rate, sending * (1 - min(BUCKET / weights, 1)))
-    return Step(gpus, batches * BATCH / rate, sending, sending - hidden, gpus * batches * BATCH)
+    hidden = min(BACKWARD * batch / rate, sending * (1 - min(BUCKET / weights, 1)))
+    return Step(gpus, batches * batch / rate, sending, sending - hidden, gpus * batches * batch)
 
 
 def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
@@ -119,19 +134,6 @@ def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     return [Row(f"{prefix}/{name}", system, value, unit, conditions) for name, (value, unit) in found.items()]
 
 
-def weights_of_base() -> int:
-    """The weights of a Transformer base with a shared vocabulary of 32,000."""
-    with torch.device("meta"):
-        model = build_model(
-            TransformerEncoderConfig(**LAYERS),
-            TransformerDecoderConfig(**LAYERS),
-            source_vocabulary=32_000,
-            target_vocabulary=32_000,
-            shared_vocabulary=True,
-        )
-    return sum(weight.numel() for weight in model.parameters())
-
-
 def measured(goal: str, system: str = "jumok") -> tuple[float, str]:
     """A number of results/*.json, and the device it was measured on."""
     for path in sorted(FOLDER.glob("*.json")):
@@ -144,19 +146,19 @@ def measured(goal: str, system: str = "jumok") -> tuple[float, str]:
 
 def cost() -> Path:
     """Write scale.json."""
-    weights, (prepared, where) = weights_of_base(), measured("scale-prepare/pairs a second")
-    rate, device = measured("transformer-train")
+    (rate, device), (prepared, where) = measured("scale-gpu/tokens a second"), measured("scale-prepare/pairs a second")
+    batch, weights = measured("scale-model/tokens of a batch")[0], 1e6 * measured("scale-model/weights")[0]
     rows = [
-        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"transformer-train, {device}"),
-        Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, shared vocabulary of 32,000"),
+        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", device),
+        Row("input/tokens of a batch", "jumok", batch, "tok", "mean"),
+        Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, vocabularies of 32,000"),
         Row("input/pairs prepared a second", "jumok", prepared, "pairs/s", f"one core, {where}"),
         Row("input/preparing 10⁸ pairs", "jumok", PAIRS / prepared / 3600, "h", "once, by one process"),
     ]
     for batches, prefix in ((1, "one-batch"), (4, "four-batches")):
         for gpus in (1, 8, 64):
-            step = update(gpus, batches, rate=rate, weights=weights)
-            conditions = f"{batches} batches of {BATCH:,} tokens a GPU and update; computed, not measured"
-            rows += rows_of(step, prefix, conditions)
+            step = update(gpus, batches, rate=rate, batch=batch, weights=weights)
+            rows += rows_of(step, prefix, f"training.accumulate = {batches}; computed, not measured")
     return write("scale", rows, device=f"computed from one {device}")
 
 
@@ -172,27 +174,30 @@ def write_corpus(folder: Path, pairs: int, *, words: int = 7000, seed: int = 0) 
 
 
 def measure_gpu() -> Path:
-    """Write scale_gpu.json: the same run alone and under torchrun, in turn, twice each; the median of late lines."""
-    systems = {"jumok": (), "torchrun, ddp": ONE_PROCESS, "torchrun, fsdp": ONE_PROCESS}
-    rates: dict[str, list[float]] = {system: [] for system in systems}
+    """Write scale_gpu.json: the same run alone and under torchrun; the median of the lines of settled steps."""
+    conditions = f"`jumok train`, 6 + 6 layers of 512, batches of up to 25,600 tokens, median after step {SETTLED}"
+    rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_corpus(folder, 60_000)
+        write_corpus(folder, 60_000, words=40_000)
         (folder / "r.toml").write_text(RECIPE)
-        for number in range(2):
-            for system, launch in systems.items():
-                parallel = f'training.parallel="{system[-4:] if "fsdp" in system else "ddp"}"'
-                command = ["jumok", "train", "r.toml", "--out", f"{system} {number}", "--set", parallel]
-                subprocess.run([sys.executable, "-m", *launch, *command], cwd=folder, check=True)
-                lines = (folder / f"{system} {number}/metrics.jsonl").read_text().splitlines()
-                found = [json.loads(line) for line in lines]
-                rates[system] += [one["tokens_per_second"] for one in found if one.get("loss") and one["step"] > 60]
-    conditions = "`jumok train`, 6 + 6 layers of 512, batches of 16,000 tokens, median after step 60 of two runs each"
-    rows = [
-        Row("scale-gpu/tokens a second", system, round(statistics.median(found)), "tok/s", conditions)
-        for system, found in rates.items()
-    ]
-    return write("scale_gpu", rows, device=torch.cuda.get_device_name())
+        (folder / "sending.py").write_text(SENDING)
+        for number, (system, command) in enumerate(SYSTEMS.items()):
+            if number:
+                shutil.copytree(folder / "0/data", folder / f"{number}/data")
+            began = time.perf_counter()
+            subprocess.run([sys.executable, *command, "--out", str(number)], cwd=folder, check=False)
+            found = [one for one in read_metrics(folder / f"{number}/metrics.jsonl") if "tokens_per_second" in one]
+            rates = [one["tokens_per_second"] for one in found if one["step"] > SETTLED]
+            print(system, f"{time.perf_counter() - began:.0f} s", rates, "loss", found[-1]["loss"], flush=True)
+            value = round(statistics.median(rates)) if rates else None
+            rows.append(Row("scale-gpu/tokens a second", system, value, "tok/s", conditions if rates else "failed"))
+            if system == "jumok":
+                weights = sum(map(prod, read_header(folder / "0/model.safetensors").shapes.values())) / 1e6
+                batch = found[-1]["tokens"] / found[-1]["step"]
+                rows.append(Row("scale-model/tokens of a batch", system, batch, "tok", "mean"))
+                rows.append(Row("scale-model/weights", system, weights, "million", ""))
+    return write("scale_gpu", rows, device=torch.cuda.get_device_name() if torch.cuda.is_available() else cpu())
 
 
 def measure_preparation(pairs: int = 20_000) -> Path:
