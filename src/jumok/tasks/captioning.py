@@ -44,6 +44,7 @@ from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_posit
 from jumok.tasks.translator import SPECIALS, best_of
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
+from jumok.training.processes import here
 
 Picture = str | Path | Pixels
 """A file, or the pixels themselves: uint8 [height, width, 3]."""
@@ -255,11 +256,12 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return int(batch.target_visible.sum())
 
     def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
-        """Cross-entropy of the caption tokens, which are found before the batch leaves the CPU."""
+        """Cross-entropy of the caption tokens."""
+        there = batch.to(device)
         return caption_loss(
             model,
-            batch.to(device),
-            TargetTokens.of(batch).to(device),
+            there,
+            TargetTokens.moved(batch, there),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
@@ -286,8 +288,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         if metric != "loss":
             captioner = Captioner(trained)
 
+            def caption(images: Sequence[Pixels]) -> list[str]:
+                return [output.text for output in captioner.caption(images)]
+
             def outputs() -> list[str]:
-                return [output.text for output in captioner.caption(list(held_out.images))]
+                return here().map(caption, list(held_out.images))
 
             scores[metric] = text_score(metric, scores["loss"], outputs, held_out.references)
         return scores
@@ -354,7 +359,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = look(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss
