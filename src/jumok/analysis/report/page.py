@@ -14,7 +14,7 @@ from jumok.analysis.draw.scene import Scene, svg_text
 from jumok.analysis.draw.style import cells, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
-from jumok.analysis.report.numbers import LONG, SHORT, Difference, Report, SystemResult
+from jumok.analysis.report.numbers import LONG, SHORT, Difference, EvaluationReport, SystemResult
 from jumok.analysis.scores.length_bands import length_curves
 from jumok.analysis.scores.metrics import LOWER_IS_BETTER, Paired, Score
 
@@ -60,7 +60,7 @@ class Card(NamedTuple):
     picture: Markup | None
 
 
-def report_page(report: Report) -> str:
+def report_page(report: EvaluationReport) -> str:
     """Render the page; the template escapes every text."""
     templates = Environment(
         loader=PackageLoader("jumok.analysis", "report"),
@@ -85,7 +85,7 @@ def report_page(report: Report) -> str:
     return templates.get_template("report.html.jinja").render(report=report, **values) + "\n"
 
 
-def _score_table(report: Report) -> Table:
+def _score_table(report: EvaluationReport) -> Table:
     names = [
         f"{score.name} (lower is better)" if score.name.lower() in LOWER_IS_BETTER else score.name
         for score in report.systems[0].scores
@@ -104,7 +104,7 @@ def _signature_table(scores: Sequence[Score]) -> Table:
     return Table("Settings that reproduce the scores", ["score", "signature"], rows)
 
 
-def _paired_table(report: Report) -> Table:
+def _paired_table(report: EvaluationReport) -> Table:
     names = [result.system.name for result in report.systems]
     rows = [
         [
@@ -127,7 +127,7 @@ def _p_cell(paired: Paired) -> str:
     return Markup("<strong>{:.3f}</strong>").format(paired.p) if paired.p < 0.05 else f"{paired.p:.3f}"
 
 
-def _by_length(report: Report, metric: int) -> tuple[str, Chart, Table]:
+def _by_length(report: EvaluationReport, metric: int) -> tuple[str, Chart, Table]:
     """Return the name of a score, and its chart and table by source length."""
     bands = {result.system.name: result.bands[metric] for result in report.systems}
     first = report.systems[0].bands[metric]
@@ -140,7 +140,7 @@ def _by_length(report: Report, metric: int) -> tuple[str, Chart, Table]:
     return name, _chart(lambda width: line_chart(curves, width=width)), table
 
 
-def _output_table(report: Report) -> Table:
+def _output_table(report: EvaluationReport) -> Table:
     stats = [result.outputs for result in report.systems]
     rows: list[list[object]] = [
         ["length ratio to the references", *(f"{one.length_ratio:.3f}" for one in stats)],
@@ -154,9 +154,9 @@ def _output_table(report: Report) -> Table:
     return Table(caption, ["", *(result.system.name for result in report.systems)], rows)
 
 
-def _attention(result: SystemResult, report: Report) -> dict[str, Any] | None:
+def _attention(result: SystemResult, report: EvaluationReport) -> dict[str, Any] | None:
     """Return tiles, chart and tables of a system's attention; None if it has none."""
-    stats, sentences = result.attention, len(report.task.sources)
+    stats, sentences = result.attention, len(report.test.sources)
     if stats is None:
         return None
     bars = [(name, float(count)) for name, count in stats.histogram]
@@ -187,7 +187,7 @@ def _heads(stats: AttentionStats) -> Table | None:
     return Table("Entropy of each head in nats", ["", *(f"head {head}" for head in range(len(stats.heads[0])))], rows)
 
 
-def _differences(report: Report) -> list[tuple[str, list[Card]]]:
+def _differences(report: EvaluationReport) -> list[tuple[str, list[Card]]]:
     sections = []
     for result in report.systems[1:]:
         for verdict, found in zip(("better", "worse"), report.differences[result.system.name], strict=True):
@@ -196,9 +196,9 @@ def _differences(report: Report) -> list[tuple[str, list[Card]]]:
     return sections
 
 
-def _card(report: Report, number: int, result: SystemResult, change: Difference | None = None) -> Card:
+def _card(report: EvaluationReport, number: int, result: SystemResult, change: Difference | None = None) -> Card:
     shown = None if result.system.attention is None else result.system.attention(number)
-    reference = report.task.references[number]
+    reference = report.test.references[number]
     outputs = [
         (one.system.name, one.sentences[number], marked_parts(one.system.outputs[number], reference))
         for one in report.systems
@@ -206,7 +206,7 @@ def _card(report: Report, number: int, result: SystemResult, change: Difference 
     title = f"Sentence {number + 1}"
     return Card(
         title if change is None else f"{title}, {_signed(change.other - change.first, 1)} chrF",
-        report.task.sources[number],
+        report.test.sources[number],
         [] if shown is None else covered_words(shown),
         outputs,
         reference,
