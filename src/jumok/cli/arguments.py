@@ -33,7 +33,7 @@ TestReference = Annotated[
 ]
 TaskFile = Annotated[
     Path | None,
-    Option("--task", help="Python file of a task of your own, which is run; see docs/tasks.md."),
+    Option("--task", help="Python file that defines a task of your own; its code is run."),
 ]
 PAIRS = "or pairs: .tsv, .jsonl, lines of `a ||| b`."
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import named_folder
+from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
 from jumok.tasks.run import train as train_model
 
@@ -21,14 +21,17 @@ def train(
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
+    task: TaskFile = None,
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a model from a recipe; Ctrl-C saves it, and --resume continues from there."""
-    run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device)
+    run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device, task=own_task(task))
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})
     else:
-        say(f"the model is in {run.folder}; use it: {', '.join(run.commands(quote(str(run.folder))))}")
+        own = "" if task is None else f" --task {quote(str(task))}"
+        commands = ", ".join(f"{command}{own}" for command in run.commands(quote(str(run.folder))))
+        say(f"the model is in {run.folder}; use it: {commands}")
     if run.stopped == "interrupted":
         raise KeyboardInterrupt  # a script that trains and then does more must not go on

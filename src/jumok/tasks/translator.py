@@ -123,14 +123,13 @@ class Translator(TextGenerator):
 
     def limits(self, max_source: int | None = None) -> PartLimits:
         """Where texts are cut: at `max_source` tokens if given, else at `longest`, but sentences stay whole a while."""
+        positions = self.trained.positions
         if not max_source:
             most = STRETCH * self.longest
-            return PartLimits(
-                self.longest, most if self.trained.positions is None else min(most, self.trained.positions)
-            )
-        if self.trained.positions is not None and max_source > self.trained.positions:
+            return PartLimits(self.longest, most if positions is None else min(most, positions))
+        if positions is not None and max_source > positions:
             raise ArgumentError(
-                f"max_source = {max_source}, but the encoder has learnt positions for {self.trained.positions} tokens only; "
+                f"max_source = {max_source}, but the encoder has learnt positions for {positions} tokens only; "
                 "give a smaller number"
             )
         return PartLimits(max_source, max_source)
