@@ -26,20 +26,30 @@ MAY_IMPORT = {
     "soft_database": {"attention"},
     "graphs": {"settings", "layers", "attention", "data", "files", "analysis"},
     "images": {"settings", "layers", "models", "data", "files", "analysis"},
-    "training": {"settings", "models", "data", "screen", "files", "model_folder"},
+    "training": {"settings", "models", "layers", "attention", "data", "screen", "files", "model_folder"},
     "decoding": {"models", "data", "settings", "setting_hints"},
     "analysis": {"decoding", "training", "models", "layers", "attention", "data", "files", "images"},
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "cli": EVERYTHING | {"serve"},
+    "exchange": {"tasks", "models", "data", "files", "model_folder"},
+    "cli": EVERYTHING | {"serve", "exchange"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }
 """For each folder the folders of jumok it may import, besides itself and `errors`, which is open to all."""
 
 ONLY_IN = {
-    "triton": ("attention/additive/gpu/", "attention/triton_launch", "regression/gpu", "graphs/gpu"),
+    "triton": (
+        "attention/additive/gpu/",
+        "attention/flash/",
+        "attention/triton_launch",
+        "regression/gpu",
+        "graphs/gpu",
+        "training/loss_gpu",
+        "training/gpu_kernels",
+        "models/rnn/gpu/",
+    ),
     "matplotlib": ("analysis/", "regression/picture"),
     "fastapi": ("serve/",),
 }

@@ -115,7 +115,7 @@ def test_a_plan_reads_as_sentences():
     assert str(plan).splitlines() == [
         "direct: it is computed as the equation is written, all rows at once",
         '  not sdpa: score "gaussian" is not a dot product',
-        '  not fused: score "gaussian" is not additive',
+        '  not fused: score "gaussian" is neither additive nor a dot product',
         "  not blocked: its largest tensor, 960 bytes, is small enough to build at once",
     ]
 

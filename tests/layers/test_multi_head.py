@@ -175,3 +175,26 @@ def test_a_sequence_of_length_zero_gives_only_the_output_bias():
     assert out.weights()[0].eq(0).all()
     assert layer(x, memory[:, :0]).values.shape == (2, 5, 8)
     assert layer(x[:0], memory[:0]).values.shape == (0, 5, 8)
+
+
+@pytest.mark.parametrize(("key_heads", "bias", "rotary"), [(4, True, False), (2, False, True)])
+def test_one_product_for_queries_keys_and_values_gives_the_same_as_three(monkeypatch, key_heads, bias, rotary):
+    torch.manual_seed(3)
+    positions = RotaryPositions(head_dim=3) if rotary else None
+    layer = MultiHeadAttention(width=12, heads=4, key_heads=key_heads, bias=bias, rotary=positions).double()
+    x = torch.randn(2, 5, 12, dtype=torch.double, requires_grad=True)
+    inputs, found = [x, *layer.parameters()], []
+    for stacked in (False, True):
+        monkeypatch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _, stacked=stacked: stacked)
+        values = layer(x, visible=causal()).values
+        found.append([values, *torch.autograd.grad(values.square().sum(), inputs)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_projection_with_a_hook_is_called_even_where_one_product_would_be_faster(monkeypatch):
+    monkeypatch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)
+    layer, seen = MultiHeadAttention(width=12, heads=4), []
+    layer.to_key.register_forward_hook(lambda module, given, output: seen.append(output.shape))
+    layer(torch.randn(2, 5, 12))
+    assert seen == [torch.Size([2, 5, 12])]

@@ -19,7 +19,7 @@ CONFIG = TrainingConfig(steps=8, warmup=2, ema=0.9, validate_every=2, log_every=
 @pytest.mark.parametrize("precision", ["auto", "float32", "bf16"])
 def test_no_step_waits_for_the_device(precision):
     model, config = TinyModel().cuda(), replace(CONFIG, precision=precision)
-    optimiser, sums = make_optimiser(model, config), Sums(torch.device("cuda"))
+    optimiser, sums = make_optimiser(model, config), Sums()
     batches = [TinyBatches().batch(0, step) for step in range(2)]
     batches = [batch.each(lambda part: part.pin_memory()) for batch in batches]
     sums.add(train_step(model, optimiser, batches, config, step=1, say=print))

@@ -147,6 +147,10 @@ def _check_arguments(
 
 def _leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:
     """The axes before [time, dim], broadcast over all tensors and the score's own parameters."""
+    if not score.parameter_axes:  # the usual case, and a small call on a CPU takes little longer than this function
+        lead, *others = (tensor.shape[:-2] for tensor in tensors.values())
+        if all(other == lead for other in others):
+            return tuple(lead)
     leads = [(name, tuple(tensor.shape[:-2])) for name, tensor in tensors.items()]
     for name, own in score.parameter_axes.items():
         parameter = getattr(score, name)

@@ -15,12 +15,15 @@ from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
 from jumok.attention.normalise import NORMALISERS, softmax
-from jumok.attention.scores import Custom, Dot, Positional, Score
+from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
 NAMES = ("sdpa", "fused", "blocked", "direct")
 """From the fastest to the one that always works."""
+
+MOST_FEATURES = 128
+"""The widest heads whose tiles fit into the shared memory of a GPU."""
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -59,11 +62,11 @@ def _fastest(call: AttentionCall) -> Plan:
     if tracing.in_transform():
         return Plan("direct", direct, dict.fromkeys(OBSTACLES, tracing.REASON))
     against: dict[str, str] = {}
-    for name, obstacle in OBSTACLES.items():
-        if (reason := obstacle(call)) is not None:
+    for name in _from_the_fastest(call):
+        if (reason := OBSTACLES[name](call)) is not None:
             against[name] = reason
         elif name != "blocked":
-            return Plan(name, REASONS[name], against)
+            return Plan(name, REASONS["flash" if name == "fused" and call.score.kind is Dot else name], against)
     if "blocked" not in against:
         tiled = why_no_tiles(call.score, call.query) is None
         if (reason := _why_blocks_do_not_help(call, tiled)) is None:
@@ -72,12 +75,24 @@ def _fastest(call: AttentionCall) -> Plan:
     return Plan("direct", direct, against)
 
 
+def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
+    """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
+    if call.visible is not None and call.query.is_cuda:
+        return ("fused", "sdpa", "blocked")
+    return ("sdpa", "fused", "blocked")
+
+
 def run(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call with the backend that was chosen for it."""
     # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
-    call = call.prepare(isolate=plan.backend != "fused" or not isinstance(call.score, Additive))
+    safe = plan.backend == "fused" and isinstance(call.score, Additive | Dot | ScaledDot)
+    call = call.prepare(isolate=not safe)
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
+    if plan.backend == "fused" and isinstance(call.score, Dot):
+        from jumok.attention.flash import operators as flash  # imports Triton
+
+        return _attended(replace(call, isolated=not safe), flash.run(call))
     if plan.backend == "fused":
         from jumok.attention.additive.gpu import operators  # imports Triton
 
@@ -106,13 +121,24 @@ def _why_not_sdpa(call: AttentionCall) -> str | None:
 
 
 def _why_not_fused(call: AttentionCall) -> str | None:
-    if call.score.kind is not Additive:
-        return f"{call.score_name} is not additive"
+    if call.score.kind not in (Additive, Dot):
+        return f"{call.score_name} is neither additive nor a dot product"
     if tracing.in_transform():
         return tracing.REASON
-    if call.score.planes(call.query) == 0 or call.value.shape[-1] == 0:
+    if call.score.planes(call.query) == 0 or call.value.shape[-1] == 0 or call.query.shape[-1] == 0:
         return "there is nothing to compare"
+    if call.score.kind is Dot and (reason := _why_not_flash(call)) is not None:
+        return reason
     return _why_not_softmax(call) or why_no_triton(call.query.device, _score_dtype(call.score, call.query))
+
+
+def _why_not_flash(call: AttentionCall) -> str | None:
+    widest = max(call.key.shape[-1], call.value.shape[-1])
+    if widest > MOST_FEATURES:
+        return f"it takes heads of up to {MOST_FEATURES} features and these have {widest}"
+    if any(tensor.shape[-2] * tensor.stride(-2) >= 2**31 for tensor in (call.query, call.key, call.value)):
+        return "a sequence is too long for the 32-bit positions of its kernels"
+    return None
 
 
 def _why_not_blocked(call: AttentionCall) -> str | None:
@@ -130,6 +156,7 @@ OBSTACLES: dict[str, Callable[[AttentionCall], str | None]] = {
 
 REASONS = {
     "sdpa": "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for",
+    "flash": "Triton kernels skip what the mask hides and store no weights; weights are rebuilt when asked for",
     "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
     "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
     "blocked": "it is computed in blocks of rows, recomputed for the gradient",

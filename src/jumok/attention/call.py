@@ -14,7 +14,7 @@ from jumok.attention.normalise import Normaliser, distribution, softmax_with_sum
 from jumok.attention.scores import Score
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen, which makes small calls on a CPU slower; nothing assigns to its fields
 class AttentionCall:
     """The checked arguments of `attend`; after `prepare`, with a score that kernels know and equal leading axes."""
 
@@ -31,6 +31,8 @@ class AttentionCall:
     """Queries that see a key or value that is not finite; their output is NaN (see nonfinite.py)."""
     sums: Float[Tensor, "2 *lead query"] | None = None
     """The largest score of each query and Σ exp(score − largest), where a kernel computed them."""
+    isolated: bool = True
+    """Whether `query` and `key` are free of NaN behind the mask; False where only a kernel keeps it out."""
     given: Score | None = None
     """The caller's score, where `score` is the simpler one it was reduced to."""
 
@@ -52,6 +54,13 @@ class AttentionCall:
             query, key, value, score, self.normalise, self.visible, self.dropout, self.tile, sees_nonfinite,
             given=self.score,
         )  # fmt: skip
+
+    def isolate(self) -> "AttentionCall":
+        """The call without NaN and infinity behind the mask, where a kernel kept them out until now."""
+        if self.isolated or self.visible is None:
+            return self
+        query, key, value, sees_nonfinite = isolate_nonfinite(self.query, self.key, self.value, self.visible, self.tile)
+        return replace(self, query=query, key=key, value=value, sees_nonfinite=sees_nonfinite, isolated=True)
 
     def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "AttentionCall":
         """The same call for some of the queries."""

@@ -20,7 +20,7 @@ from jumok.attention.checks import as_integer, broadcasts, check_sizes, check_te
 from jumok.errors import ArgumentError
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen, which makes small calls on a CPU slower; nothing assigns to its fields
 class Tile:
     """The part of the [query, key] matrix being computed: some query rows, all keys, some or all heads."""
 

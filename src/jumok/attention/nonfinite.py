@@ -6,6 +6,7 @@ score. Rows that no query sees are replaced too, because a large finite number c
 A query that does see such a key or value gets NaN as its output and passes no gradient on; no other query is affected.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
@@ -56,9 +57,21 @@ def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visibl
 
 def _all_harmless(*tensors: Tensor) -> bool:
     """Whether all numbers are known to be so small that a product of two cannot overflow."""
-    return all(
-        tracing.is_readable(tensor) and _largest(tensor) < torch.finfo(tensor.dtype).max ** 0.5 for tensor in tensors
+    limit = torch.finfo(tensors[0].dtype).max
+    return tracing.is_readable(tensors[0]) and all(
+        _sum_of_squares(tensor) < limit / 4 or _largest(tensor) < limit**0.5 for tensor in tensors
     )
+
+
+def _sum_of_squares(tensor: Tensor) -> float:
+    """An upper bound on every square, or NaN; infinite where it is not found by the fastest pass over memory."""
+    tensor = tensor.detach()
+    if not tensor.is_contiguous() and tensor.dim() == 4:
+        tensor = tensor.transpose(1, 2)  # heads split from one vector
+    if tensor.dtype == torch.float16 or not tensor.is_contiguous():
+        return math.inf
+    numbers = tensor.view(-1)
+    return torch.dot(numbers, numbers).item()
 
 
 def _largest(tensor: Tensor) -> float:

@@ -22,7 +22,7 @@ FEW_KEYS = 16
 
 def run(call: AttentionCall) -> Tensor:
     """Σ softmax(scale · q kᵀ) v in one kernel, which does not store the weights."""
-    call = _with_positive_scale(call)
+    call = with_positive_scale(call)
     is_causal = False
     if call.visible is not None:
         is_causal = isinstance(call.visible, Causal) and call.visible.offset == 0
@@ -36,7 +36,7 @@ def run(call: AttentionCall) -> Tensor:
     return _masked(call) if may_lose_nan and _holds_zeros(values) else values
 
 
-def _with_positive_scale(call: AttentionCall) -> AttentionCall:
+def with_positive_scale(call: AttentionCall) -> AttentionCall:
     """The same scores with a positive scale: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
     assert isinstance(call.score, Dot)
     query, scale = call.query, call.score.scale
@@ -57,8 +57,11 @@ def _masked(call: AttentionCall) -> Tensor:
     if call.visible is None:
         return _fused(call, attn_mask=call.query.new_ones(1, call.key.shape[-2], dtype=torch.bool))
     visible = call.visible.tile(call.tile)
+    something = visible.any(-1, keepdim=True)
+    if tracing.is_readable(something) and bool(something.all()):
+        return _fused(call, attn_mask=visible)
     # A query that sees nothing would give 0 / 0 in some kernels: it attends everywhere, and its output is set to 0.
-    nothing = ~visible.any(-1, keepdim=True)
+    nothing = ~something
     return _fused(call, attn_mask=visible | nothing).masked_fill(nothing, 0)
 
 

@@ -114,7 +114,11 @@ class Weights:
         *lead, queries, _ = self.call.query.shape
         if heads is not None and not lead:
             raise ArgumentError(f"heads = {heads!r}, but query has no head axis, only [query, dim]")
-        call, matrix, device = self.call, self.matrix, self.call.query.device
+        call, matrix, device = (
+            self.call.isolate() if self.matrix is None else self.call,
+            self.matrix,
+            self.call.query.device,
+        )
         if rows is not None:
             row_index = _positions(rows, queries, "rows", device)
             call = call.for_rows(row_index)
@@ -159,7 +163,7 @@ class Weights:
         if self.matrix is not None:
             return iter([reduction(self.matrix)])
         check_unchanged(self.inputs)
-        return in_blocks(lambda block: reduction(_weights(block)), self.call)
+        return in_blocks(lambda block: reduction(_weights(block)), self.call.isolate())
 
 
 class Attended(NamedTuple):

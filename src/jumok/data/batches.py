@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int, Integer, UInt
 from torch import Tensor
@@ -64,21 +65,84 @@ class Batch(NamedTuple):
         """The same batch in page-locked memory, from which copies to a GPU run in the background."""
         return self.each(lambda part: part.pin_memory())
 
+    def rounded(self, limit: int | None = None) -> "Batch":
+        """The same batch padded to one of a few shapes, because a GPU has to prepare for every new shape.
+
+        Lengths stay within `limit` if they are. A pair that is added has one source token, as attention needs something
+        to see, and no target token.
+        """
+        (rows, source), target = self.source.shape, self.target_in.shape[1]
+        if not rows:
+            return self
+        more = round_size(rows, least=8) - rows
+        of_source = (0, round_size(source, limit=limit) - source, 0, more)
+        of_target = (0, round_size(target, limit=limit) - target, 0, more)
+        source_visible = F.pad(self.source_visible, of_source)
+        source_visible[rows:, 0] = True
+        return Batch(
+            F.pad(self.source, of_source, value=PAD),
+            source_visible,
+            F.pad(self.target_in, of_target, value=PAD),
+            F.pad(self.target_out, of_target, value=PAD),
+            F.pad(self.target_visible, of_target),
+            None if self.word_links is None else F.pad(self.word_links, (*of_source[:2], *of_target)),
+        )
+
+
+SIZES = 8
+"""Sizes between one power of two and the next that shapes on a GPU are rounded up to."""
+
+
+def round_size(size: int, *, least: int = 2, limit: int | None = None) -> int:
+    """A size rounded up to a multiple of `least`, or of an eighth of the power of two below it; at most to `limit`.
+
+    >>> [round_size(size) for size in (3, 17, 33, 70, 300)]
+    [4, 18, 36, 72, 320]
+    """
+    step = max(least, (1 << max(size - 1, 1).bit_length() - 1) // SIZES)
+    rounded = -(-size // step) * step
+    return rounded if limit is None else max(min(rounded, limit), size)
+
+
+class Sentences(NamedTuple):
+    """The ids of sentences one after another, and the length of each."""
+
+    ids: Integer[np.ndarray, " tokens"]
+    lengths: Int[np.ndarray, " sentences"]
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids]) -> "Sentences":
+        """Rows of ids joined."""
+        ids = np.concatenate(rows) if len(rows) else np.zeros(0, np.int64)
+        return cls(ids, np.array([len(row) for row in rows], np.int64))
+
+    def padded(self) -> tuple[Int[np.ndarray, "batch longest"], Bool[np.ndarray, "batch longest"]]:
+        """A row for each sentence, padded with PAD to one length, and a mask that is True on the given ids."""
+        visible = np.arange(self.lengths.max(initial=0)) < self.lengths[:, None]
+        ids = np.full(visible.shape, PAD, np.int64)
+        ids[visible] = self.ids
+        return ids, visible
+
 
 def collate(rows: Sequence[tuple[Ids, Ids]]) -> Batch:
     """Pad encoded pairs ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
-    source, source_visible = pad([source[1:] for source, _ in rows])
-    target_in, target_visible = pad([target[:-1] for _, target in rows])
-    target_out, _ = pad([target[1:] for _, target in rows])
-    return Batch(source, source_visible, target_in, target_out, target_visible)
+    return collate_sides(*(Sentences.of([row[side] for row in rows]) for side in range(2)))
+
+
+def collate_sides(source: Sentences, target: Sentences) -> Batch:
+    """Pad encoded sentences ([BOS, ..., EOS] each) to one batch; the source loses its BOS."""
+    sources, source_seen = source.padded()
+    targets, _ = target.padded()
+    longest = max(int(target.lengths.max(initial=1)) - 1, 0)
+    seen = np.arange(longest) < (target.lengths - 1)[:, None]
+    target_in, target_out = (np.where(seen, part, PAD) for part in (targets[:, :-1], targets[:, 1:]))
+    parts = (sources[:, 1:].copy(), source_seen[:, 1:].copy(), target_in, target_out, seen)
+    return Batch(*(torch.from_numpy(part) for part in parts))
 
 
 def pad(rows: Sequence[Ids]) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
     """Rows of ids padded with PAD to one length, and a mask that is True on the given ids."""
-    lengths = np.array([len(row) for row in rows])
-    visible = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    ids = np.full(visible.shape, PAD, np.int64)
-    ids[visible] = np.concatenate(rows) if len(rows) else []
+    ids, visible = Sentences.of(rows).padded()
     return torch.from_numpy(ids), torch.from_numpy(visible)
 
 
@@ -128,27 +192,23 @@ ORDER = 2
 class BatchPlan:
     """Which rows, as positions in the order of `sort_by_length`, make up each batch of an epoch.
 
-    With `world` processes, each `rank` gets every world-th batch. All ranks have the same number of steps: if the
-    number of batches is not divisible, the first ones are used twice.
+    Several processes plan the same batches, and each reads those that are its own (`training.loop.read_step`).
     """
 
-    def __init__(
-        self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0, rank: int = 0, world: int = 1
-    ) -> None:
-        self.lengths, self.config, self.seed, self.rank, self.world = lengths, config, seed, rank, world
+    def __init__(self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0) -> None:
+        self.lengths, self.config, self.seed = lengths, config, seed
         self._epoch = lru_cache(maxsize=2)(self._plan_epoch)
 
     def steps(self, epoch: int) -> int:
-        """The number of batches of this process in this epoch; the same on every rank."""
-        return -(-self._epoch(epoch).boundaries.batches // self.world)
+        """The number of batches of this epoch."""
+        return self._epoch(epoch).boundaries.batches
 
     def batch(self, epoch: int, step: int) -> Int[np.ndarray, " batch"]:
         """The positions of one batch."""
         if not 0 <= step < self.steps(epoch):
             raise ArgumentError(f"epoch {epoch} has no step {step}; it has {self.steps(epoch)} steps")
         plan = self._epoch(epoch)
-        number = (step * self.world + self.rank) % plan.boundaries.batches
-        return plan.positions(number, shuffle=self.config.shuffle)
+        return plan.positions(step, shuffle=self.config.shuffle)
 
     def _plan_epoch(self, epoch: int) -> "EpochPlan":
         draws = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, epoch]))

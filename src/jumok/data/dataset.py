@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt
 
-from jumok.data.batches import LengthCounts, sort_by_length
+from jumok.data.batches import LengthCounts, Sentences, sort_by_length
 from jumok.errors import DataError
 from jumok.files import atomic_write
 
@@ -70,6 +70,17 @@ class Dataset:
         self._check(ends[0] * width, ends[-1] * width)
         return tuple(np.array(self._tokens[start:end]) for start, end in pairwise(ends))
 
+    def sentences(self, rows: Int[np.ndarray, " n"], side: int) -> Sentences:
+        """One side of many rows at once."""
+        place = rows * self.sides + side
+        self._check_all(self._offsets_at + 8 * place, self._offsets_at + 8 * (place + 2))
+        starts, ends = (self._offsets[at].astype(np.int64) for at in (place, place + 1))
+        width = self._tokens.itemsize
+        self._check_all(starts * width, ends * width)
+        lengths = ends - starts
+        at = np.arange(lengths.sum()) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)
+        return Sentences(self._tokens[at], lengths)
+
     @cached_property
     def length_counts(self) -> LengthCounts:
         """The number of rows of each combination of source and target length."""
@@ -87,6 +98,13 @@ class Dataset:
     def check(self) -> None:
         """Read everything once; a DataError if a single bit has changed."""
         self._check(0, self._data_bytes)
+
+    def _check_all(self, starts: Int[np.ndarray, " n"], ends: Int[np.ndarray, " n"]) -> None:
+        """Check what lies between each start and its end."""
+        first, last = starts // BLOCK, (ends - 1) // BLOCK
+        new = ~(self._checked[first] & self._checked[last]) | (last > first + 1)
+        for start, end in zip(starts[new].tolist(), ends[new].tolist(), strict=True):
+            self._check(start, end)
 
     def _check(self, start: int, end: int) -> None:
         for block in range(start // BLOCK, -(-end // BLOCK)):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt
 from torch import Tensor
 
-from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, splitmix64
+from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, collate_sides, splitmix64
 from jumok.data.dataset import Dataset
 from jumok.data.subwords import BOS, EOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
@@ -81,13 +81,11 @@ class Batches:
         config: BatchConfig,
         *,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
         tokenizers: TokenizerPair | None = None,
         sampling: float = 0.0,
     ) -> None:
         self.dataset, self.seed = dataset, seed
-        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed, rank=rank, world=world)
+        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         self._tokenizers = tokenizers
 
@@ -98,6 +96,8 @@ class Batches:
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
         numbers = self.dataset.sorted_rows(self.plan.batch(epoch, step))
+        if self.dataset.sides == 2 and not self._samplers:
+            return collate_sides(self.dataset.sentences(numbers, 0), self.dataset.sentences(numbers, 1))
         rows = [self.dataset[int(number)] for number in numbers]
         pairs: list[tuple[Ids, Ids]] = [(row[0], row[1]) for row in rows]
         if self._samplers:

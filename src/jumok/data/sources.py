@@ -49,7 +49,7 @@ def _joined(group: Sequence[LinkedPair]) -> LinkedPair:
     return Pair(*sides), links
 
 
-ONE_OF = ("source", "pairs", "dataset", "corpus")
+ONE_OF = ("source", "pairs", "dataset", "corpus", "imported")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,8 @@ class DataConfig(Settings):
     """Number of training pairs of the built-in corpus."""
     longest: PositiveInt = 12
     """Largest number of digits in a line of the "reverse" corpus."""
+    imported: str = ""
+    """Name of the model of another toolkit that this one was imported from; there are no training data."""
     joined: tuple[PositiveInt, ...] = (1,)
     """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
     valid_size: PositiveInt = 1000
@@ -119,7 +121,7 @@ class DataConfig(Settings):
     def origin(self) -> str:
         """The source of the training data, in words."""
         files = f"{display_name(self.source)} and {display_name(self.target)}"
-        return self.corpus or self.dataset or (display_name(self.pairs) if self.pairs else files)
+        return self.corpus or self.dataset or self.imported or (display_name(self.pairs) if self.pairs else files)
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
@@ -189,6 +191,10 @@ class DataConfig(Settings):
         )
 
     def _all_pairs(self) -> Iterator[Pair]:
+        if self.imported:
+            raise ConfigError(
+                f"{self.shown('imported')} has no training data; give data.source and data.target, or data.pairs"
+            )
         if self.corpus:
             return self._built_in("train", self.size)
         if self.dataset:

@@ -188,7 +188,12 @@ def _pool(search: _Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _finished(search: _Search, length: int, config: DecodingConfig) -> Bool[Tensor, " sentence"]:
-    """Sentences at their greatest length, or whose pool no growing hypothesis can enter any more."""
+    """Sentences at their greatest length, or whose pool no growing hypothesis can enter any more.
+
+    Greedy search, with a beam of 1, ends with the first output that ends.
+    """
+    if config.beam == 1:
+        return (length > search.longest) | (search.pool_scores[:, 0] > -torch.inf)
     # A total only falls; its divisor may still grow until the greatest length.
     reach = search.longest if config.length_penalty > 0 else torch.full_like(search.longest, length)
     best_to_come = search.totals.amax(1) / (reach + 1.0) ** config.length_penalty

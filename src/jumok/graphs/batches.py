@@ -95,11 +95,14 @@ def predictions(
 ) -> Float[Tensor, "item class_"]:
     """The logits of all items of some batches, in their order; `watch` sees every step go by."""
     device = next(model.parameters()).device
-    found = []
-    for step in watch(range(batches.steps(0))):
-        batch = batches.batch(0, step).to(device)
-        found.append(predict(model, batch).logits[batch.items].float())
-    return torch.cat(found) if found else torch.zeros(0, model.classes, device=device)
+    logits = [batch_logits(model, batches, step) for step in watch(range(batches.steps(0)))]
+    return torch.cat(logits) if logits else torch.zeros(0, model.classes, device=device)
+
+
+def batch_logits(model: GraphAttentionNetwork, batches: GraphBatches, step: int) -> Float[Tensor, "item class_"]:
+    """The logits of the items of one batch."""
+    batch = batches.batch(0, step).to(next(model.parameters()).device)
+    return predict(model, batch).logits[batch.items].float()
 
 
 def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from jumok.data.arrays import open_npy
-from jumok.data.batches import BatchConfig, BatchPlan, pad
+from jumok.data.batches import BatchConfig, BatchPlan, pad, round_size
 from jumok.data.dataset import Dataset, open_dataset, write_dataset
 from jumok.data.fingerprint import (
     SourceFingerprint,
@@ -136,6 +136,13 @@ class ImageBatch(NamedTuple):
     def pinned(self) -> "ImageBatch":
         """The same batch in page-locked memory, from which copies to a GPU run in the background."""
         return self.each(lambda part: part.pin_memory())
+
+    def rounded(self, limit: int | None = None) -> "ImageBatch":
+        """The same batch with captions padded to one of a few lengths; an image more would change batch norms."""
+        length = self.target_in.shape[1]
+        more = (0, round_size(length, limit=limit) - length)
+        captions = (F.pad(part, more) for part in (self.target_in, self.target_out, self.target_visible))
+        return ImageBatch(self.images, *captions)
 
 
 class ImageBatches:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -138,8 +139,30 @@ class MultiHeadAttention(nn.Module):
         visible: Visible | Bool[Tensor, "..."] | None = None,
     ) -> Attended:
         """Attend from `query` to `key`, which defaults to `query`, with `value`, which defaults to `key`."""
-        key = query if key is None else key
-        return self.attend(query, self.keys_values(key, value), visible)
+        if (key is None or key is query) and (value is None or value is query):
+            return self._attend(*self.project(query), visible)
+        return self.attend(query, self.keys_values(query if key is None else key, value), visible)
+
+    def project(
+        self, x: Float[Tensor, "batch time width"], *, start: int = 0
+    ) -> tuple[Float[Tensor, "batch head time dim"], KeyValues]:
+        """The projected queries, keys and values of one sequence; `start` is the position of its first item.
+
+        On a GPU they come from one product with the three matrices stacked: it runs faster than three narrow ones.
+        """
+        layers = (self.to_query, self.to_key, self.to_value)
+        if not gains_from_stacking(x) or not all(_can_stack(layer, x) for layer in layers):
+            return self._queries(x, start), self.keys_values(x, start=start)
+        weight = torch.cat([layer.weight for layer in layers])
+        bias = None if self.to_query.bias is None else torch.cat([layer.bias for layer in layers])
+        parts = torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], -1)
+        queries, keys, values = (
+            split_heads(part, heads)
+            for part, heads in zip(parts, (self.heads, self.key_heads, self.key_heads), strict=True)
+        )
+        if self.rotary is not None:
+            queries, keys = self.rotary(queries, start=start), self.rotary(keys, start=start)
+        return queries, KeyValues(keys, values)
 
     def keys_values(
         self,
@@ -163,9 +186,18 @@ class MultiHeadAttention(nn.Module):
         start: int = 0,
     ) -> Attended:
         """Attend to projected keys and values; `start` is the position of the first query."""
+        return self._attend(self._queries(query, start), key_values, visible)
+
+    def _queries(self, query: Float[Tensor, "batch query width"], start: int) -> Float[Tensor, "batch head query dim"]:
         queries = split_heads(self.to_query(query), self.heads)
-        if self.rotary is not None:
-            queries = self.rotary(queries, start=start)
+        return queries if self.rotary is None else self.rotary(queries, start=start)
+
+    def _attend(
+        self,
+        queries: Float[Tensor, "batch head query dim"],
+        key_values: KeyValues,
+        visible: Visible | Bool[Tensor, "..."] | None,
+    ) -> Attended:
         values, weights = attend(
             queries,
             share_heads(key_values.keys, self.heads),
@@ -175,3 +207,15 @@ class MultiHeadAttention(nn.Module):
             backend=self.backend,
         )
         return Attended(self.to_output(join_heads(values)), weights)
+
+
+def gains_from_stacking(x: Tensor) -> bool:
+    """Whether one product with stacked matrices is faster: on a GPU, where stacking them costs next to nothing."""
+    return x.is_cuda
+
+
+def _can_stack(layer: nn.Module, x: Tensor) -> bool:
+    """Whether the layer is a plain matrix for vectors like x: not quantised, adapted or observed by a hook."""
+    if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    return x.dim() == 3 and layer.in_features == x.shape[-1]

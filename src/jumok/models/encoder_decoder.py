@@ -95,11 +95,23 @@ class Hidden(NamedTuple):
     penalty: Float[Tensor, "*position"] | None = None
     """A term to add to the training loss at each position, such as the coverage loss."""
 
-    def select(self, positions: Int[Tensor, " token"]) -> "Hidden":
-        """The same at some positions of the flattened [batch, target], without attention: what a loss needs."""
-        copied = None if self.copied is None else Copied(*(part.flatten(0, 1)[positions] for part in self.copied))
-        penalty = None if self.penalty is None else self.penalty.flatten()[positions]
-        return Hidden(self.states.flatten(0, 1)[positions], copied=copied, penalty=penalty)
+    def select(self, positions: Int[Tensor, " token"] | None) -> "Hidden":
+        """The same at some or all positions of the flattened [batch, target], without attention: what a loss needs."""
+
+        def at(part: Tensor) -> Tensor:
+            flat = part.flatten(0, 1)
+            return flat if positions is None else flat[positions]
+
+        copied = None if self.copied is None else Copied(*map(at, self.copied))
+        return Hidden(at(self.states), copied=copied, penalty=None if self.penalty is None else at(self.penalty))
+
+
+class LinearOutput(NamedTuple):
+    """States h, weight W and bias b of an output layer whose logits are h Wᵀ + b."""
+
+    states: Float[Tensor, "*position width"]
+    weight: Float[Tensor, "vocabulary width"]
+    bias: Float[Tensor, " vocabulary"] | None
 
 
 class Prediction(NamedTuple):
@@ -173,7 +185,7 @@ class Decoder(nn.Module, ABC):
     The rest is optional. Without `start` and `advance`, each step of decoding runs `hidden` over all tokens so far:
     correct, but n steps cost n² / 2; write both to carry a recurrent state or a cache instead. Return `copied` in
     `Hidden` to copy source tokens, and `penalty` to add a term to the training loss. Write `informed_attention` to
-    support `training.guided_context = "full"`.
+    support `training.guided_context = "full"`, and `linear_output` to save memory and time on a GPU.
     """
 
     vocabulary: int
@@ -190,6 +202,14 @@ class Decoder(nn.Module, ABC):
     @abstractmethod
     def logits(self, hidden: Hidden) -> Float[Tensor, "*position vocabulary"]:
         """Scores of the next token at any positions: [batch, target], [sentence, beam], or those a loss selects."""
+
+    def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
+        """As `hidden`, for a loss that looks at no attention: a decoder may leave that out to be faster."""
+        return self.hidden(encoding, target_in)
+
+    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
+        """What `logits` multiplies, for a loss that never stores all logits; None if they are not a single product."""
+        return None
 
     def start(self, encoding: Encoding, *, capacity: int) -> State:
         """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""

@@ -12,6 +12,7 @@ from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.tokenizer import SHARED, Tokenizer, TokenizerPair
 from jumok.errors import ConfigError, TrainingError
 from jumok.images.encoder import GridEncoder, ImageCaptioner, build_captioner
+from jumok.images.files import Pixels
 from jumok.images.resnet import begin_with_weights
 from jumok.images.store import ImageBatch, ImageBatches, PreparedImages, prepare_images, why_outdated
 from jumok.model_folder import TOKENIZERS, ModelFolder
@@ -26,6 +27,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
+from jumok.training.processes import here
 
 
 class HeldOut(NamedTuple):
@@ -82,11 +84,12 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return int(batch.target_visible.sum())
 
     def loss(self, model: ImageCaptioner, batch: ImageBatch, device: torch.device, config: CaptionTraining) -> Loss:
-        """Cross-entropy of the caption tokens, which are found before the batch leaves the CPU."""
+        """Cross-entropy of the caption tokens."""
+        there = batch.to(device)
         return caption_loss(
             model,
-            batch.to(device),
-            TargetTokens.of(batch).to(device),
+            there,
+            TargetTokens.moved(batch, there),
             smoothing=config.label_smoothing,
             doubly_stochastic=config.doubly_stochastic,
         )
@@ -109,8 +112,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     def validate(self, trained: TrainedCaptioner, held_out: HeldOut) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of captions by beam search."""
 
+        def caption(images: Sequence[Pixels]) -> list[str]:
+            return [output.text for output in Captioner(trained).caption(images)]
+
         def outputs() -> list[str]:
-            return [output.text for output in Captioner(trained).caption(list(held_out.images))]
+            return here().map(caption, list(held_out.images))
 
         losses = held_out_loss(trained.model, held_out.batches, caption_loss)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
@@ -190,7 +196,8 @@ def caption_loss(
     doubly_stochastic: float = 0.0,
 ) -> Loss:
     """The loss of a captioner on one batch, with doubly stochastic attention (Xu et al. 2015) of this weight."""
-    hidden = model.decoder.hidden(model.encoder(batch.images), batch.target_in)
+    look = model.decoder.hidden if doubly_stochastic else model.decoder.hidden_in_training
+    hidden = look(model.encoder(batch.images), batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if not doubly_stochastic:
         return loss

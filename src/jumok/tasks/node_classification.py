@@ -1,6 +1,7 @@
 """Node classification: recipes with a section [graph], trained on the labelled nodes of a graph, or on graphs."""
 
 import math
+from collections.abc import Sequence
 from shlex import quote
 from typing import Any, ClassVar, NamedTuple
 
@@ -8,17 +9,18 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
-from torch import nn
+from torch import Tensor, nn
 
 from jumok.analysis.maps.attention_map import AttentionMap, resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data.fingerprint import PREPARED_FILES
 from jumok.errors import ArgumentError, ConfigError, DataError, TrainingError
 from jumok.files import check_plain
-from jumok.graphs.batches import GraphBatch, GraphBatches, predict, predictions
+from jumok.graphs.batches import GraphBatch, GraphBatches, batch_logits, predict, predictions
 from jumok.graphs.graph import Graph
 from jumok.graphs.map import find_node, graph_map
 from jumok.graphs.network import GraphAttentionNetwork
+from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph, prepare_graph, why_outdated
 from jumok.model_folder import ModelFolder
 from jumok.progress import progress
@@ -29,6 +31,7 @@ from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions,
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, smoothed_cross_entropy
+from jumok.training.processes import here
 
 
 class TrainedGraph(NamedTuple):
@@ -131,6 +134,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         graph = self.graph or prepare_graph(run.data, recipe.graph, say=run.say)
         run.say(str(graph))
         check_pooling(recipe, graph)
+        check_shared(recipe.sampling)
         layers, seed = recipe.network.layers, recipe.training.seed
         held_out = GraphBatches(graph, graph.valid, recipe.sampling, layers=layers, training=False, device=run.device)
         return TaskData(
@@ -258,12 +262,26 @@ def _own_heads(model: GraphAttentionNetwork, layers: tuple[int, ...], heads: tup
 
 @torch.no_grad()
 def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict[str, float]:
-    """Loss, and accuracy in percent, on held-out items."""
-    logits = predictions(model, batches)
+    """Loss, and accuracy in percent, on held-out items, which processes share."""
+
+    def logits_of(steps: Sequence[int]) -> list[Tensor]:
+        return [batch_logits(model, batches, step).cpu() for step in steps]
+
+    parts = here().map(logits_of, range(batches.steps(0)))
+    logits = torch.cat(parts).to(next(model.parameters()).device)
     labels = torch.from_numpy(np.asarray(batches.graph.labels[batches.items])).to(logits.device)
     right = (logits.argmax(-1) == labels).double().mean()
     loss, accuracy = torch.stack([F.cross_entropy(logits, labels).double(), 100 * right]).tolist()
     return {"loss": loss, "accuracy": accuracy}
+
+
+def check_shared(sampling: SamplingConfig) -> None:
+    """Raise a ConfigError if several processes are to train on a whole graph, of which there is one batch."""
+    if here().world > 1 and not sampling.fanout:
+        raise ConfigError(
+            f"without sampling.fanout every step sees the whole graph, which {here().world} processes cannot share; "
+            "train with one process, or draw neighbours, for example sampling.fanout = [10, 10]"
+        )
 
 
 def check_pooling(recipe: GraphRecipe, graph: Graph) -> None:

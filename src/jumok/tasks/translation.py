@@ -30,6 +30,7 @@ from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
+from jumok.training.processes import here
 from jumok.training.step import autocast
 
 VALIDATED = 1000
@@ -129,9 +130,11 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     def validate(self, trained: TrainedTranslator, held_out: HeldOut) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search."""
 
+        def translate(pairs: Sequence[Pair]) -> list[str]:
+            return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
+
         def outputs() -> list[str]:
-            sources = [pair.source for pair in held_out.pairs]
-            return [output.text for output in Translator(trained).translate(sources)]
+            return here().map(translate, held_out.pairs)
 
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)

@@ -8,6 +8,8 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveF
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
+Parallel = Literal["ddp", "fsdp"]
+Compile = Literal["auto", "on", "off"]
 Context = Literal["causal", "full"]
 
 LOWER_IS_BETTER = frozenset({"loss", "wer"})
@@ -38,9 +40,16 @@ class TrainingConfig(Settings):
     clip: NonNegativeFloat = 1.0
     """Largest norm of the gradient over all weights; larger gradients are scaled down to it. 0 turns clipping off."""
     accumulate: PositiveInt = 1
-    """Batches per update (gradient accumulation)."""
+    """Batches per update (gradient accumulation) of each process; a resumed run keeps the number over all of them."""
+    parallel: Parallel = "ddp"
+    """What processes that torchrun starts share: "ddp" gives each a copy of the model; with "fsdp" each keeps a part.
+
+    "fsdp" (FSDP2) takes less memory, "ddp" sends fewer bytes.
+    """
     precision: Precision = "auto"
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
+    compile: Compile = "auto"
+    """Compile Transformer layers and record CUDA graphs: "on", "off", or "auto", which is on for a CUDA GPU."""
     ema: Fraction = 0.0
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: PositiveInt = 500

@@ -11,10 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from jumok.attention.backends import why_no_triton
 from jumok.data import Batch
 from jumok.errors import ConfigError
-from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden
+from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
+from jumok.training.processes import here
 
 
 class Loss(NamedTuple):
@@ -32,15 +34,17 @@ def smoothed_cross_entropy(
     *,
     smoothing: float = 0.0,
     gaps: bool = False,
+    counted: Bool[Tensor, " token"] | None = None,
 ) -> Loss:
     """Sum over tokens of -(1 - smoothing) · log p(target) - smoothing · mean over v of log p(v).
 
     With `gaps`, logits may be -inf, as the log-probabilities of a model that copies are: the mean is then over the
-    possible tokens only, at the cost of a second pass over the logits.
+    possible tokens only, at the cost of a second pass over the logits. Only tokens that are `counted` count; by default
+    all do.
     """
     if gaps and smoothing:
-        return _over_possible(logits, target, smoothing)
-    total, cross_entropy = _SmoothedCrossEntropy.apply(logits, target, smoothing)  # type: ignore[no-untyped-call]
+        return _over_possible(logits, target, smoothing, counted)
+    total, cross_entropy = _SmoothedCrossEntropy.apply(logits, target, smoothing, counted)  # type: ignore[no-untyped-call]
     return Loss(total, cross_entropy)
 
 
@@ -51,35 +55,43 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, target: Tensor, smoothing: float, counted: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         probabilities = F.softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
         top, argmax = logits.max(-1)
         # The largest probability is at least 1 / V, so its logarithm is exact where that of others could underflow.
         log_sum = top.to(probabilities.dtype) - probabilities.gather(1, argmax[:, None])[:, 0].log()
-        cross_entropy = (log_sum - logits.gather(1, target[:, None])[:, 0]).sum()
-        ctx.save_for_backward(probabilities, target)
+        cross_entropy = _sum_of(log_sum - logits.gather(1, target[:, None])[:, 0], counted)
+        ctx.save_for_backward(probabilities, target, counted)
         ctx.smoothing, ctx.dtype = smoothing, logits.dtype
         ctx.mark_non_differentiable(cross_entropy)
         if not smoothing:
             return cross_entropy.clone(), cross_entropy
-        spread = (log_sum - logits.mean(-1, dtype=probabilities.dtype)).sum()
+        spread = _sum_of(log_sum - logits.mean(-1, dtype=probabilities.dtype), counted)
         return (1 - smoothing) * cross_entropy + smoothing * spread, cross_entropy
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
-        probabilities, target = ctx.saved_tensors
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        probabilities, target, counted = ctx.saved_tensors
         gradient = probabilities - ctx.smoothing / probabilities.shape[-1]
         gradient[torch.arange(len(target), device=target.device), target] -= 1 - ctx.smoothing
-        return gradient.mul_(upstream).to(ctx.dtype), None, None
+        if counted is not None:
+            gradient.masked_fill_(~counted[:, None], 0.0)
+        return gradient.mul_(upstream).to(ctx.dtype), None, None, None
 
 
-def _over_possible(logits: Tensor, target: Tensor, smoothing: float) -> Loss:
+def _over_possible(logits: Tensor, target: Tensor, smoothing: float, counted: Tensor | None) -> Loss:
     log_probs = F.log_softmax(logits, -1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    cross_entropy = -log_probs.gather(1, target[:, None]).sum()
+    cross_entropy = -_sum_of(log_probs.gather(1, target[:, None])[:, 0], counted)
     possible = log_probs.detach() > -torch.inf
-    spread = -(log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1)).sum()
+    spread = -_sum_of(log_probs.masked_fill(~possible, 0.0).sum(-1) / possible.sum(-1), counted)
     return Loss((1 - smoothing) * cross_entropy + smoothing * spread, cross_entropy.detach())
+
+
+def _sum_of(values: Float[Tensor, " token"], counted: Bool[Tensor, " token"] | None) -> Float[Tensor, ""]:
+    return (values if counted is None else values.masked_fill(~counted, 0.0)).sum()
 
 
 SMALLEST = 1e-6
@@ -165,21 +177,34 @@ class TargetBatch(Protocol):
 
 
 class TargetTokens(NamedTuple):
-    """The target tokens of a batch without padding."""
+    """The target tokens of a batch, either without padding or with a mask of those that count."""
 
-    positions: Int[Tensor, " token"]
-    """Where each stands in the flattened [batch, target]."""
+    positions: Int[Tensor, " token"] | None
+    """Where each stands in the flattened [batch, target]; None if these are all positions."""
     ids: Int[Tensor, " token"]
+    counted: Bool[Tensor, " token"] | None = None
+    """False at padding; None if there is none."""
 
     @classmethod
     def of(cls, batch: TargetBatch) -> "TargetTokens":
-        """The tokens of a batch; call it on the CPU, so that no GPU has to wait for it."""
+        """The tokens of a batch without padding; call it on the CPU, so that no GPU has to wait for it."""
         positions = batch.target_visible.flatten().nonzero().flatten()
         return cls(positions, batch.target_out.flatten()[positions])
 
+    @classmethod
+    def padded(cls, batch: TargetBatch) -> "TargetTokens":
+        """All positions of a batch: their number depends on its shape alone, as a CUDA graph needs it."""
+        return cls(None, batch.target_out.flatten(), batch.target_visible.flatten())
+
+    @classmethod
+    def moved(cls, batch: TargetBatch, there: TargetBatch) -> "TargetTokens":
+        """The form that suits the device: of `batch`, which may still be on the CPU, and of the same batch `there`."""
+        device = there.target_out.device
+        return cls.padded(there) if device.type == "cuda" else cls.of(batch).to(device)
+
     def to(self, device: torch.device | str) -> "TargetTokens":
         """The same on another device."""
-        return TargetTokens(*(part.to(device, non_blocking=True) for part in self))
+        return TargetTokens(*(None if part is None else part.to(device, non_blocking=True) for part in self))  # type: ignore[arg-type]
 
 
 def batch_loss(
@@ -192,7 +217,8 @@ def batch_loss(
 ) -> Loss:
     """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
     encoding = model.encoder(batch.source, batch.source_visible)
-    hidden = model.decoder.hidden(encoding, batch.target_in)
+    look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
+    hidden = look(encoding, batch.target_in)
     loss = hidden_loss(model.decoder, hidden, tokens, smoothing=smoothing)
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)
@@ -203,25 +229,47 @@ def batch_loss(
 def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
     """The loss of a decoder from its states at every position of its targets, its penalty included."""
     selected = hidden.select(tokens.positions)
-    gaps = selected.copied is not None
-    loss = smoothed_cross_entropy(decoder.logits(selected), tokens.ids, smoothing=smoothing, gaps=gaps)
+    output = decoder.linear_output(selected)
+    if output is not None and runs_on_kernels(output.states):
+        loss = output_loss(output, tokens, smoothing=smoothing)
+    else:
+        logits, gaps = decoder.logits(selected), selected.copied is not None
+        loss = smoothed_cross_entropy(logits, tokens.ids, smoothing=smoothing, gaps=gaps, counted=tokens.counted)
     if selected.penalty is not None:
-        loss = loss._replace(total=loss.total + selected.penalty.sum())
+        loss = loss._replace(total=loss.total + _sum_of(selected.penalty, tokens.counted))
     return loss
+
+
+def runs_on_kernels(states: Tensor) -> bool:
+    """Whether `output_loss` can be computed from these states."""
+    return why_no_triton(states.device, states.dtype) is None
+
+
+def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
+    """`smoothed_cross_entropy` of the logits of an output layer, on a GPU and without storing all of them."""
+    from jumok.training.loss_gpu import smoothed_cross_entropy_of_states  # imports Triton
+
+    target = tokens.ids if tokens.counted is None else tokens.ids.masked_fill(~tokens.counted, -1)
+    total, cross_entropy = smoothed_cross_entropy_of_states(*output, target, smoothing=smoothing)
+    return Loss(total, cross_entropy.detach())
 
 
 @torch.no_grad()
 def held_out_loss(
     model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss] = batch_loss
 ) -> dict[str, float]:
-    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns."""
+    """Loss per token and perplexity over one pass of `batches`: part of what a validator returns.
+
+    Several processes share the batches, and all of them get the sums over all.
+    """
     device = next(model.parameters()).device
-    total, count = 0.0, 0
-    for step in range(batches.steps(0)):
+    total, count = 0.0, 0.0
+    for step in here().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
         count += len(tokens.ids)
+    total, count = here().total([total, count])
     loss = total / max(count, 1)
     return {"loss": loss, "perplexity": perplexity(loss)}
 

@@ -7,11 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from jumok.errors import DataError, TrainingError
 from jumok.files import atomic_write, parse_json
 from jumok.training.loss import perplexity
+from jumok.training.processes import here
 from jumok.training.progress import Record, Report
 from jumok.training.state import Summary, Sums, TrainingState
 from jumok.training.step import StepOutcome
@@ -121,19 +120,19 @@ class DivergedError(TrainingError):
 
 
 class Recorder:
-    """Writes metrics.jsonl in `folder` and reports; also the clock of the run."""
+    """Writes metrics.jsonl in `folder`, where it is in the leading process, and reports; also the clock of the run."""
 
-    def __init__(self, folder: Path, state: TrainingState, device: torch.device, report: Report) -> None:
-        self.report = report
-        self._sums = Sums(device, state.sums)
-        self._metrics = Metrics(folder, step=state.step, validated=state.validated)
+    def __init__(self, folder: Path, state: TrainingState, report: Report) -> None:
+        self.report, self._folder = report, folder
+        self._sums = Sums(state.sums)
+        self._metrics = Metrics(folder, step=state.step, validated=state.validated) if here().leads else None
         self._last = time.monotonic()
         self._tokens, self._seconds = 0, 0.0
 
     @property
     def path(self) -> Path:
         """The file of metrics."""
-        return self._metrics.path
+        return self._folder / "metrics.jsonl"
 
     def step(self, state: TrainingState, outcome: StepOutcome) -> None:
         """Count a step that has been done."""
@@ -187,15 +186,16 @@ class Recorder:
 
     def sums(self) -> list[float]:
         """What has to be saved to go on in the middle of a line."""
-        values: list[float] = self._sums.values.tolist()
-        return values
+        return self._sums.values
 
     def close(self) -> None:
         """Finish the file."""
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _write(self, record: Record) -> None:
-        self._metrics.write(record)
+        if self._metrics is not None:
+            self._metrics.write(record)
         self.report.record(record)
 
     def _say_skipped(self, state: TrainingState, found: Summary) -> None:

@@ -39,10 +39,10 @@ class SequenceObjective:
         return int(batch.target_visible.sum())
 
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
-        """Cross-entropy of the target tokens, which are found before the batch leaves the CPU."""
-        tokens, model = TargetTokens.of(batch).to(device), cast(EncoderDecoder, model)
+        """Cross-entropy of the target tokens."""
+        there, model = batch.to(device), cast(EncoderDecoder, model)
         smoothing, guide = config.label_smoothing, self.guide(config)
-        return batch_loss(model, batch.to(device), tokens, smoothing=smoothing, guide=guide)
+        return batch_loss(model, there, TargetTokens.moved(batch, there), smoothing=smoothing, guide=guide)
 
     def guide(self, config: Any) -> GuidedAlignment | None:
         """What guides the attention; nothing here."""
@@ -67,7 +67,7 @@ class SequenceObjective:
 def cut(batch: Batch, start: int, end: int) -> Batch:
     """Some sentences of a batch, without the padding only the others needed."""
     rows = batch.each(lambda part: part[start:end])
-    source, target = (int(visible.any(0).sum()) for visible in (rows.source_visible, rows.target_visible))
+    source, target = (max(int(seen.any(0).sum()), 1) for seen in (rows.source_visible, rows.target_visible))
     return Batch(
         rows.source[:, :source],
         rows.source_visible[:, :source],

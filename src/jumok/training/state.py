@@ -17,7 +17,10 @@ from jumok.errors import CheckpointError, ConfigError
 from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
 
-MAY_CHANGE = frozenset({"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"})
+MAY_CHANGE = frozenset(
+    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"}
+    | {"parallel", "compile"}
+)
 """Settings that do not change what any step does, and so may differ after a resume."""
 
 
@@ -45,6 +48,8 @@ class TrainingState:
     """The step last validated."""
     splits: int = 0
     """Batches split for want of memory."""
+    batches: int = 0
+    """Batches of every update, over all processes; 0 in a run of one process before there were several."""
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
@@ -65,37 +70,47 @@ class TrainingState:
 
 
 SUMS = 7
+MOST_WAITING = 1000
+"""Steps whose numbers may wait to be read."""
 
 
 class Sums:
-    """Sums over the steps since the last line, kept on the model's device so that no step waits for them."""
+    """Sums over the steps since the last line; the numbers of steps stay on their device until someone reads them."""
 
-    def __init__(self, device: torch.device, values: list[float] | None = None) -> None:
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        self.values: Float[Tensor, " 7"] = torch.tensor(values or [0.0] * SUMS, dtype=dtype, device=device)
+    def __init__(self, values: list[float] | None = None) -> None:
+        self._values = values or [0.0] * SUMS
+        self._waiting: list[tuple[Float[Tensor, " 3"], int]] = []
+
+    @property
+    def values(self) -> list[float]:
         """Sums over steps not skipped (loss, tokens, norm, 1); steps skipped since the last line, in all, in a row."""
+        if self._waiting:
+            numbers, tokens = zip(*self._waiting, strict=True)
+            self._waiting = []
+            for (cross_entropy, norm, skipped), count in zip(torch.stack(numbers).tolist(), tokens, strict=True):
+                kept = [0.0] * 4 if skipped else [cross_entropy, count, norm, 1.0]
+                line, total, in_a_row = self._values[4:]
+                sums = [value + more for value, more in zip(self._values, kept, strict=False)]
+                self._values = [*sums, line + skipped, total + skipped, (in_a_row + 1) * skipped]
+        return self._values
 
     def add(self, outcome: StepOutcome) -> None:
         """Take in a step; one that was skipped counts as that and no more."""
-        cross_entropy, norm, skipped = torch.stack([outcome.cross_entropy, outcome.norm, outcome.skipped]).to(
-            self.values.dtype
-        )
-        kept = torch.stack([cross_entropy, torch.full_like(cross_entropy, outcome.tokens), norm, torch.ones_like(norm)])
-        kept = torch.where(skipped > 0, torch.zeros_like(kept), kept)
-        line, total, in_a_row = self.values[4:]
-        broken = torch.stack([line + skipped, total + skipped, (in_a_row + 1) * skipped])
-        self.values = torch.cat([self.values[:4] + kept, broken])
+        numbers = torch.stack([outcome.cross_entropy, outcome.norm, outcome.skipped])
+        self._waiting.append((numbers, outcome.tokens))
+        if len(self._waiting) >= MOST_WAITING:
+            self.values  # noqa: B018
 
     def read(self) -> "Summary":
         """Wait for the device and read the sums."""
-        cross_entropy, tokens, norm, steps, *broken = self.values.tolist()
+        cross_entropy, tokens, norm, steps, *broken = self.values
         if not steps:
             return Summary(math.nan, math.nan, *map(int, broken))
         return Summary(cross_entropy / tokens, norm / steps, *map(int, broken))
 
     def begin_line(self) -> None:
         """Start anew, except for what is counted over the whole run."""
-        self.values = torch.cat([torch.zeros_like(self.values[:5]), self.values[5:]])
+        self._values = [0.0] * 5 + self.values[5:]
 
 
 class Summary(NamedTuple):
@@ -171,7 +186,7 @@ def _are_scores(value: Any) -> bool:
     return value is None or (isinstance(value, dict) and all(map(_is_number, value.values())))
 
 
-COUNTS = ("step", "epoch", "index", "tokens", "waited", "validated", "splits")
+COUNTS = ("step", "epoch", "index", "tokens", "waited", "validated", "splits", "batches")
 IS_VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(COUNTS, _is_count),
     "seconds": _is_number,

@@ -26,6 +26,7 @@ TESTS = Path(__file__).parents[2]
         ("attention/additive/mask_checks.py", ""),
         ("attention/additive/launch_checks.py", ""),
         ("graphs/gpu_checks.py", ""),
+        ("training/loss_checks.py", ""),
     ],
 )
 def test_the_kernels_do_what_they_must(checks, some):
@@ -44,7 +45,7 @@ def test_the_kernels_do_what_they_must(checks, some):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"score": "dot"}, 'score "dot" is not additive'),
+        ({"score": "gaussian"}, 'score "gaussian" is neither additive nor a dot product'),
         ({"normalise": "sparsemax"}, "softmax only"),
         ({"visible": gaussian_window(torch.ones(4), 2.0)}, "Gaussian window"),
         ({}, "it runs on a CUDA GPU and query is on cpu"),

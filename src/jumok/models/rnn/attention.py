@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import PrecomputedKeys, Weights
+from jumok.attention import PrecomputedKeys, Weights, tracing
+from jumok.attention.backends import why_no_triton
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
 from jumok.models.encoder_decoder import Encoding
@@ -165,6 +166,36 @@ class BahdanauStep(DecoderAttention):
         states = stepper.step(word_gates + stepper.fed_gates(context), before.states)
         return StepOutput(states[-1][0], context, (weights,), penalty), StepState(states, coverage=coverage)
 
+    def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState) -> StepOutput:
+        """Every step, on a GPU by one operator with kernels of its own."""
+        if not has_step_kernels(recurrence, encoding):
+            return super().all_steps(recurrence, encoding, words, before)
+        from jumok.models.rnn.gpu.bahdanau import bahdanau_steps
+
+        attention, stepper = self.attention, recurrence.stepper()
+        _, recurrent, _, recurrent_bias = stepper.weights[0]
+        coverage = attention.w if isinstance(attention, CoverageAttention) else None
+        found = bahdanau_steps(
+            recurrence.cell,
+            stepper.input_gates(words.transpose(0, 1)),
+            attention.to_key(encoding.states),
+            encoding.states,
+            encoding.visible,
+            _without_beam(before)[0],
+            attention.to_query.weight,
+            attention.v,
+            recurrent,
+            recurrent_bias,
+            stepper.for_fed,
+            coverage,
+        )
+        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        penalty = None
+        if coverage is not None:
+            covered = torch.cat([torch.zeros_like(weights[:, :1]), weights.cumsum(1)[:, :-1]], 1)
+            penalty = self.coverage_weight * coverage_loss(weights, covered)
+        return StepOutput(states, contexts, (weights,), penalty)
+
 
 class LuongStep(DecoderAttention):
     """Attention after the step: s̃ = tanh(W [c; s]) predicts the word (Luong et al. 2015).
@@ -206,6 +237,23 @@ class LuongStep(DecoderAttention):
     def _attend(self, states: Tensor, source: PrecomputedKeys | Memory, *, start: int, together: bool) -> StepOutput:
         context, weights = self.attention(states, source, start=start, together=together)
         return StepOutput(self.attention.attentional_state(context, states), context, (weights,))
+
+
+MOST_KEYS = 512
+"""Source tokens that the step kernels can attend to."""
+
+
+def has_step_kernels(recurrence: Recurrence, encoding: Encoding) -> bool:
+    """Whether the kernels for all steps of a decoder can run: on a GPU, with one layer, for sources of usual length."""
+    states = encoding.states
+    return (
+        recurrence.layers == 1
+        and 0 < states.shape[1] <= MOST_KEYS
+        and states.shape[0] > 0
+        and why_no_triton(states.device, states.dtype) is None
+        and not torch.compiler.is_compiling()
+        and not tracing.in_transform()
+    )
 
 
 def _without_beam(before: StepState) -> States:

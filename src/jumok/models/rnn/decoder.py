@@ -12,7 +12,7 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
 from jumok.models.config import Tied, Tying, tied_output, token_table
-from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, SingleHeadWeights, State
+from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
 from jumok.models.rnn.attention import (
     BahdanauStep,
     DecoderAttention,
@@ -218,6 +218,12 @@ class RnnDecoder(Decoder):
         states = hidden.states
         scores: Tensor = self.output(states * self.output_factor if self.output_factor != 1.0 else states)
         return scores if hidden.copied is None else log_mixture(scores, hidden.copied)
+
+    def linear_output(self, hidden: Hidden) -> LinearOutput | None:
+        """What the logits are computed from; None if the decoder copies, which mixes probabilities."""
+        if hidden.copied is not None:
+            return None
+        return LinearOutput(hidden.states * self.output_factor, self.output.weight, self.output.bias)
 
     def start(self, encoding: Encoding, *, capacity: int) -> RnnState:
         """The state before the first token, with one hypothesis for each sentence; any number of steps may follow."""

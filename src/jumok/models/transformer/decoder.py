@@ -12,7 +12,7 @@ from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
 from jumok.layers.transformer import DecoderLayer
 from jumok.models.config import Tied, Tying, tied_output
-from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, State
+from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, LinearOutput, State
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 from jumok.models.transformer.encoder import key_mask
 
@@ -107,6 +107,13 @@ class TransformerDecoder(Decoder):
             cross.append(cross_weights)
         return Hidden(self._normed(x), tuple(cross), tuple(own))
 
+    def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
+        """The same states without the attention weights."""
+        x, visible = self.tokens(target_in), key_mask(encoding.visible)
+        for layer in self._layers:
+            x = layer.values(x, encoding.states, visible)
+        return Hidden(self._normed(x))
+
     def informed_attention(
         self,
         encoding: Encoding,
@@ -126,6 +133,10 @@ class TransformerDecoder(Decoder):
         """Scores of the next token at any positions."""
         scores: Tensor = self.output(hidden.states)
         return scores
+
+    def linear_output(self, hidden: Hidden) -> LinearOutput:
+        """What the logits are computed from."""
+        return LinearOutput(hidden.states, self.output.weight, self.output.bias)
 
     def start(self, encoding: Encoding, *, capacity: int) -> TransformerState:
         """The state before the first token, with one hypothesis for each sentence; at most `capacity` steps follow."""

@@ -1,7 +1,8 @@
 """The Transformer encoder: every source token attends to every other, in every layer (Vaswani et al. 2017)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -51,17 +52,27 @@ class TransformerEncoder(Encoder):
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; padding follows the tokens and changes nothing."""
-        return self.encode(source, visible).encoding
+        x, keys = self.tokens(source), key_mask(visible)
+        for layer in self._layers:
+            x = layer.values(x, keys)
+        return self._encoding(x, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
         x, own = self.tokens(source), []
         keys = key_mask(visible)
-        for layer in self.layers:
+        for layer in self._layers:
             x, weights = layer(x, keys)
             own.append(weights)
+        return Encoded(self._encoding(x, source, visible), tuple(own))
+
+    def _encoding(self, x: Tensor, source: Tensor, visible: Tensor) -> Encoding:
         states = (x if self.norm is None else self.norm(x)).masked_fill(~visible[..., None], 0)
-        return Encoded(Encoding(states, visible, mean_state(states, visible), source), tuple(own))
+        return Encoding(states, visible, mean_state(states, visible), source)
+
+    @property
+    def _layers(self) -> Iterable[EncoderLayer]:
+        return cast(Iterable[EncoderLayer], self.layers)
 
 
 def key_mask(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:

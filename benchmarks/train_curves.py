@@ -1,0 +1,94 @@
+"""Whether the fast path of training on a GPU learns as the code that is written: 500 steps of each.
+
+    python -m benchmarks.train_curves
+
+The same Transformer, from the same weights on the same batches, learns to reverse sequences: by the fast path (compiled
+layers, fused loss, CUDA graphs), as written, and as written with other dropout, which is the noise to compare with.
+Without dropout, only rounding differs. Writes train_curves.json.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.results import Row, write
+from jumok.data import Batch
+from jumok.data.batches import collate
+from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.training import TrainingConfig, loss, train
+
+STEPS, EVERY, VOCABULARY, SENTENCES = 500, 20, 2000, 128
+SIZES = {"width": 256, "heads": 4, "hidden": 1024, "layers": 3}
+BOS, EOS, FIRST = 1, 2, 4
+
+
+class Reversals:
+    """Sequences of words of Zipf's frequencies, and the same reversed."""
+
+    def steps(self, epoch: int) -> int:
+        return STEPS
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        random = np.random.default_rng((epoch, step))
+        shares = 1 / np.arange(1, VOCABULARY - FIRST + 1)
+        longest = int(random.integers(6, 33))
+        rows = []
+        for length in random.integers(longest // 2, longest + 1, SENTENCES):
+            words = FIRST + random.choice(VOCABULARY - FIRST, length, p=shares / shares.sum())
+            rows.append(([BOS, *words, EOS], [BOS, *words[::-1], EOS]))
+        return collate(rows)
+
+
+def curve(*, fast: bool, dropout: float, seed: int = 1) -> list[float]:
+    """The training loss of every 20 steps."""
+    usual = loss.runs_on_kernels
+    torch.manual_seed(1)
+    sizes = {**SIZES, "dropout": dropout}
+    model = build_model(
+        TransformerEncoderConfig(**sizes),
+        TransformerDecoderConfig(**sizes),
+        source_vocabulary=VOCABULARY,
+        target_vocabulary=VOCABULARY,
+    ).cuda()
+    config = TrainingConfig(
+        steps=STEPS, warmup=100, log_every=EVERY, validate_every=STEPS, seed=seed, compile="auto" if fast else "off"
+    )
+    if not fast:
+        loss.runs_on_kernels = lambda states: False
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            train(model, Reversals(), config, folder=folder)
+            lines = (Path(folder) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    finally:
+        loss.runs_on_kernels = usual
+    return [json.loads(line)["loss"] for line in lines]
+
+
+def largest(one: list[float], other: list[float]) -> float:
+    return round(max(abs(a - b) for a, b in zip(one, other, strict=True)), 4)
+
+
+def main() -> None:
+    rows = []
+    for dropout in (0.0, 0.1):
+        conditions = f"3+3 layers, 256 wide, reversal, {STEPS} steps, bf16, dropout {dropout}"
+        written, fast = curve(fast=False, dropout=dropout), curve(fast=True, dropout=dropout)
+        again = curve(fast=False, dropout=dropout, seed=2)
+        name = f"training-curves/dropout {dropout}"
+        rows += [
+            Row(f"{name}, loss at the end", "as written", round(written[-1], 4), "nats", conditions),
+            Row(f"{name}, loss at the end", "fast", round(fast[-1], 4), "nats", conditions),
+            Row(f"{name}, loss at the end", "as written, other seed", round(again[-1], 4), "nats", conditions),
+            Row(f"{name}, largest difference", "fast", largest(fast, written), "nats", conditions),
+            Row(f"{name}, largest difference", "as written, other seed", largest(again, written), "nats", conditions),
+        ]
+        print(*rows[-5:], sep="\n", flush=True)
+        print("written", written, "\nfast", fast, "\nagain", again, flush=True)
+    print(write("train_curves", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton")))
+
+
+if __name__ == "__main__":
+    main()

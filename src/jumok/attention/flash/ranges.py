@@ -1,0 +1,94 @@
+"""Masks as the kernels read them: a band around the diagonal, lengths, segments, and a boolean tensor for the rest."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window
+
+Limit = TypeVar("Limit")
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges:
+    """Row i sees keys from i + `low` to before i + `high`, below the length of its sequence, that `mask` shows.
+
+    None means no limit. Tensors have the leading axes [batch, head], of size 1 where entries share.
+    """
+
+    low: int | None = None
+    high: int | None = None
+    key_lengths: Int[Tensor, "#batch #head"] | None = None
+    mask: Bool[Tensor, "#batch #head #query #key"] | None = None
+
+    @staticmethod
+    def of(visible: Visible | None, tile: Tile) -> "Ranges":
+        """Lengths, causal masks and windows as ranges; other masks as boolean tensors."""
+        if visible is None:
+            return Ranges()
+        if isinstance(visible, Both) and not isinstance(visible, Either):
+            return Ranges.of(visible.left, tile) & Ranges.of(visible.right, tile)
+        if isinstance(visible, Causal):
+            return Ranges(high=visible.offset + 1)
+        if isinstance(visible, Lengths):
+            return Ranges(key_lengths=two_axes(visible.lengths, tile.lead, from_left=True))
+        if isinstance(visible, Window) and visible.centre is None:
+            low, high = visible.offset - visible.before, visible.offset + visible.after
+            return Ranges(
+                None if low == -math.inf else math.ceil(low), None if high == math.inf else math.floor(high) + 1
+            )
+        mask = torch.atleast_2d(visible.tile(tile))  # type: ignore[no-untyped-call]
+        return Ranges(mask=two_axes(mask, tile.lead, own=2))
+
+    def __and__(self, other: "Ranges") -> "Ranges":
+        return Ranges(
+            _combined(self.low, other.low, max),
+            _combined(self.high, other.high, min),
+            _combined(self.key_lengths, other.key_lengths, torch.minimum),
+            _combined(self.mask, other.mask, torch.logical_and),
+        )
+
+    def matrix(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#batch #head query key"]:
+        """All of it as one boolean tensor."""
+        rows, cols = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)
+        visible = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+        if self.low is not None:
+            visible = visible & (cols >= rows + self.low)
+        if self.high is not None:
+            visible = visible & (cols < rows + self.high)
+        if self.key_lengths is not None:
+            visible = visible & (cols < self.key_lengths[..., None, None])
+        return visible if self.mask is None else visible & self.mask
+
+
+def two_axes(tensor: Tensor, lead: tuple[int, ...], *, own: int = 0, from_left: bool = False) -> Tensor:
+    """A tensor with leading axes that broadcast to `lead`, then `own` axes, as [#batch, #head, *own]."""
+    given, rest = tensor.shape[: tensor.dim() - own], tensor.shape[tensor.dim() - own :]
+    missing = [1] * (len(lead) - len(given))
+    axes = (*given, *missing) if from_left else (*missing, *given)
+    if len(lead) < 2:
+        return tensor.reshape(*axes, *[1] * (2 - len(lead)), *rest)
+    if len(lead) == 2 or prod(axes[:-1]) == 1:
+        return tensor.reshape(prod(axes[:-1]), axes[-1], *rest)
+    return tensor.reshape(*axes, *rest).expand(*lead[:-1], axes[-1], *rest).reshape(-1, axes[-1], *rest)
+
+
+def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
+    """[*lead, time, dim] as [batch, head, time, dim]."""
+    if len(lead) == 2:
+        return tensor
+    if len(lead) < 2:
+        return tensor.reshape(*lead, *[1] * (2 - len(lead)), *tensor.shape[-2:])
+    return tensor.reshape(prod(lead[:-1]), lead[-1], *tensor.shape[-2:])
+
+
+def _combined(left: Limit | None, right: Limit | None, combine: Callable[[Limit, Limit], Limit]) -> Limit | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return combine(left, right)

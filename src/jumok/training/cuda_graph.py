@@ -1,0 +1,179 @@
+"""The training step as CUDA graphs: recorded once for each shape of batch, then replayed with a single launch.
+
+A step of a recurrent model launches thousands of small kernels, and the host takes longer to launch them than the GPU
+to run them. A CUDA graph holds the whole step: forward and backward pass, clipping, and the update of the weights. What
+changes from step to step is in tensors the graph reads: the batch, its number of tokens, the learning rate, and the
+seed of dropout.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from jumok.training.config import TrainingConfig
+from jumok.training.objective import Objective
+from jumok.training.optimiser import update
+from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
+
+REPEATS = 2
+"""A shape is recorded when it comes for this time; before, the step runs as it is written."""
+MOST_GRAPHS = 96
+"""Maximum number of recorded shapes; further ones run as they are written."""
+
+Shapes = tuple[Any, ...]
+
+
+class StepGraph(NamedTuple):
+    """A recorded step, and the tensors it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor | None, ...]
+    """The parts of a batch."""
+    tokens: Float[Tensor, ""]
+    outcome: Float[Tensor, " 3"]
+    """Cross-entropy, length of the gradient, 1 if the step was skipped."""
+
+    def replay(self, batch: tuple[Tensor | None, ...], tokens: int) -> Float[Tensor, " 3"]:
+        """Run the step on another batch of the same shape."""
+        for there, part in zip(self.inputs, batch, strict=True):
+            if there is not None:
+                there.copy_(part, non_blocking=True)  # type: ignore[arg-type]
+        self.tokens.fill_(max(tokens, 1))
+        self.graph.replay()
+        return self.outcome.clone()  # the next replay writes into it
+
+
+class StepGraphs:
+    """The recorded steps of a run. All share their memory, because only one runs at a time."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimiser: AdamW,
+        config: TrainingConfig,
+        task: Objective[Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self.model, self.optimiser, self.config, self.task, self.say = model, optimiser, config, task, say
+        self.device = next(model.parameters()).device
+        self.graphs: dict[Shapes, StepGraph] = {}
+        self._seen: Counter[Shapes] = Counter()
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        wanted = config.compile != "off" and config.accumulate == 1
+        self._usable = self.device.type == "cuda" and wanted and alone
+        if self._usable:
+            self._pool = torch.cuda.graph_pool_handle()
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    def step(self, batches: Sequence[Any], *, step: int) -> StepOutcome | None:
+        """What `train_step` does; None, with nothing done, if this step is to run as it is written."""
+        if not self._usable or len(batches) != 1 or (shapes := shapes_of(batches[0])) is None:
+            return None
+        (batch,) = batches
+        graph = self.graphs.get(shapes)
+        if graph is None:
+            self._seen[shapes] += 1
+            if self._seen[shapes] < REPEATS or len(self.graphs) >= MOST_GRAPHS:
+                return None
+            graph = self._try_to_record(batch)
+            if graph is None:
+                return None
+            self.graphs[shapes] = graph
+        tokens = self.task.items(batch)
+        draw_from(seed_of(self.config.seed, step, 0), self.device)
+        cross_entropy, norm, skipped = graph.replay(batch, tokens).unbind()
+        return StepOutcome(cross_entropy, max(tokens, 1), norm, skipped, 0)
+
+    def _try_to_record(self, batch: Any) -> StepGraph | None:
+        generator = torch.cuda.default_generators[self.device.index or 0]
+        try:
+            return self._record(batch)
+        except Exception as error:  # whatever a model does that cannot be recorded, it can be run
+            self._usable = False
+            self.graphs.clear()
+            with suppress(Exception):  # leave the state of a recording that was broken off
+                generator.graphsafe_set_state(generator.clone_state())
+            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            self.say(f"training runs without CUDA graphs, which is slower: {reason}")
+            return None
+        finally:
+            self.optimiser.zero_grad(set_to_none=True)
+
+    def _record(self, batch: Any) -> StepGraph | None:
+        inputs = batch.to(self.device)
+        tokens = torch.ones((), device=self.device)
+        if not self.graphs and not self._rehearse(inputs, tokens):
+            return None
+        self.optimiser.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self.device)
+        with torch.cuda.stream(self._stream), capturable(self.optimiser):
+            # Another thread may reserve memory meanwhile: the one that reads the next batches.
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                cross_entropy = add_gradient(self.model, inputs, tokens, self.config, self.task)
+                norm, skipped = update(self.optimiser, clip=self.config.clip)
+                outcome = torch.stack([cross_entropy, norm, skipped])
+            finally:
+                graph.capture_end()
+        return StepGraph(graph, tuple(inputs), tokens, outcome)
+
+    def _rehearse(self, inputs: Any, tokens: Tensor) -> bool:
+        """Run the passes once with an error where the host waits; whether the optimiser knows every weight."""
+        self.optimiser.zero_grad(set_to_none=True)
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            add_gradient(self.model, inputs, tokens, self.config, self.task)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
+        return all(weight in self.optimiser.state for weight in weights if weight.grad is not None)
+
+
+def ready_for(model: nn.Module) -> Callable[[Any], Any] | None:
+    """What to do with batches for this model before they are copied to its GPU; None if it is not on one.
+
+    They are padded to one of a few shapes, as far as the model can take them, in page-locked memory, from which copies
+    run in the background.
+    """
+    if next(model.parameters()).device.type != "cuda":
+        return None
+    limit = longest_of(model)
+
+    def ready(batch: Any) -> Any:
+        return (batch.rounded(limit) if hasattr(batch, "rounded") else batch).pinned()
+
+    return ready
+
+
+def longest_of(model: nn.Module) -> int | None:
+    """The longest sequence that every part of a model can take; None for no limit."""
+    owners = [owner for module in model.modules() for owner in (module, getattr(module, "config", None))]
+    limits = [getattr(owner, "limit", None) for owner in owners]
+    return min((limit for limit in limits if isinstance(limit, int)), default=None)
+
+
+def shapes_of(batch: Any) -> Shapes | None:
+    """The shapes and dtypes of a batch; None if it is not made of tensors alone."""
+    if not isinstance(batch, tuple) or not all(part is None or isinstance(part, Tensor) for part in batch):
+        return None
+    return (type(batch), *(None if part is None else (part.shape, part.dtype) for part in batch))
+
+
+@contextmanager
+def capturable(optimiser: AdamW) -> Iterator[None]:
+    """PyTorch records the update only of an optimiser that says so, and warns of one that says so at other times."""
+    for group in optimiser.param_groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in optimiser.param_groups:
+            group["capturable"] = False
