@@ -159,7 +159,7 @@ def test_a_place_that_does_not_fit_the_sources_is_refused(place, facts):
 )
 def test_the_json_of_a_place_that_is_none_is_one_line(place):
     with refuses(DataError):
-        AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": [[[[1]]]], "place": {place}}}')
+        AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": [[[[1]]]], "layout": {place}}}')
 
 
 def image_map(words: int) -> AttentionMap:

@@ -87,11 +87,11 @@ def test_hovering_over_a_word_lights_up_where_it_looked(visit, both):
     attention = both.post("/api/attention", {"image": ENCODED}).json
     plain = painted(page)
     weights = torch.tensor(attention["weights"]).mean((0, 1))
-    rows, columns = attention["place"]["rows"], attention["place"]["columns"]
+    rows, columns = attention["layout"]["rows"], attention["layout"]["columns"]
     page.hover('#output .word[data-target="1"]')
     expect(page.locator('#output .word[data-target="1"]')).to_have_class(re.compile("chosen"))
     lit = painted(page)
-    width, height = attention["place"]["width"], attention["place"]["height"]
+    width, height = attention["layout"]["width"], attention["layout"]["height"]
     kept = (lit.reshape(height, width, 4)[..., :3].sum(-1) + 1) / (plain.reshape(height, width, 4)[..., :3].sum(-1) + 1)
     row, column = divmod(int(weights[1].argmax()), columns)
     middle = int((row + 0.5) * height / rows), int((column + 0.5) * width / columns)

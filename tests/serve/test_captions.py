@@ -48,7 +48,7 @@ def test_attention_is_that_of_the_caption_over_the_image(both, captioner):
     wanted = caption.attention()
     assert (answer["text"], answer["target"]) == (caption.text, list(wanted.target))
     torch.testing.assert_close(torch.tensor(answer["weights"]), wanted.weights, atol=1e-5, rtol=0)
-    place = answer["place"]
+    place = answer["layout"]
     assert place["kind"] == "image"
     assert place["rows"] * place["columns"] == len(answer["source"])
     drawn = Image.open(io.BytesIO(b64decode(place["image"].partition(",")[2])))
@@ -76,7 +76,7 @@ def test_data_urls_and_large_photos_are_accepted(both):
     large = np.kron(PIXELS, np.ones((20, 30, 1), np.uint8))  # 1280 × 1920
     answer = both.post("/api/attention", {"image": base64(image_file(large, "JPEG"))})
     assert answer.status == 200
-    assert max(answer.json["place"]["width"], answer.json["place"]["height"]) <= MAX_IMAGE_SIDE
+    assert max(answer.json["layout"]["width"], answer.json["layout"]["height"]) <= MAX_IMAGE_SIDE
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ class WeightMatrix(Message):
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
 
 
-class ImagePlace(Message):
+class ImageLayoutAnswer(Message):
     """The image of a caption, as the page draws it."""
 
     kind: Literal["image"]
@@ -247,7 +247,7 @@ class AttentionAnswer(WeightMatrix):
 
     model: str
     names: AxisNames
-    place: Annotated[ImagePlace | None, Field(description="The image, if the source is one.")] = None
+    layout: Annotated[ImageLayoutAnswer | None, Field(description="The image, if the source is one.")] = None
     tokens: Annotated[
         WeightMatrix | None, Field(description="The weights of tokens, if requested and some word has several tokens.")
     ] = None

@@ -105,6 +105,6 @@ def widget_data(attention: AttentionMap) -> dict[str, Any]:
     plain = attention.as_plain()
     if isinstance(attention.layout, ImageLayout):
         picture, box = resized_image(attention.layout), seen_box(attention.layout)
-        plain["place"] |= {"image": image_url(picture), "dim": DIM, "unseen": UNSEEN, "box": box}
-        plain["place"] |= {"height": picture.shape[0], "width": picture.shape[1]}
+        plain["layout"] |= {"image": image_url(picture), "dim": DIM, "unseen": UNSEEN, "box": box}
+        plain["layout"] |= {"height": picture.shape[0], "width": picture.shape[1]}
     return plain

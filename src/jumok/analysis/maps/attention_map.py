@@ -95,7 +95,7 @@ class AttentionMap:
         return {
             **self._plain_matrix(),
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
-            **({} if self.layout is TEXT else {"place": self.layout.as_plain()}),
+            **({} if self.layout is TEXT else {"layout": self.layout.as_plain()}),
             **({"title": self.title} if self.title else {}),
             **({} if self.tokens is None else {"tokens": self.tokens._plain_matrix()}),
         }
@@ -107,7 +107,7 @@ class AttentionMap:
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        Optional keys: "place", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
+        Optional keys: "layout", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
         "weights"}, the map between tokens. Weights are rounded to six decimals. `from_json` does not need "names".
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
@@ -121,7 +121,7 @@ class AttentionMap:
             tokens = _read_matrix(plain["tokens"]) if plain.get("tokens") else None
             names = plain.get("names") or {}
             layers, heads = (tuple(map(str, names.get(axis) or ())) for axis in ("layers", "heads"))
-            layout = layout_from(plain["place"]) if "place" in plain else TEXT
+            layout = layout_from(plain["layout"]) if "layout" in plain else TEXT
             title = str(plain.get("title", ""))
             for part in (*source, *target, *(tokens[0] + tokens[1] if tokens else ()), *layers, *heads, title):
                 part.encode()  # raises for half a surrogate pair, which could never be written
