@@ -144,7 +144,7 @@ def test_a_page_of_too_many_numbers_holds_averages_and_says_so(monkeypatch):
     assert "3 layers of 4 heads, which is too much for one page: the heads are averaged." in page
     monkeypatch.setattr("jumok.analysis.draw.page.MOST", 6)
     assert "layers and heads are averaged." in attention_page(shown)
-    assert "층과 헤드를 모두 평균했습니다." in attention_page(shown, "ko")
+    assert "레이어와 헤드를 모두 평균했습니다." in attention_page(shown, "ko")
     assert MOST >= 2_000_000  # a map of 1,000 × 1,000 words, and then some
 
 

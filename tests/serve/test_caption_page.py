@@ -175,8 +175,8 @@ def test_it_is_in_korean_and_fits_a_phone(visit):
     expect(page.locator("#choose")).to_have_text("파일 고르기")
     page.set_input_files("#file", FILE)
     described(page)
-    expect(page.locator("#target-name")).to_have_text("설명")
-    expect(page.locator(".jumok-read")).to_contain_text("단어나 그림에 마우스를 올리거나")
+    expect(page.locator("#target-name")).to_have_text("캡션")
+    expect(page.locator(".jumok-read")).to_contain_text("단어나 이미지에 마우스를 올리거나")
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.tap('#output .word[data-target="0"]')
     expect(page.locator('#output .word[data-target="0"]')).to_have_class(re.compile("chosen"))

@@ -30,14 +30,14 @@ TEXTS: dict[Language, dict[str, str]] = {
         "tokens": "The map between tokens is too large for one page; only words are shown.",
     },
     "ko": {
-        "words": "단어별 주목",
-        "graph": "노드의 주목",
+        "words": "단어별 어텐션",
+        "graph": "노드의 어텐션",
         "theme": "밝은 화면과 어두운 화면 전환",
-        "noscript": "이 지도를 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
-        "many": "이 지도는 층이 {layers}개이고 층마다 헤드가 {heads}개여서 한 페이지에 담기에 너무 큽니다. {what}",
+        "noscript": "이 맵을 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
+        "many": "이 맵은 레이어가 {layers}개이고 레이어마다 헤드가 {heads}개여서 한 페이지에 담기에 너무 큽니다. {what}",
         "heads": "헤드를 평균했습니다.",
-        "all": "층과 헤드를 모두 평균했습니다.",
-        "tokens": "토큰 지도가 한 페이지에 담기에 너무 커서 단어만 표시합니다.",
+        "all": "레이어와 헤드를 모두 평균했습니다.",
+        "tokens": "토큰 맵이 한 페이지에 담기에 너무 커서 단어만 표시합니다.",
     },
 }
 """Texts around the map; korean.js has those of the map itself."""
