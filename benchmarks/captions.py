@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.analysis.scores.metrics import Score, score_outputs
+from jumok.analysis.scores.metrics import MetricScore, score_outputs
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.tasks import load, read_recipe
 from jumok.tasks.evaluation import CaptionScores, score_captioner
@@ -98,7 +98,7 @@ def pointing(name: str, found: CaptionScores, conditions: str) -> list[Row]:
     return [Row(f"{place}/{what}", system, round(share, 1), "%", said) for what, share in shares.items()]
 
 
-def spread(score: Score) -> str:
+def spread(score: MetricScore) -> str:
     return f"95% interval {score.low:.1f} to {score.high:.1f}"
 
 

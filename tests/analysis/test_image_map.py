@@ -13,7 +13,7 @@ from PIL import Image
 
 from jumok.analysis import draw
 from jumok.analysis.draw.image import DIM, UNSEEN, brightness, image_panels, overlay, seen_box
-from jumok.analysis.draw.scene import Label, Photo, Scene, image_url
+from jumok.analysis.draw.shapes import Drawing, Label, Photo, image_url
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout, png_bytes
 from jumok.errors import ArgumentError
@@ -28,7 +28,7 @@ def brightest(pixels: np.ndarray) -> tuple[int, int]:
     return tuple(map(int, np.unravel_index(light.argmax(), light.shape)))
 
 
-def panels(shown: AttentionMap) -> tuple[list[Photo], Scene]:
+def panels(shown: AttentionMap) -> tuple[list[Photo], Drawing]:
     """The image and its panels, and the whole picture."""
     sheet = image_panels(shown)
     return [shape for shape in sheet.shapes if isinstance(shape, Photo)], sheet

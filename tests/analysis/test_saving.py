@@ -77,7 +77,7 @@ def test_json_of_something_else_is_refused(text):
 
 def test_weights_of_another_shape_are_refused():
     for weights, error in (("[[1]]", DataError), ("[[[[1, 0]]]]", ArgumentError)):
-        with pytest.raises(error, match="wanted"):
+        with pytest.raises(error, match="expected"):
             AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": {weights}}}')
 
 

@@ -101,7 +101,7 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
     def no_font(*_, **__):
         raise FontError("no installed font can draw it")
 
-    monkeypatch.setattr("jumok.analysis.draw.scene.fonts_for", no_font)
+    monkeypatch.setattr("jumok.analysis.draw.shapes.fonts_for", no_font)
     done = jumok("look", "3 hours, 25 minutes", "--out", tmp_path / "a.png", "--out", tmp_path / "a.html")
     assert done.code == 1
     assert done.err.splitlines()[-1] == "jumok: no installed font can draw it"

@@ -176,7 +176,7 @@ def server_routes(service: Service, security: list[Any]) -> APIRouter:
     return router
 
 
-class Output(NamedTuple):
+class AttendedOutput(NamedTuple):
     """A translation or caption with its attention."""
 
     model: ServedModel[Any]
@@ -184,14 +184,16 @@ class Output(NamedTuple):
     text: str
 
 
-async def _output(service: Service, body: AttentionRequest, request: Request) -> Output:
+async def _output(service: Service, body: AttentionRequest, request: Request) -> AttendedOutput:
     async with service.time_limit():  # for all steps together
         if body.image is None:
             return await _translation_attention(service, body, request, body.text or "")
         return await _caption_attention(service, body, request, body.image)
 
 
-async def _translation_attention(service: Service, body: AttentionRequest, request: Request, text: str) -> Output:
+async def _translation_attention(
+    service: Service, body: AttentionRequest, request: Request, text: str
+) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
     job = service.translation_job(body.model, body.beam, 1)
     job.model.check_attention()
@@ -204,7 +206,9 @@ async def _translation_attention(service: Service, body: AttentionRequest, reque
     return await _forced_attention(service, body, request, job.model, ForcedOutput(text, ids))
 
 
-async def _caption_attention(service: Service, body: AttentionRequest, request: Request, content: bytes) -> Output:
+async def _caption_attention(
+    service: Service, body: AttentionRequest, request: Request, content: bytes
+) -> AttendedOutput:
     service.limits.check_texts([body.target or ""])
     job = service.caption_job(body.model, body.beam, 1)
     job.model.check_attention()
@@ -217,9 +221,9 @@ async def _caption_attention(service: Service, body: AttentionRequest, request: 
 
 async def _forced_attention(
     service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
-) -> Output:
+) -> AttendedOutput:
     (attention,) = await service.results(request, AttentionJob(model, body.words), [output])
-    return Output(model, attention, model.generator.tokenizer.decode(output.ids))
+    return AttendedOutput(model, attention, model.generator.tokenizer.decode(output.ids))
 
 
 def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
 from jumok.serve.jobs import CaptionJob, SourceText, TranslationJob
-from jumok.serve.metrics import Metrics
+from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
 from jumok.tasks.captioner import Caption, Captioner
@@ -76,7 +76,7 @@ class Service:
     models: Mapping[str, ServedModel[Any]]
     batcher: Batcher
     limits: Limits
-    metrics: Metrics
+    metrics: ServerMetrics
     decoding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an image is decoded: a file of a few bytes can take a gigabyte of memory, and two would take two."""
 
@@ -85,7 +85,7 @@ class Service:
         cls, models: Mapping[str, ServedModel[Any]], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
     ) -> "Service":
         """A service with its own queue; `close` ends it."""
-        metrics = Metrics()
+        metrics = ServerMetrics()
         batcher = Batcher(
             batch_tokens=batch_tokens,
             window=window,

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from jumok.analysis.draw.scene import image_url
+from jumok.analysis.draw.shapes import image_url
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import words_of_tokens
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout

@@ -11,8 +11,8 @@ from jumok.analysis.report.numbers import EvaluationSet, System, check_names, ma
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
+    MetricScore,
     Paired,
-    Score,
     Watch,
     check_scores,
     count_outputs,
@@ -46,7 +46,7 @@ class Evaluation:
 
     test: EvaluationSet
     systems: list[System]
-    scores: list[list[Score]]
+    scores: list[list[MetricScore]]
     """For each system, its score in every metric."""
     paired: list[Paired]
     """The difference of every other system from the first, with its p-value."""
@@ -104,13 +104,13 @@ class Evaluation:
             file.write(report_page(report).encode(errors="replace"))
 
 
-def score_table(scores: Sequence[Score]) -> Table:
+def score_table(scores: Sequence[MetricScore]) -> Table:
     """Scores with their intervals and signatures."""
     rows = [[score.name, f"{score.value:.2f}", _interval(score), score.signature] for score in scores]
     return Table(["score", "value", "95% interval", "signature"], rows)
 
 
-def _interval(score: Score) -> str:
+def _interval(score: MetricScore) -> str:
     return f"{score.low:.2f} - {score.high:.2f}"
 
 
@@ -310,7 +310,7 @@ class CaptionScores(NamedTuple):
     """Captions of test images, their scores, and for generated scenes how well words point at what they name."""
 
     outputs: list[str]
-    scores: list[Score]
+    scores: list[MetricScore]
     pointing: Pointing | None
 
     def result(self) -> EvaluationResult:

@@ -56,7 +56,7 @@ def _is_spelt(word: str, cut: list[Piece], tokenizer: Tokenizer) -> bool:
     return len(cut) >= SPELT * len(word) and unicodedata.name(word[0], "").startswith(ALPHABETS)
 
 
-Kind = Literal["length", "words"]
+WarningKind = Literal["length", "words"]
 SUBJECTS = {
     "cldr": "dates, times, durations, measures, amounts and names of countries and languages",
     "phrases": "dates, times, durations, measures, amounts and names of countries and languages",
@@ -68,7 +68,7 @@ SUBJECTS = {
 
 def translation_warnings(
     recipe: TranslationRecipe, source: Tokenizer, parts: Sequence[str], longest: int
-) -> dict[Kind, str]:
+) -> dict[WarningKind, str]:
     """Warnings, by kind, about a text translated in these parts by a model trained on at most `longest` tokens."""
     known = coverage(" ".join(parts), source)
     if known.is_foreign:  # which also makes it long: unknown words are spelt

@@ -20,16 +20,16 @@ from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
-from jumok.tasks.translation_warnings import Kind, translation_warnings
+from jumok.tasks.translation_warnings import WarningKind, translation_warnings
 
 STRETCH = 2
 """A single sentence stays whole up to this many times the length a model was trained on, if it has the positions."""
 
-Watch = Callable[[int, int, list[Node]], None]
+WatchSteps = Callable[[int, int, list[Node]], None]
 """Called after every step of the search with the number of a text, of its part, and the hypotheses kept."""
-Tell = Callable[[range, float], None]
+TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
-Check = Callable[[], None]
+CheckCancelled = Callable[[], None]
 """Called after every step of the search; the search stops where it raises."""
 
 
@@ -62,7 +62,7 @@ class Translation:
             raise ArgumentError("there is no attention map of an empty text")
         return [self.translator.map_of(source, ids, words=words) for source, ids in self.pieces]
 
-    def warnings(self) -> dict[Kind, str]:
+    def warnings(self) -> dict[WarningKind, str]:
         """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
         if self.translator is None or not self.pieces:
             return {}
@@ -141,9 +141,9 @@ class Translator(TextGenerator):
         n_best: int = 1,
         split: bool = True,
         first: int = 1,
-        watch: Watch | None = None,
-        tell: Tell | None = None,
-        check: Check | None = None,
+        watch: WatchSteps | None = None,
+        tell: TellProgress | None = None,
+        check: CheckCancelled | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
@@ -180,7 +180,7 @@ class Translator(TextGenerator):
         return self.stream_groups(_groups(texts, chunk), **settings)
 
     def stream_groups(
-        self, groups: Iterable[Sequence[str]], *, tell: Tell | None = None, **settings: Any
+        self, groups: Iterable[Sequence[str]], *, tell: TellProgress | None = None, **settings: Any
     ) -> Iterator[Translation]:
         """The same for texts that come in groups, each translated before the next is asked for."""
         self._config(**{"n_best": 1, **settings})  # what is wrong is said before the first text is waited for
@@ -271,7 +271,7 @@ class Translator(TextGenerator):
 
     @torch.no_grad()
     def _search(
-        self, jobs: Sequence[SourcePart], config: DecodingConfig, watch: Watch | None, check: Check | None
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, watch: WatchSteps | None, check: CheckCancelled | None
     ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
@@ -329,7 +329,7 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: Watch | None, check: Check | None) -> Observer | None:
+def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
     if watch is None and check is None:
         return None
 

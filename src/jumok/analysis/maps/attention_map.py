@@ -133,7 +133,7 @@ class AttentionMap:
         if not weights.numel() and not (source and target):  # empty lists do not show the number of their axes
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
-            raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
+            raise DataError(f"weights are {list(weights.shape)}; expected [layer][head][target][source]")
         token_map = None if tokens is None else cls(*tokens, layers, heads, layout)
         return cls(source, target, weights, layers, heads, layout, title, token_map)
 
@@ -194,7 +194,7 @@ def _check_weights(weights: Any, targets: int, sources: int) -> None:
         seen = str(list(weights.shape)) if isinstance(weights, Tensor) else type(weights).__name__
         raise ArgumentError(
             f"weights are {seen}, but there are {targets} target and {sources} source tokens; "
-            f"wanted [layer, head, {targets}, {sources}]"
+            f"expected [layer, head, {targets}, {sources}]"
         )
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ArgumentError("weights must be finite and not negative")

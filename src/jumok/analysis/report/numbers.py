@@ -10,8 +10,8 @@ from jumok.analysis.maps.attention_stats import AttentionStats, attention_stats
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
     Counts,
+    MetricScore,
     Paired,
-    Score,
     Watch,
     count_outputs,
     paired_bootstrap,
@@ -123,7 +123,7 @@ class SystemResult:
     """One system with its numbers."""
 
     system: System
-    scores: list[Score]
+    scores: list[MetricScore]
     bands: list[list[Band]]
     """Scores by source length, for the first two scores."""
     sentences: list[float]
