@@ -15,7 +15,7 @@ from jumok.models.rnn.gpu.attention_kernels import (
 )
 
 TILE, STEP_TILE = 4096, 16384
-"""Numbers of a tile [key, feature] that a program works on: where there are many programs, and in a step."""
+"""Numbers of a tile [key, feature] that a program works on: where there are many programs, and in a step (of bf16)."""
 STEP_WARPS, SPREAD = 8, False
 
 
@@ -89,7 +89,8 @@ class Attention:
     def constants(self) -> dict[str, Any]:
         """What the kernels of a step are compiled for: tiles of all keys and as many features as registers hold."""
         hidden, width = self.keys.shape[2], self.values.shape[2]
-        dims, values = self.features(hidden, STEP_TILE), self.features(width, STEP_TILE)
+        tile = STEP_TILE * 2 // self.keys.itemsize
+        dims, values = self.features(hidden, tile), self.features(width, tile)
         whole = dims >= hidden and values >= width
         layout = {"EARLY": whole, "SPREAD": SPREAD, "warps": STEP_WARPS}
         return {"DOT": self.dot, "VALUES": values, **self.tile, "DIMS": dims, **layout}
