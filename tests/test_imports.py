@@ -32,7 +32,9 @@ MAY_IMPORT = {
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "cli": EVERYTHING | {"serve"},
+    "exchange": {"tasks", "models", "layers", "data", "files", "model_folder"},
+    "bench": FOLDERS,
+    "cli": EVERYTHING | {"serve", "exchange", "bench"},
     "serve": EVERYTHING,
     "__main__": {"cli"},
 }

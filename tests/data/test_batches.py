@@ -118,16 +118,6 @@ def test_under_a_tenth_of_a_multi30k_batch_is_padding():
     assert padding(lengths, Planned(lengths, BatchConfig()).epoch(0)) < 0.10
 
 
-@given(lengths=LENGTHS, world=st.integers(1, 5))
-def test_ranks_have_equal_steps_and_share_all_sentences(lengths, world):
-    config = BatchConfig(tokens=80)
-    plans = [Planned(lengths, config, rank=rank, world=world) for rank in range(world)]
-    assert len({plan.steps(1) for plan in plans}) == 1
-    seen = [plan.batch(1, step) for step in range(plans[0].steps(1)) for plan in plans]
-    assert set(np.concatenate(seen)) == set(range(len(lengths)))
-    assert len(seen) - Planned(lengths, config).steps(1) < world
-
-
 def test_a_late_batch_of_a_billion_sentences_is_planned_at_once():
     """Nothing is as long as the corpus: a row of a billion numbers would not fit here."""
     counts, _ = sort_by_length(natural_lengths(10_000))

@@ -13,7 +13,7 @@ from jumok.cli import INTERRUPTED, load
 from jumok.cli.streams import PIPE_CLOSED, is_from_stdout, open_streams
 from jumok.cli.usage import CommandGroup, UsageError, is_help, usage_line
 from jumok.errors import JumokError
-from jumok.screen import to_screen
+from jumok.screen import speaks, to_screen
 
 COMMANDS = {
     "train": "Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.",
@@ -26,9 +26,15 @@ COMMANDS = {
     "serve": "Serve a web page that translates text or describes images and shows attention, and a REST API.",
     "inspect": "Show what a model consists of, and check all of its files.",
     "average": "Average the weights of several models into a new one; everything else is taken from the first.",
+    "import": "Import a model of another toolkit, such as OPUS-MT, as a model folder.",
+    "export": "Export a translation model for another engine, such as CTranslate2.",
+    "bench": "Time jumok on this machine, side by side with PyTorch and the libraries that are installed.",
     "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",
 }
 """The first line of each command's help, which is also its docstring: listing the commands imports none of them."""
+
+MODULES = {"import": "import_model"}
+"""The module of a command, and the function in it, where the name of the command is a word of Python."""
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "alloc_cpu")
 """Words by which PyTorch reports that memory ran out."""
@@ -45,8 +51,9 @@ class LazyCommands(CommandGroup):
 
 def load_command(name: str) -> Any:
     """The command called `name`: the function or the group of that name in its own module."""
-    load(f"jumok.cli.{name}")
-    command = getattr(sys.modules[f"jumok.cli.{name}"], name)
+    function = MODULES.get(name, name)
+    load(f"jumok.cli.{function}")
+    command = getattr(sys.modules[f"jumok.cli.{function}"], function)
     if isinstance(command, typer.Typer):
         return get_command(command)
     single = typer.Typer(add_completion=False)
@@ -103,7 +110,7 @@ def run() -> None:
             print("jumok: interrupted", file=sys.stderr)
         raise
     except UsageError as error:
-        if not is_help(error):
+        if speaks() and not is_help(error):
             print(f"jumok: {usage_line(error)}", file=sys.stderr)
         sys.exit(2)
     except JumokError as error:

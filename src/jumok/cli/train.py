@@ -1,5 +1,6 @@
 """`jumok train`: from a recipe to a model folder."""
 
+import sys
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -8,6 +9,7 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
+from jumok.screen import speaks
 from jumok.tasks.run import train as train_model
 
 
@@ -21,11 +23,18 @@ def train(
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
-    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, Option(help="auto, cpu or cuda; each process that torchrun starts takes a GPU of its own.")
+    ] = "auto",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model from a recipe; Ctrl-C saves it, and --resume continues from there."""
+    """Train a model from a recipe; Ctrl-C saves it, and --resume continues from there.
+
+    On several GPUs: torchrun --nproc-per-node 8 -m jumok train recipe.toml
+    """
     run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device)
+    if not speaks():
+        sys.exit(run.stopped == "interrupted")
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})
     else:

@@ -192,27 +192,23 @@ ORDER = 2
 class BatchPlan:
     """Which rows, as positions in the order of `sort_by_length`, make up each batch of an epoch.
 
-    With `world` processes, each `rank` gets every world-th batch. All ranks have the same number of steps: if the
-    number of batches is not divisible, the first ones are used twice.
+    Several processes plan the same batches, and each reads those that are its own (`training.loop.read_step`).
     """
 
-    def __init__(
-        self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0, rank: int = 0, world: int = 1
-    ) -> None:
-        self.lengths, self.config, self.seed, self.rank, self.world = lengths, config, seed, rank, world
+    def __init__(self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0) -> None:
+        self.lengths, self.config, self.seed = lengths, config, seed
         self._epoch = lru_cache(maxsize=2)(self._plan_epoch)
 
     def steps(self, epoch: int) -> int:
-        """The number of batches of this process in this epoch; the same on every rank."""
-        return -(-self._epoch(epoch).boundaries.batches // self.world)
+        """The number of batches of this epoch."""
+        return self._epoch(epoch).boundaries.batches
 
     def batch(self, epoch: int, step: int) -> Int[np.ndarray, " batch"]:
         """The positions of one batch."""
         if not 0 <= step < self.steps(epoch):
             raise ArgumentError(f"epoch {epoch} has no step {step}; it has {self.steps(epoch)} steps")
         plan = self._epoch(epoch)
-        number = (step * self.world + self.rank) % plan.boundaries.batches
-        return plan.positions(number, shuffle=self.config.shuffle)
+        return plan.positions(step, shuffle=self.config.shuffle)
 
     def _plan_epoch(self, epoch: int) -> "EpochPlan":
         draws = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, epoch]))

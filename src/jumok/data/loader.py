@@ -81,13 +81,11 @@ class Batches:
         config: BatchConfig,
         *,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
         tokenizers: TokenizerPair | None = None,
         sampling: float = 0.0,
     ) -> None:
         self.dataset, self.seed = dataset, seed
-        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed, rank=rank, world=world)
+        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         self._tokenizers = tokenizers
 

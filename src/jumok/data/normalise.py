@@ -15,8 +15,8 @@ from jumok.settings import Settings
 Form = Literal["none", "nfc", "nfkc", "nfd", "jamo"]
 Spaces = Literal["collapse", "keep"]
 
-# C0 and C1 controls, halves of surrogate pairs, and the noncharacter the tokenizer keeps for itself
-NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0]")
+# C0 and C1 controls, halves of surrogate pairs, and the noncharacters the tokenizer keeps for itself
+NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0\ufdd1]")
 SYLLABLE = re.compile("[가-힣]")
 
 

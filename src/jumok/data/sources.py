@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
-from jumok.files import STDIN, display_name
+from jumok.files import STDIN, display_name, shards
 from jumok.settings import PositiveInt, Settings
 
 LinkedPair = tuple[Pair, list[Link]]
@@ -48,7 +48,7 @@ def _joined(group: Sequence[LinkedPair]) -> LinkedPair:
     return Pair(*sides), links
 
 
-ONE_OF = ("source", "pairs", "dataset", "corpus")
+ONE_OF = ("source", "pairs", "dataset", "corpus", "imported")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class DataConfig(Settings):
     section: ClassVar[str] = "data"
 
     source: str = ""
-    """Text file with one source sentence per line; may be .gz or .xz, and "-" is standard input."""
+    """Text file with one source sentence per line, may be .gz or .xz; "-" is standard input, "a/*.en" many files."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -89,6 +89,8 @@ class DataConfig(Settings):
     """Number of training pairs of the built-in corpus."""
     longest: PositiveInt = 12
     """Largest number of digits in a line of the "reverse" corpus."""
+    imported: str = ""
+    """Name of the model of another toolkit that this one was imported from; there are no training data."""
     joined: tuple[PositiveInt, ...] = (1,)
     """How many consecutive training pairs make one text: [1, 2, 3] adds texts of two and of three sentences."""
     valid_size: PositiveInt = 1000
@@ -118,7 +120,7 @@ class DataConfig(Settings):
     def origin(self) -> str:
         """The source of the training data, in words."""
         files = f"{display_name(self.source)} and {display_name(self.target)}"
-        return self.corpus or self.dataset or (display_name(self.pairs) if self.pairs else files)
+        return self.corpus or self.dataset or self.imported or (display_name(self.pairs) if self.pairs else files)
 
     @property
     def holds_out(self) -> bool:
@@ -128,7 +130,7 @@ class DataConfig(Settings):
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
-        return [path for path in (*named, self.alignments) if path]
+        return [shard for path in (*named, self.alignments) if path for shard in shards(path)]
 
     def validation(self) -> Iterator[Pair]:
         """The pairs to validate on."""
@@ -179,6 +181,10 @@ class DataConfig(Settings):
         )
 
     def _all_pairs(self) -> Iterator[Pair]:
+        if self.imported:
+            raise ConfigError(
+                f"{self.shown('imported')} has no training data; give data.source and data.target, or data.pairs"
+            )
         if self.corpus:
             return self._built_in("train", self.size)
         if self.dataset:

@@ -50,6 +50,8 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIALS = 4
 UNKNOWN = "⁇"
 SETTINGS_FIELD = 200  # the first number sentencepiece's model format leaves to others
+FIXED = {1: 8, 5: 4}
+"""Bytes of a protobuf number of fixed size, by its wire type."""
 THREADS = 4  # part of the result (the order of float sums), so it must not follow the machine
 
 
@@ -109,29 +111,37 @@ def sample_sentences(sentences: Iterable[str], limit: int, seed: int = 0) -> lis
 
 def with_settings(model: bytes, settings: dict[str, Any]) -> bytes:
     """Append `settings` to a sentencepiece model file."""
-    body = json.dumps(settings, sort_keys=True).encode()
-    return model + _varint(SETTINGS_FIELD << 3 | 2) + _varint(len(body)) + body
+    return model + length_delimited(SETTINGS_FIELD, json.dumps(settings, sort_keys=True).encode())
 
 
 def settings_of(model: bytes) -> dict[str, Any]:
     """The settings that `with_settings` appended; a ValueError if there are none."""
-    found = [body for field, body in _fields(model) if field == SETTINGS_FIELD]
+    found = [body for field, body in fields_of(model) if field == SETTINGS_FIELD and isinstance(body, bytes)]
     settings = parse_json(found[-1]) if found else None
     if not isinstance(settings, dict):
         raise ValueError("no settings in the file")
     return settings
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a protobuf message; a model file has no others at the top."""
+def fields_of(message: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """The fields of a protobuf message: numbers as int, everything else as bytes."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)
-        length, at = _read_varint(message, at)
-        if tag & 7 != 2 or at + length > len(message):
-            raise ValueError("not a protobuf message of length-delimited fields")
+        if tag & 7 == 0:
+            value, at = _read_varint(message, at)
+            yield tag >> 3, value
+            continue
+        length, at = _read_varint(message, at) if tag & 7 == 2 else (FIXED.get(tag & 7, 0), at)
+        if (not length and tag & 7 != 2) or at + length > len(message):
+            raise ValueError("not a protobuf message")
         yield tag >> 3, message[at : at + length]
         at += length
+
+
+def length_delimited(field: int, value: bytes) -> bytes:
+    """A field of a protobuf message that holds text or a message."""
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
 
 
 def _varint(number: int) -> bytes:

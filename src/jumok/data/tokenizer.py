@@ -28,6 +28,7 @@ from jumok.data.subwords import (
     WORDS,
     BpeSampler,
     UnigramSampler,
+    fields_of,
     sample_sentences,
     settings_of,
     train_model,
@@ -44,6 +45,8 @@ Side = Literal["source", "target"]
 Kind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
+
+UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +124,10 @@ class Tokenizer:
             self.kind: Kind = settings["kind"]
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
+            self._normalises = bool(settings.get("normalises"))  # whether sentencepiece changes letters as well
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self._processor.get_piece_size()
-            self.pieces: list[str] = [self._processor.id_to_piece(id) for id in range(size)]
+            self.pieces: list[str] = [self._processor.id_to_piece(id).removeprefix(UNUSED_MARK) for id in range(size)]
             self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
         except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
             raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({_first_line(error)})") from None
@@ -131,6 +135,7 @@ class Tokenizer:
         self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
         self._spaces = self._spaces_before()
+        self._tags = {piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<")}
 
     @classmethod
     def train(
@@ -170,9 +175,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text: [BOS, ids of the pieces, EOS]."""
+        tag, text = self._split_tag(text)
         text = _hidden(self.normaliser(text))
         if self.kind in ("unigram", "bpe"):
-            return [BOS, *self._processor.encode(text), EOS]
+            return [BOS, *tag, *self._processor.encode(text), EOS]
         return [BOS, *(id for surface in self._surfaces(text) for id in self._ids_of(surface)), EOS]
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
@@ -205,7 +211,7 @@ class Tokenizer:
         if self.kind == "word":
             text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in kept)
         else:
-            text = self._processor.decode(kept) if kept else ""
+            text = (self._processor.decode(kept) if kept else "").replace(UNUSED_MARK, "")
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
@@ -213,6 +219,8 @@ class Tokenizer:
 
         The bytes of a character written in bytes all stand for that character; so do the letters of a syllable.
         """
+        if self._normalises:
+            return self._sentencepiece_offsets(text)
         normalised, starts, ends = self.normaliser.trace(text)
         found, at = [], -1  # one mark for a space comes before the text
         for surface in self._surfaces(_hidden(normalised)):
@@ -222,6 +230,38 @@ class Tokenizer:
             found += [Piece(piece, start, end) for piece in self._names_of(surface)]
             at = last
         return found
+
+    def _split_tag(self, text: str) -> tuple[list[int], str]:
+        """The id of the tag that a text begins with, such as >>kor<< for a language, and the rest of the text."""
+        if self._tags and text.startswith(">>"):
+            tag, mark, rest = text.partition("<<")
+            if mark and tag + mark in self._tags:
+                return [self._ids[tag + mark]], rest
+        return [], text
+
+    def _sentencepiece_offsets(self, text: str) -> list[Piece]:
+        tag, rest = self._split_tag(text)
+        start = len(text) - len(rest)
+        normalised, starts, ends = self.normaliser.trace(rest)
+        pieces = [Piece(self.pieces[id], 0, start) for id in tag]
+        for id, first, after in self._cut_with_offsets(_hidden(normalised)):
+            while first < after and normalised[first] == " ":
+                first += 1
+            begin = starts[first] if first < len(starts) else len(rest)
+            end = ends[after - 1] if first < after else begin
+            pieces.append(Piece(self.pieces[id], start + begin, start + end))
+        return pieces
+
+    def _cut_with_offsets(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """The id of each piece, and the span [start, end) of the text that it stands for."""
+        message = self._processor.encode(text, out_type="serialized_proto")
+        pieces = [dict(fields_of(bytes(value))) for field, value in fields_of(message) if field == 2]
+        at, place = {0: 0}, 0  # sentencepiece counts bytes
+        for number, letter in enumerate(text, start=1):
+            place += len(letter.encode())
+            at[place] = number
+        for piece in pieces:  # fields of a piece: 2 its id, 4 and 5 its span; 0 is left out
+            yield int(piece.get(2, 0)), at[int(piece.get(4, 0))], at[int(piece.get(5, 0))]
 
     def knows(self, piece: str) -> bool:
         """Whether a piece is in the vocabulary."""
@@ -265,8 +305,12 @@ class Tokenizer:
         ids = self._ids_of(surface)
         return [surface.replace(HIDDEN, SPACE)] if len(ids) == 1 else [self.pieces[id] for id in ids]
 
+    def _is_cut(self, id: int) -> bool:
+        """Whether texts are cut into this piece, rather than spelt in bytes or never."""
+        return id not in self._bytes and not self._processor.is_unused(id)
+
     def _sampler(self, amount: float) -> UnigramSampler | BpeSampler:
-        scores = {piece: self._processor.get_score(id) for piece, id in self._ids.items() if id not in self._bytes}
+        scores = {piece: self._processor.get_score(id) for piece, id in self._ids.items() if self._is_cut(id)}
         if self.kind == "unigram":
             return UnigramSampler(scores, temperature=amount)
         if self.kind == "bpe":
@@ -282,8 +326,8 @@ class TokenizerPair(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether both sides share a vocabulary."""
-        return self.source is self.target
+        """Whether both sides share a vocabulary; two tokenizers may cut different languages into it."""
+        return self.source is self.target or self.source.pieces == self.target.pieces
 
     @classmethod
     def train(cls, pairs: Iterable[Pair], config: TokenizerConfig, *, fingerprint: str = "") -> "TokenizerPair":
@@ -315,7 +359,7 @@ class TokenizerPair(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """The contents of the file or files that `load` reads, by name."""
-        names = (SHARED,) if self.shared else SEPARATE
+        names = (SHARED,) if self.source is self.target else SEPARATE
         return {name: tokenizer.model for name, tokenizer in zip(names, self, strict=False)}
 
     def save(self, folder: str | Path) -> None:

@@ -7,6 +7,7 @@ counting the weights of a model of a few layers on the meta device; only then ar
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ FOREIGN = "it belongs to another model; use the recipe that was saved beside it"
 MOST_HEADER = 16 * 2**20
 """Bytes of JSON, enough for 100,000 tensors."""
 MOST_AXES = 64
+PLAIN = (Tensor, nn.Parameter)
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
     "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
@@ -106,7 +108,24 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path)
     weights = weights_of(model)
     check_fit(weights, tensors, path)
     for name, weight in weights.items():
-        weight.copy_(tensors[name])
+        weight.copy_(laid_out_as(weight, tensors[name]))
+
+
+def laid_out_as(weight: Tensor, value: Tensor) -> Tensor:
+    """A value that every process has, for a weight that they keep in parts (FSDP): this process's part of it."""
+    if type(weight) in PLAIN:
+        return value
+    from torch.distributed.tensor import DTensor, distribute_tensor  # slow to import
+
+    if not isinstance(weight, DTensor):
+        return value
+    return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements, src_data_rank=None)
+
+
+def whole(tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors by name; those that processes keep in parts are put together, one at a time, in all of them."""
+    for name, tensor in tensors.items():
+        yield name, tensor if type(tensor) in PLAIN or not hasattr(tensor, "full_tensor") else tensor.full_tensor()
 
 
 def check_fit(wanted: dict[str, Tensor], tensors: dict[str, Tensor], path: str | Path, *, hint: str = FOREIGN) -> None:

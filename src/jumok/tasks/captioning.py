@@ -44,6 +44,7 @@ from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_posit
 from jumok.tasks.translator import SPECIALS, best_of
 from jumok.training.config import TrainingConfig
 from jumok.training.loss import Loss, TargetTokens, held_out_loss, hidden_loss
+from jumok.training.processes import here
 
 Picture = str | Path | Pixels
 """A file, or the pixels themselves: uint8 [height, width, 3]."""
@@ -287,8 +288,11 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         if metric != "loss":
             captioner = Captioner(trained)
 
+            def caption(images: Sequence[Pixels]) -> list[str]:
+                return [output.text for output in captioner.caption(images)]
+
             def outputs() -> list[str]:
-                return [output.text for output in captioner.caption(list(held_out.images))]
+                return here().map(caption, list(held_out.images))
 
             scores[metric] = text_score(metric, scores["loss"], outputs, held_out.references)
         return scores

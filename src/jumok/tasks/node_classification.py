@@ -38,6 +38,7 @@ from jumok.tasks.describe import network_in_words
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.training.config import Schedule, TrainingConfig
 from jumok.training.loss import Loss, smoothed_cross_entropy
+from jumok.training.processes import here
 
 
 class NodeClassifier:
@@ -184,11 +185,14 @@ def predictions(
 ) -> Float[Tensor, "item class_"]:
     """The logits of all items of some batches, in their order; `watch` sees every step go by."""
     device = next(model.parameters()).device
-    found = []
-    for step in watch(range(batches.steps(0))):
-        batch = batches.batch(0, step).to(device)
-        found.append(predict(model, batch).logits[batch.items].float())
+    found = [_logits(model, batches, step) for step in watch(range(batches.steps(0)))]
     return torch.cat(found) if found else torch.zeros(0, model.classes, device=device)
+
+
+def _logits(model: GraphAttentionNetwork, batches: GraphBatches, step: int) -> Float[Tensor, "item class_"]:
+    """The logits of the items of one batch."""
+    batch = batches.batch(0, step).to(next(model.parameters()).device)
+    return predict(model, batch).logits[batch.items].float()
 
 
 def whole_graph(graph: Graph, items: Int[np.ndarray, " item"]) -> GraphBatch:
@@ -311,6 +315,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         graph = self.graph or prepare_graph(run.data, recipe.graph, say=run.say)
         run.say(str(graph))
         check_pooling(recipe, graph)
+        check_shared(recipe.sampling)
         layers, seed = recipe.network.layers, recipe.training.seed
         held_out = GraphBatches(graph, graph.valid, recipe.sampling, layers=layers, training=False, device=run.device)
         return TaskData(
@@ -406,12 +411,22 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
 
 @torch.no_grad()
 def held_out_scores(model: GraphAttentionNetwork, batches: GraphBatches) -> dict[str, float]:
-    """Loss, and accuracy in percent, on held-out items."""
-    logits = predictions(model, batches)
+    """Loss, and accuracy in percent, on held-out items, which processes share."""
+    parts = here().map(lambda steps: [_logits(model, batches, step).cpu() for step in steps], range(batches.steps(0)))
+    logits = torch.cat(parts).to(next(model.parameters()).device)
     labels = torch.from_numpy(np.asarray(batches.graph.labels[batches.items])).to(logits.device)
     right = (logits.argmax(-1) == labels).double().mean()
     loss, accuracy = torch.stack([F.cross_entropy(logits, labels).double(), 100 * right]).tolist()
     return {"loss": loss, "accuracy": accuracy}
+
+
+def check_shared(sampling: SamplingConfig) -> None:
+    """Raise a ConfigError if several processes are to train on a whole graph, of which there is one batch."""
+    if here().world > 1 and not sampling.fanout:
+        raise ConfigError(
+            f"without sampling.fanout every step sees the whole graph, which {here().world} processes cannot share; "
+            "train with one process, or draw neighbours, for example sampling.fanout = [10, 10]"
+        )
 
 
 def check_pooling(recipe: GraphRecipe, graph: Graph) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from jumok.analysis.curves.training import curve_picture
@@ -15,9 +16,11 @@ from jumok.model_folder import is_whole
 from jumok.models.memory_check import check_memory
 from jumok.recipe import PATHS, find_recipe, parse_overrides, parse_recipe, read_tables
 from jumok.tasks import TASKS, task_of
-from jumok.tasks.task import RunContext, Task, shown_scores
+from jumok.tasks.task import RunContext, Task, TaskData, shown_scores
 from jumok.training.loop import Reason
 from jumok.training.loop import train as run_loop
+from jumok.training.parallel import with_whole_weights
+from jumok.training.processes import device_name, here, is_restarted, joined
 from jumok.training.progress import Report, report_to_stderr
 from jumok.training.resume import goes_on
 from jumok.training.state import TrainingState
@@ -60,13 +63,27 @@ def train(
     dataclass; `overrides` changes settings of it, {"training.steps": 2000}. `resume` goes on from the newest checkpoint
     exactly where the run stopped. Progress is reported to standard error, or to `report`; `draw=False` draws no
     curve.png. The sections of the recipe tell the task unless it is given.
+
+    In a script that torchrun starts, all processes train one model together, each on a GPU of its own where there are
+    GPUs; see docs/scale.md. One that torchrun starts again after a failure resumes by itself.
     """
-    report = report or report_to_stderr()
-    task, recipe, folder = _resolved(recipe, overrides, out, task, report)
-    where, settings = find_device(device), decisive(recipe)
-    run = RunContext(folder, where, report, goes_on(folder, recipe.training, settings, resume=resume))
-    task.check(recipe, run)
-    data = task.prepare(recipe, run)
+    with joined(device) as processes:
+        where = find_device(device_name(device))
+        if where.index is not None:
+            torch.cuda.set_device(where)
+        report = (report or report_to_stderr()) if processes.leads else Report()
+        resolved = _resolved(recipe, overrides, out, task, report)
+        return _train(*resolved, where, report, resume=resume or is_restarted(), draw=draw)
+
+
+def _train(
+    task: Task[Any, Any], recipe: Any, folder: Path, where: torch.device, report: Report, *, resume: bool, draw: bool
+) -> Run:
+    """A run in this process, and in those that are joined with it."""
+    processes, settings = here(), decisive(recipe)
+    begun = processes.first(lambda: goes_on(folder, recipe.training, settings, resume=resume))
+    run = RunContext(folder, where, report, begun)
+    data = _prepared(task, recipe, run)
     build, configs = task.builder(recipe, data.assets)
     check_memory(build, *configs, device=where)
     model = task.new_model(recipe, data.assets)
@@ -95,11 +112,25 @@ def train(
         publish=publish,
         is_published=is_whole,
     )
+    trained = trained._replace(model=with_whole_weights(model, lambda: task.new_model(recipe, data.assets)))
     predictor, metrics = task.predictor(trained), dict(result.state.best_scores or {})
-    if tested := task.test(predictor, run):
+    if tested := processes.first(lambda: task.test(predictor, run)):
         metrics |= tested
-        task.write_page(folder, trained, shown_scores(metrics))
+        if processes.leads:
+            task.write_page(folder, trained, shown_scores(metrics))
     return Run(folder, predictor, metrics, result.stopped, result.state, task)
+
+
+def _prepared(task: Task[Any, Any], recipe: Any, run: RunContext) -> TaskData[Any, Any]:
+    """The data: the process that leads prepares them, and the others open what it has prepared."""
+    ready: list[TaskData[Any, Any]] = []
+
+    def prepare() -> None:
+        task.check(recipe, run)
+        ready.append(task.prepare(recipe, run))
+
+    here().first(prepare)
+    return ready[0] if ready else task.prepare(recipe, run._replace(resumed=True))
 
 
 class _Resolved(NamedTuple):

@@ -1,7 +1,7 @@
 """Translation: recipes with a section [data], trained on pairs of sentences and validated by translating."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -37,6 +37,7 @@ from jumok.tasks.translator import Translator, longest_source
 from jumok.training.config import Context, TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
+from jumok.training.processes import here
 from jumok.training.step import autocast
 
 VALIDATED = 1000
@@ -208,8 +209,11 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         if metric != "loss":
             translator = Translator(trained)
 
+            def translate(pairs: Sequence[Pair]) -> list[str]:
+                return [output.text for output in translator.translate([pair.source for pair in pairs])]
+
             def outputs() -> list[str]:
-                return [output.text for output in translator.translate([pair.source for pair in held_out.pairs])]
+                return here().map(translate, held_out.pairs)
 
             scores[metric] = text_score(metric, scores["loss"], outputs, held_out.references)
         return scores

@@ -5,9 +5,11 @@ import json
 import os
 import re
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,19 @@ from jumok.errors import ArgumentError, CheckpointError, DataError
 from jumok.files import MOST_JSON, atomic_write, read_plain, sync_folder
 from jumok.model_folder import NEW_WEIGHTS
 from jumok.models.memory_check import memory_of
-from jumok.models.weights import check_fit, from_bytes, load_weights, read_tensors, to_bytes, weights_of
+from jumok.models.weights import (
+    check_fit,
+    from_bytes,
+    laid_out_as,
+    load_weights,
+    read_tensors,
+    to_bytes,
+    weights_of,
+    whole,
+)
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage, load_moments, moments
+from jumok.training.processes import here
 from jumok.training.state import Origin, TrainingState, from_json, to_json
 
 MANIFEST = "manifest.json"
@@ -210,15 +222,21 @@ def save_snapshot(
     config: TrainingConfig,
     origin: Origin,
 ) -> Path:
-    """Write all that is needed to go on from here."""
-    parts = {
-        MODEL: lambda: to_bytes(weights_of(model)),
-        MOMENTS: lambda: to_bytes(moments(model, optimiser)),
-        STATE: lambda: to_json(state, config, origin),
-    }
+    """Write all that is needed to go on from here: the leading process does, and all send it their parts."""
+    tensors = {MODEL: weights_of(model), MOMENTS: moments(model, optimiser)}
     if average is not None:
-        parts[AVERAGE] = lambda: to_bytes(average.average)
+        tensors[AVERAGE] = average.average
+    if not here().leads:
+        for name in tensors:
+            deque(whole(tensors[name]), maxlen=0)
+        return checkpoint_path(folder, state.step)
+    parts: dict[str, Callable[[], bytes]] = {name: partial(_bytes_of_whole, tensors[name]) for name in tensors}
+    parts[STATE] = lambda: to_json(state, config, origin)
     return write_checkpoint(folder, state.step, parts)
+
+
+def _bytes_of_whole(tensors: dict[str, Tensor]) -> bytes:
+    return to_bytes({name: tensor.cpu() for name, tensor in whole(tensors)})
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -247,7 +265,7 @@ def restore(snapshot: Snapshot, model: nn.Module, optimiser: AdamW, average: Mov
             raise DataError(f"{snapshot.path} holds no moving average; it was trained with training.ema = 0")
         check_fit(average.average, snapshot.average, snapshot.path / AVERAGE)
         for name, tensor in average.average.items():
-            tensor.copy_(snapshot.average[name])
+            tensor.copy_(laid_out_as(tensor, snapshot.average[name]))
     load_weights(model, snapshot.weights, snapshot.path / MODEL)
     load_moments(model, optimiser, snapshot.moments)
 
@@ -293,13 +311,14 @@ def best_weights(
     """The weights of the best validation, or where there was none those of now."""
     if state.best_step is not None:
         return read_snapshot(checkpoint_path(folder, state.best_step)).validated_weights
-    return weights_of(model) | (average.average if average is not None else {})
+    return dict(whole(weights_of(model) | (average.average if average is not None else {})))
 
 
 def write_final(folder: Path, model: nn.Module, weights: dict[str, Tensor]) -> Path:
-    """Leave these weights in the model and in a file that is to become model.safetensors."""
+    """Leave these weights in the model and, once for all processes, in a file that is to become model.safetensors."""
     load_weights(model, weights, folder / MODEL)
-    return _write_weights(folder, to_bytes(weights_of(model)))
+    content = _bytes_of_whole(weights_of(model))
+    return _write_weights(folder, content) if here().leads else folder / NEW_WEIGHTS
 
 
 def validated_file(folder: Path, checkpoint: Path) -> Path:

@@ -8,6 +8,7 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveF
 
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
+Parallel = Literal["ddp", "fsdp"]
 Compile = Literal["auto", "on", "off"]
 Context = Literal["causal", "full"]
 
@@ -39,7 +40,12 @@ class TrainingConfig(Settings):
     clip: NonNegativeFloat = 1.0
     """Largest norm of the gradient over all weights; larger gradients are scaled down to it. 0 turns clipping off."""
     accumulate: PositiveInt = 1
-    """Batches per update (gradient accumulation)."""
+    """Batches per update (gradient accumulation) of each process; a resumed run keeps the number over all of them."""
+    parallel: Parallel = "ddp"
+    """What processes that torchrun starts share: "ddp" gives each a copy of the model; with "fsdp" each keeps a part.
+
+    "fsdp" (FSDP2) takes less memory, "ddp" sends fewer bytes.
+    """
     precision: Precision = "auto"
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
     compile: Compile = "auto"

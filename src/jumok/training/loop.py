@@ -32,6 +32,8 @@ from jumok.training.loss import BatchSource
 from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
+from jumok.training.parallel import parallel_of
+from jumok.training.processes import check_shares, here
 from jumok.training.progress import Report
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
@@ -54,44 +56,85 @@ class StepBatches(NamedTuple):
     """The batches of one step, and where the next begins."""
 
     batches: list[Any]
+    """Those of them that are this process's share."""
     after: Position
+
+
+class Wishes(NamedTuple):
+    """Why a process wants training to end."""
+
+    stop: bool = False
+    """It received a signal."""
+    late: bool = False
+    """Its clock says that training.minutes are over; that of the leading process counts."""
+
+
+class AgreedStep(NamedTuple):
+    """The batches of one step, and what all processes agreed on when they had read theirs."""
+
+    found: StepBatches
+    tokens: int
+    """Tokens, or whatever the task counts, of the batches of all processes."""
+    wishes: Wishes
+    """What any process wished for then, which is one or two steps ago; the same in all."""
 
 
 Ready = Callable[[Any], Any]
 
 
 def read_step(source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> StepBatches:
-    """`count` batches from `position` on, over the end of an epoch into the next; `ready` makes them fit for a GPU."""
-    epoch, number = position
-    batches: list[Any] = []
-    while len(batches) < count:
+    """This process's share of `count` batches from `position` on, over the end of an epoch into the next.
+
+    Every world-th batch is its own, so that all processes together read what one would read alone. `ready` makes them
+    fit for a GPU.
+    """
+    (epoch, number), places = position, list[Position]()
+    while len(places) < count:
         if number >= (steps := source.steps(epoch)):
             if steps == 0:
                 raise DataError(f"epoch {epoch} of the training data has no batches; is the corpus empty?")
             epoch, number = epoch + 1, 0
             continue
-        batch = source.batch(epoch, number)
-        batches.append(batch if ready is None else ready(batch))
+        places.append(Position(epoch, number))
         number += 1
-    return StepBatches(batches, Position(epoch, number))
+    batches = [source.batch(*place) for place in here().share(places)]
+    return StepBatches(batches if ready is None else [ready(batch) for batch in batches], Position(epoch, number))
 
 
 class ReadAhead:
-    """`next()` gives the batches of one step after another; the following ones are being read meanwhile."""
+    """`next()` gives the batches of one step after another; the following ones are being read meanwhile.
 
-    def __init__(self, source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> None:
-        self._source, self._count, self._ready = source, count, ready
+    The thread that reads them also asks the other processes for their numbers of `items` and their wishes, so that
+    neither the main thread nor a GPU waits for an answer.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        position: Position,
+        count: int,
+        *,
+        items: Callable[[Any], int],
+        wishes: Callable[[], Wishes] = Wishes,
+        ready: Ready | None = None,
+    ) -> None:
+        self._source, self._count, self._items, self._wishes, self._ready = source, count, items, wishes, ready
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
-        self._coming: Future[StepBatches] = self._read(position)
+        self._coming: Future[AgreedStep] = self._thread.submit(self._read, position)
 
-    def next(self) -> StepBatches:
+    def next(self) -> AgreedStep:
         """The batches of the next step."""
-        found = self._coming.result()
-        self._coming = self._read(found.after)
-        return found
+        agreed = self._coming.result()
+        self._coming = self._thread.submit(self._read, agreed.found.after)
+        return agreed
 
-    def _read(self, position: Position) -> Future[StepBatches]:
-        return self._thread.submit(read_step, self._source, position, self._count, ready=self._ready)
+    def _read(self, position: Position) -> AgreedStep:
+        found = read_step(self._source, position, self._count, ready=self._ready)
+        stop, late = self._wishes()
+        tokens, stops, lates = here().agree(
+            [sum(self._items(batch) for batch in found.batches), stop, late and here().leads]
+        )
+        return AgreedStep(found, max(tokens, 1), Wishes(stops > 0, lates > 0))
 
     def close(self) -> None:
         """Let the thread end."""
@@ -131,24 +174,34 @@ def train(
     with metrics.jsonl after validations. `task` says how a batch becomes a loss. `publish` is handed a file with the
     weights of every best validation so far, and with the final ones, and makes it the model's; a resumed run does so
     at once where `is_published` says that the folder holds no whole model.
+
+    Within `processes.joined` the processes do all this together, and one of them writes.
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
     with ExitStack() as stack:
-        make_folder(Path(folder), resume=resume)
-        stack.enter_context(only_here(Path(folder)))
+        if here().leads:
+            make_folder(Path(folder), resume=resume)
+            stack.enter_context(only_here(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
-        if trainer.best is not None and trainer.best.exists() and not is_published(Path(folder)):
+        if here().leads and trainer.best is not None and trainer.best.exists() and not is_published(Path(folder)):
             trainer.publish(trainer.best)  # the process before was killed meanwhile, or the model was damaged since
         state = trainer.state
-        position = Position(state.epoch, state.index)
-        reader = ReadAhead(batches, position, config.accumulate, ready=ready_for(model))
+        stop = stack.enter_context(StopRequest())
+        reader = ReadAhead(
+            batches,
+            Position(state.epoch, state.index),
+            state.batches,
+            items=task.items,
+            wishes=lambda: Wishes(stop.asked, trainer.is_late()),
+            ready=ready_for(model),
+        )
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
-        stop = stack.enter_context(StopRequest())
+        with trainer.parallel.whole():
+            stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
@@ -175,14 +228,18 @@ class Trainer:
         resume: bool,
     ) -> None:
         self.model, self.config, self.folder, self.origin, self.task = model, config, folder, origin, task
+        self.parallel = parallel_of(model, task, config.parallel)
         self.optimiser = make_optimiser(model, config)
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
         self.recorder = Recorder(folder, self.state, report)
-        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say)
+        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say, self.parallel)
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
+        self.state.batches = self.state.batches or config.accumulate * (1 if self.state.step else here().world)
+        check_shares(self.state.batches)
+        self._agreed = Wishes(late=self.is_late())
 
     @property
     def checkpoints(self) -> Path:
@@ -211,11 +268,11 @@ class Trainer:
     def _run(self, reader: ReadAhead, stop: StopRequest, draw: Callable[[Path], object] | None) -> Reason:
         self.model.train()
         while True:
-            validated = not stop.asked and self.validation_due() and self.validate(stop)
-            reason: Reason | None = "interrupted" if stop.asked else self.finished()
+            validated = not self.is_stopped(stop) and self.validation_due() and self.validate(stop)
+            reason: Reason | None = "interrupted" if self.is_stopped(stop) else self.finished()
             if self._unsaved and (reason or self.save_due()):
                 self.save()
-            if validated and draw is not None:
+            if validated and draw is not None and here().leads:
                 self.show(draw)
             if reason:
                 return reason
@@ -231,13 +288,21 @@ class Trainer:
     def step(self, reader: ReadAhead) -> None:
         """One update of the weights and of everything that follows them."""
         state, config = self.state, self.config
-        number, found = state.step + 1, reader.next()
+        number, (found, tokens, self._agreed) = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        outcome = self.graphs.step(found.batches, step=number)
+        outcome = self.graphs.step(found.batches, step=number, tokens=tokens)
         if outcome is None:
-            model, say, task = self.model, self.recorder.report.say, self.task
-            outcome = train_step(model, self.optimiser, found.batches, config, step=number, say=say, task=task)
+            outcome = train_step(
+                self.model,
+                self.optimiser,
+                found.batches,
+                config,
+                step=number,
+                say=self.recorder.report.say,
+                tokens=tokens,
+                parallel=self.parallel,
+            )
         if self.average is not None:
             self.average.update(self.model, number)
         state.step, (state.epoch, state.index) = number, found.after
@@ -260,8 +325,9 @@ class Trainer:
             with stop.at_once():
                 scores = self.scores()
         except KeyboardInterrupt:
-            if not stop.asked:
+            if not stop.asked and here().world == 1:
                 raise
+            self._agreed = self._agreed._replace(stop=True)  # all processes come here if one does
             return False
         loss, score = scores.get("loss", 0.0), scores[self.config.metric]
         broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(score))
@@ -277,7 +343,8 @@ class Trainer:
         assert self._validator is not None
         self.model.eval()
         try:
-            with torch.no_grad(), self.average.in_place(self.model) if self.average else nullcontext():
+            averaged = self.average.in_place(self.model) if self.average else nullcontext()
+            with torch.no_grad(), averaged, self.parallel.whole():
                 scores = {name: float(value) for name, value in self._validator(self.model).items()}
         finally:
             self.model.train()
@@ -297,14 +364,24 @@ class Trainer:
         self.state.sums = self.recorder.sums()
         self.recorder.tick(self.state)
         save_snapshot(self.checkpoints, self.model, self.optimiser, self.average, self.state, self.config, self.origin)
-        prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
         self._unsaved = False
+        if not here().leads:
+            return
+        prune(self.checkpoints, keep=self.config.keep, best=self.state.best_step)
         if self.best is not None and self.state.best_step == self.state.step:
             self.publish(self.best)
 
     def publish(self, checkpoint: Path) -> None:
         """Make the weights of a checkpoint the model's, so that it can be used whatever becomes of this process."""
         self._publish(validated_file(self.folder, checkpoint), self.state)
+
+    def is_stopped(self, stop: StopRequest) -> bool:
+        """Whether training is to stop after this step; several processes stop when all know of it."""
+        return stop.asked if here().world == 1 else self._agreed.stop
+
+    def is_late(self) -> bool:
+        """Whether training.minutes are over."""
+        return bool(self.config.minutes) and self.state.seconds >= 60 * self.config.minutes
 
     def finished(self) -> Reason | None:
         """What limit has been reached, if any."""
@@ -313,7 +390,7 @@ class Trainer:
             return "steps"
         if config.patience and state.waited >= config.patience:
             return "patience"
-        if config.minutes and state.seconds >= 60 * config.minutes:
+        if self.is_late() if here().world == 1 else self._agreed.late:
             return "minutes"
         return None
 
@@ -322,11 +399,14 @@ class Trainer:
         self.recorder.last_words(self.state)
         if stopped != "diverged":  # which has been said
             self.recorder.report.say(self._why(stopped))
+        here().first(lambda: None)  # the leading process has written all of its checkpoints
         weights = best_weights(self.checkpoints, self.model, self.average, self.state)
         newest = checkpoints(self.checkpoints)[-self.config.average :] if self.config.average else []
         if len(newest) > 1 and stopped not in ("interrupted", "diverged"):
             weights = self._mean_unless_worse(newest, weights)
-        self._publish(write_final(self.folder, self.model.eval(), weights), self.state)
+        written = write_final(self.folder, self.model.eval(), weights)
+        if here().leads:
+            self._publish(written, self.state)
         return self.folder / MODEL
 
     def _mean_unless_worse(self, paths: list[Path], best: dict[str, Tensor]) -> dict[str, Tensor]:

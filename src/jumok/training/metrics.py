@@ -10,6 +10,7 @@ from typing import Any
 from jumok.errors import DataError, TrainingError
 from jumok.files import atomic_write, parse_json
 from jumok.training.loss import perplexity
+from jumok.training.processes import here
 from jumok.training.progress import Record, Report
 from jumok.training.state import Summary, Sums, TrainingState
 from jumok.training.step import StepOutcome
@@ -119,19 +120,19 @@ class DivergedError(TrainingError):
 
 
 class Recorder:
-    """Writes metrics.jsonl in `folder` and reports; also the clock of the run."""
+    """Writes metrics.jsonl in `folder`, where it is in the leading process, and reports; also the clock of the run."""
 
     def __init__(self, folder: Path, state: TrainingState, report: Report) -> None:
-        self.report = report
+        self.report, self._folder = report, folder
         self._sums = Sums(state.sums)
-        self._metrics = Metrics(folder, step=state.step, validated=state.validated)
+        self._metrics = Metrics(folder, step=state.step, validated=state.validated) if here().leads else None
         self._last = time.monotonic()
         self._tokens, self._seconds = 0, 0.0
 
     @property
     def path(self) -> Path:
         """The file of metrics."""
-        return self._metrics.path
+        return self._folder / "metrics.jsonl"
 
     def step(self, state: TrainingState, outcome: StepOutcome) -> None:
         """Count a step that has been done."""
@@ -189,10 +190,12 @@ class Recorder:
 
     def close(self) -> None:
         """Finish the file."""
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _write(self, record: Record) -> None:
-        self._metrics.write(record)
+        if self._metrics is not None:
+            self._metrics.write(record)
         self.report.record(record)
 
     def _say_skipped(self, state: TrainingState, found: Summary) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from jumok.models.weights import laid_out_as
 from jumok.training.config import TrainingConfig
 
 
@@ -87,14 +88,20 @@ def moments(model: nn.Module, optimiser: AdamW) -> dict[str, Tensor]:
 
 def load_moments(model: nn.Module, optimiser: AdamW, tensors: dict[str, Tensor]) -> None:
     """Put back what `moments` gave."""
-    names = {id(parameter): name for name, parameter in trained(model).items()}
+    weights = trained(model)
+    names = {id(parameter): name for name, parameter in weights.items()}
     order = [names[id(parameter)] for group in optimiser.param_groups for parameter in group["params"]]
     state = {
-        number: {moment: tensors[f"{moment}/{name}"] for moment in MOMENTS}
+        number: {moment: _laid_out(weights[name], tensors[f"{moment}/{name}"]) for moment in MOMENTS}
         for number, name in enumerate(order)
         if f"step/{name}" in tensors
     }
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _laid_out(weight: Tensor, moment: Tensor) -> Tensor:
+    """A moment as the weight is laid out over processes; the number of steps is the same in all."""
+    return laid_out_as(weight, moment) if moment.shape == weight.shape else moment
 
 
 def set_rate(optimiser: AdamW, rate: float) -> None:
@@ -111,6 +118,8 @@ def update(optimiser: AdamW, *, clip: float) -> tuple[Tensor, Tensor]:
     """Move the weights along their gradients: the norm of those, and 1.0 if it was not finite and nothing moved."""
     parameters = [weight for group in optimiser.param_groups for weight in group["params"] if weight.grad is not None]
     norm = nn.utils.get_total_norm([weight.grad for weight in parameters], foreach=True)
+    if hasattr(norm, "full_tensor"):  # of gradients that processes keep in parts
+        norm = norm.full_tensor()
     if clip:
         nn.utils.clip_grads_with_norm_(parameters, clip, norm, foreach=True)
     broken = (~norm.isfinite()).to(torch.float32)

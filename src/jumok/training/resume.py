@@ -26,6 +26,7 @@ from jumok.training.checkpoint import (
 )
 from jumok.training.config import TrainingConfig
 from jumok.training.optimiser import MovingAverage
+from jumok.training.processes import here
 from jumok.training.state import Origin, TrainingState, check_same_data, check_same_settings, from_json, made_by
 
 WRITTEN = ("checkpoints", "metrics.jsonl", "model.safetensors")
@@ -48,27 +49,44 @@ def begin(
     say: Callable[[str], None],
 ) -> TrainingState:
     """The state to go on from, with everything put in place as it was then."""
-    tidy(folder / "checkpoints")
-    for place in (folder, folder / "data"):
-        remove_unfinished(place)
-    snapshot = newest_whole(folder / "checkpoints", say) if resume else None
-    if snapshot is None:
-        if resume and (folder / "model.safetensors").exists():
-            raise CheckpointError(
-                f"{folder} holds a trained model but no checkpoint to go on from; train into another folder"
-            )
-        if resume:
-            say(f"there is no checkpoint in {folder} yet; starting at the first step")
+    chosen: list[Snapshot] = []
+
+    def choose() -> Path | None:
+        snapshot = _snapshot_to_go_on_from(folder, say, resume=resume)
+        if snapshot is None:
+            return None
+        check_same_settings(snapshot.rest, config, origin, folder)
+        check_same_data(snapshot.rest, origin, folder)
+        chosen.append(snapshot)
+        return snapshot.path
+
+    path = here().first(choose)
+    if path is None:
         return TrainingState()
-    check_same_settings(snapshot.rest, config, origin, folder)
-    check_same_data(snapshot.rest, origin, folder)
+    snapshot = chosen[0] if chosen else read_snapshot(path)
     restore(snapshot, model, optimiser, average)
     before, now = snapshot.rest["made_by"], made_by()
     if changed := [f"{name} {before.get(name)} is now {now[name]}" for name in now if before.get(name) != now[name]]:
         say(f"since the checkpoint was written, {', '.join(changed)}; numbers may differ in their last digits")
     say(f"resuming after step {snapshot.state.step}, from {snapshot.path}")
-    prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)  # a kill may have come before it
+    if here().leads:  # a kill may have come before it
+        prune(folder / "checkpoints", keep=config.keep, best=snapshot.state.best_step)
     return snapshot.state
+
+
+def _snapshot_to_go_on_from(folder: Path, say: Callable[[str], None], *, resume: bool) -> Snapshot | None:
+    """The newest checkpoint of a run that is to be resumed, if there is one; the folder is tidied up before."""
+    tidy(folder / "checkpoints")
+    for place in (folder, folder / "data"):
+        remove_unfinished(place)
+    snapshot = newest_whole(folder / "checkpoints", say) if resume else None
+    if snapshot is None and resume:
+        if (folder / "model.safetensors").exists():
+            raise CheckpointError(
+                f"{folder} holds a trained model but no checkpoint to go on from; train into another folder"
+            )
+        say(f"there is no checkpoint in {folder} yet; starting at the first step")
+    return snapshot
 
 
 def goes_on(folder: Path, config: TrainingConfig, settings: Mapping[str, Mapping[str, Any]], *, resume: bool) -> bool:

@@ -18,7 +18,8 @@ from jumok.training.config import TrainingConfig
 from jumok.training.step import StepOutcome
 
 MAY_CHANGE = frozenset(
-    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every", "compile"}
+    {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"}
+    | {"parallel", "compile"}
 )
 """Settings that do not change what any step does, and so may differ after a resume."""
 
@@ -47,6 +48,8 @@ class TrainingState:
     """The step last validated."""
     splits: int = 0
     """Batches split for want of memory."""
+    batches: int = 0
+    """Batches of every update, over all processes; 0 in a run of one process before there were several."""
     sums: list[float] = field(default_factory=list)
     """The `Sums` since the last line of metrics."""
 
@@ -183,7 +186,7 @@ def _are_scores(value: Any) -> bool:
     return value is None or (isinstance(value, dict) and all(map(_is_number, value.values())))
 
 
-COUNTS = ("step", "epoch", "index", "tokens", "waited", "validated", "splits")
+COUNTS = ("step", "epoch", "index", "tokens", "waited", "validated", "splits", "batches")
 IS_VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(COUNTS, _is_count),
     "seconds": _is_number,

@@ -14,6 +14,7 @@ from jumok.errors import ConfigError, TrainingError
 from jumok.training.config import TrainingConfig
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import update
+from jumok.training.parallel import Alone
 
 
 class StepOutcome(NamedTuple):
@@ -39,30 +40,41 @@ def train_step(
     step: int,
     say: Callable[[str], None],
     task: Objective[Any] = SEQUENCES,
+    tokens: int | None = None,
+    parallel: Alone | None = None,
 ) -> StepOutcome:
     """Update the weights once by the mean gradient over all tokens, or whatever the task counts, of `batches`.
 
-    What dropout draws depends on (config.seed, step) alone, not on what was drawn before. `cuda_graph.StepGraphs` does
-    the same by replaying recorded steps.
+    What dropout draws depends on (config.seed, step) alone, not on what was drawn before. In a run of several processes
+    `batches` are this one's share, `tokens` counts those of all, and `parallel` sums the gradients.
+    `cuda_graph.StepGraphs` does the same by replaying recorded steps.
     """
+    parallel = parallel or Alone(model, task)
+    task = parallel.task
     pieces, splits = list(batches), 0
     while True:
-        found = gradients(model, optimiser, pieces, config, step, task)
+        found = gradients(model, optimiser, pieces, config, step, task, tokens=tokens, parallel=parallel)
         if found.failed is None:
             break
         # Out here nothing holds on to the failed piece's tensors any more.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+        if not parallel.splits:
+            raise TrainingError(
+                f"out of memory with a batch of {task.size(pieces[found.failed])}, which cannot be split because other "
+                "processes have part of its gradient; use smaller batches, such as a lower batch.tokens"
+            )
         say(f"step {step}: out of memory with a batch of {task.size(pieces[found.failed])}; splitting it in two")
         pieces[found.failed : found.failed + 1] = task.halves(pieces[found.failed])
         splits += 1
+    cross_entropy = parallel.combine(found.cross_entropy)
     try:
         norm, skipped = update(optimiser, clip=config.clip)
     except torch.OutOfMemoryError:
         raise TrainingError(
             "out of memory for the two moments AdamW keeps of every weight; train a smaller model"
         ) from None
-    return StepOutcome(found.cross_entropy, found.tokens, norm, skipped, splits)
+    return StepOutcome(cross_entropy, found.tokens, norm, skipped, splits)
 
 
 class Gradients(NamedTuple):
@@ -81,18 +93,23 @@ def gradients(
     config: TrainingConfig,
     step: int,
     task: Objective[Any] = SEQUENCES,
+    *,
+    tokens: int | None = None,
+    parallel: Alone | None = None,
 ) -> Gradients:
-    """Fill in the mean gradient over all tokens.
+    """Fill in the gradient of these pieces' part of the mean over all tokens; they are the whole of it by default.
 
     When a piece does not fit, what its backward pass had already added cannot be told from the rest: all begin anew.
     """
     optimiser.zero_grad(set_to_none=True)
     device = next(model.parameters()).device
-    tokens = max(sum(task.items(piece) for piece in pieces), 1)
+    parallel = parallel or Alone(model, task)
+    tokens = max(sum(task.items(piece) for piece in pieces), 1) if tokens is None else tokens
     cross_entropy = torch.zeros((), device=device)
     share = torch.full((), float(tokens), device=device)
-    for number, piece in enumerate(pieces):
-        draw_from(seed_of(config.seed, step, number), device)
+    for number, (seed, piece) in enumerate(zip(parallel.numbers(), pieces, strict=False)):
+        draw_from(seed_of(config.seed, step, seed), device)
+        parallel.begin_piece(last=number == len(pieces) - 1)
         try:
             found = add_gradient(model, piece, share, config, task)
         except RuntimeError as error:

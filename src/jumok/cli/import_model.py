@@ -1,0 +1,23 @@
+"""`jumok import`: a model of another toolkit as a model folder of ours."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
+from jumok.exchange.importing import import_model as read_and_save
+
+
+def import_model(
+    folder: Annotated[Path, Argument(help="Folder of a Marian or OPUS-MT model in the format of Hugging Face.")],
+    out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
+    json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Import a model of another toolkit, such as OPUS-MT, as a model folder."""
+    trained = read_and_save(folder, out)
+    if json:
+        print_json({"folder": str(out), "imported": trained.recipe.data.imported})
+    else:
+        say(f"{folder} is now the model folder {out}; try: echo Hello | jumok translate {out}")

@@ -1,0 +1,102 @@
+"""A sentencepiece model of another toolkit, rewritten so that its ids are those of a model's vocabulary.
+
+Other toolkits keep a vocabulary beside the sentencepiece model: the model cuts a text into pieces, and the vocabulary
+numbers them. Here one file does both, so every piece of the vocabulary becomes a piece of the sentencepiece model at
+the id it has. Pieces that the model cannot cut, such as those of the other language in a joint vocabulary, are
+"unused": they can be decoded but are never produced. They are marked, because BPE would merge through them.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Literal, NamedTuple
+
+from jumok.data.normalise import Normaliser
+from jumok.data.subwords import UNKNOWN, fields_of, length_delimited, with_settings
+from jumok.data.tokenizer import UNUSED_MARK, Tokenizer
+from jumok.errors import DataError
+
+PIECES, TRAINER = 1, 2
+"""Fields of a model: its pieces, and how it was trained."""
+NORMAL, UNK_TYPE, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
+"""Types of a piece."""
+SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<unk>", UNK_TYPE))
+"""The first four ids: PAD, BOS, EOS, UNK."""
+UNK_SURFACE, MODEL_TYPE = 44, 3
+KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+
+
+class ScoredPiece(NamedTuple):
+    """A piece of a sentencepiece model."""
+
+    text: str
+    score: float
+    type: int
+
+
+class SentencePieceModel(NamedTuple):
+    """The parts of a sentencepiece model file."""
+
+    pieces: list[ScoredPiece]
+    trainer: bytes
+    rest: list[tuple[int, bytes]]
+    """Its other fields, such as the normalisation, as they are in the file."""
+
+    @property
+    def kind(self) -> Literal["unigram", "bpe"]:
+        """How it cuts a text."""
+        types = [value for field, value in fields_of(self.trainer) if field == MODEL_TYPE]
+        number = int(types[-1]) if types else 1
+        if number not in KINDS:
+            raise DataError("only sentencepiece models of type unigram and bpe can be imported")
+        return KINDS[number]
+
+
+def read_model(content: bytes, origin: object) -> SentencePieceModel:
+    """Take a model file apart; a DataError for a file that is no sentencepiece model."""
+    try:
+        fields = [(field, bytes(value)) for field, value in fields_of(content) if isinstance(value, bytes)]
+        pieces = [_piece(value) for field, value in fields if field == PIECES]
+    except (ValueError, struct.error):
+        pieces = []
+    if not pieces:
+        raise DataError(f"{origin} is not a sentencepiece model, or is damaged")
+    trainer = b"".join(value for field, value in fields if field == TRAINER)
+    return SentencePieceModel(pieces, trainer, [item for item in fields if item[0] not in (PIECES, TRAINER)])
+
+
+def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list[str]:
+    """Pieces that the model cuts but the vocabulary does not number: those that other toolkits read as unknown."""
+    known = set(vocabulary)
+    return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
+
+
+def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str]) -> Tokenizer:
+    """A tokenizer that cuts like `model` and numbers its pieces like `vocabulary`, behind the four special tokens."""
+    own = {piece.text: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
+    reserved = {name for name, _ in SPECIAL_PIECES}
+    pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
+    for text in vocabulary:
+        # A vocabulary may number special tokens that no text contains; their names are taken.
+        unused = ScoredPiece(UNUSED_MARK + (f"{text}'" if text in reserved else text), 0.0, UNUSED)
+        pieces.append(own.get(text, unused))
+    trainer = model.trainer + length_delimited(UNK_SURFACE, UNKNOWN.encode())
+    body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), *model.rest]
+    settings = {
+        "kind": model.kind,
+        "normaliser": asdict(Normaliser(form="none", spaces="keep")),
+        "fingerprint": "",
+        "normalises": True,
+    }
+    return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+
+
+def _piece(message: bytes) -> ScoredPiece:
+    values = dict(fields_of(message))
+    (score,) = struct.unpack("<f", bytes(values[2])) if 2 in values else (0.0,)
+    return ScoredPiece(bytes(values[1]).decode(), score, int(values.get(3, NORMAL)))
+
+
+def _written(piece: ScoredPiece) -> bytes:
+    score = bytes([2 << 3 | 5]) + struct.pack("<f", piece.score)
+    return length_delimited(1, piece.text.encode()) + score + bytes([3 << 3, piece.type])
