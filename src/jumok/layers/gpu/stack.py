@@ -1,15 +1,18 @@
 """The layers of a pre-norm Transformer in training on a GPU: the equations of `layers.transformer`, fused differently.
 
-There, a sublayer is x + dropout(f(norm(x))), one after another. Here, a change f(norm(x)) waits until the next norm, and
-one operator adds it and normalises the sum.
+There, a sublayer is x + dropout(f(norm(x))), one after another. Here, a change f(norm(x)) waits until the next norm,
+and one operator adds it and normalises the sum.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from jumok.attention import tracing
 from jumok.attention.backends import why_no_triton
 from jumok.layers.multi_head import KeyValues
 from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual
@@ -18,11 +21,32 @@ WIDEST = 4096
 """Widest vector that one program of a fused norm holds."""
 
 
-def fuses(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer], x: Tensor) -> bool:
-    """Whether these layers can run here: pre-norm, in training, on a GPU with Triton."""
-    if not torch.is_grad_enabled() or x.shape[-1] > WIDEST or not x.numel():
+_wanted: ContextVar[bool] = ContextVar("fused_layers", default=True)
+
+
+@contextmanager
+def fused_layers(wanted: bool) -> Iterator[None]:
+    """Whether layers may be fused in the block; by default they are where they can."""
+    before = _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _wanted.reset(before)
+
+
+def fuses(layers: Sequence[EncoderLayer] | Sequence[DecoderLayer], device: torch.device) -> bool:
+    """Whether these layers are fused: pre-norm, in training, on a GPU with Triton."""
+    if torch.compiler.is_compiling() or tracing.in_transform() or not torch.is_grad_enabled() or not _wanted.get():
         return False
-    return all(layer.training and layer.around_own.pre for layer in layers) and why_no_triton(x.device, x.dtype) is None
+    if why_no_triton(device, torch.float32) is not None:
+        return False
+    return all(_can_fuse(layer) for layer in layers)
+
+
+def _can_fuse(layer: EncoderLayer | DecoderLayer) -> bool:
+    norm = layer.around_own.norm
+    watched = any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules())
+    return layer.training and layer.around_own.pre and norm.normalized_shape[0] <= WIDEST and not watched
 
 
 def encoder_stack(

@@ -148,7 +148,8 @@ def linear_relu(x: Float[Tensor, "*lead width"], layer: nn.Linear) -> Float[Tens
 @torch.library.custom_op("jumok::linear_relu", mutates_args=())
 def linear_relu_forward(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """relu(x Wᵀ + b) for [row, width], all of one dtype."""
-    return torch.ops.aten._addmm_activation(bias, x, weight.t())
+    out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.t())
+    return out
 
 
 @linear_relu_forward.register_fake

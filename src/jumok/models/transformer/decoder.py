@@ -111,13 +111,12 @@ class TransformerDecoder(Decoder):
 
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The same states without the attention weights."""
-        x, visible, layers = self.tokens(target_in), key_mask(encoding.visible), list(self._layers)
+        layers = list(self._layers)
+        if self.norm is None or not stack.fuses(layers, target_in.device):
+            return self.hidden(encoding, target_in)
         memories = keys_values_of([layer.cross for layer in layers], encoding.states)
-        if self.norm is not None and stack.fuses(layers, x):
-            return Hidden(stack.decoder_stack(layers, self.norm, x, memories, visible))
-        for layer, memory in zip(layers, memories, strict=True):
-            x = layer.values(x, memory, visible)
-        return Hidden(self._normed(x))
+        visible = key_mask(encoding.visible)
+        return Hidden(stack.decoder_stack(layers, self.norm, self.tokens(target_in), memories, visible))
 
     def informed_attention(
         self,

@@ -53,12 +53,11 @@ class TransformerEncoder(Encoder):
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; padding follows the tokens and changes nothing."""
-        x, keys, layers = self.tokens(source), key_mask(visible), list(self._layers)
-        if self.norm is not None and stack.fuses(layers, x):
-            return self._encoding(stack.encoder_stack(layers, self.norm, x, keys), source, visible)
-        for layer in layers:
-            x = layer.values(x, keys)
-        return self._encoding(self._normed(x), source, visible)
+        layers = list(self._layers)
+        if self.norm is None or not stack.fuses(layers, source.device):
+            return self.encode(source, visible).encoding
+        states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))
+        return self._encoding(states, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
