@@ -30,7 +30,7 @@ def add_norm(
     seed: Tensor | None = None,
 ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch time width"]]:
     """y = x + dropout(change), and norm(y) in the precision of matrix products; y = x without a change."""
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled(x.device.type) else x.dtype
+    dtype = _product_dtype(x)
     y, normed, *_ = add_norm_forward(
         x.contiguous(), change if change is None else change.contiguous(), norm.weight, norm.bias, seed, dropout,
         norm.eps, dtype,
@@ -137,9 +137,15 @@ def _norm_backward(ctx: Any, d_y: Tensor | None, d_normed: Tensor, *_: Tensor | 
 add_norm_forward.register_autograd(_norm_backward, setup_context=_keep_norm)
 
 
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """The precision that autocast multiplies matrices in."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def linear_relu(x: Float[Tensor, "*lead width"], layer: nn.Linear) -> Float[Tensor, "*lead hidden"]:
     """relu(x Wᵀ + b)."""
-    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled(x.device.type) else x.dtype
+    dtype = _product_dtype(x)
     rows = x.flatten(0, -2).to(dtype)
     out: Tensor = linear_relu_forward(rows, layer.weight.to(dtype), layer.bias.to(dtype))
     return out.view(*x.shape[:-1], -1)
