@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from jumok.training.compile import compiled_layers
 from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
@@ -39,7 +40,6 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.screen import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
-from jumok.training.compile import compiled_layers
 from jumok.training.config import Compile
 from jumok.training.cuda_graph import ready_for
 from jumok.training.objective import SEQUENCES

@@ -68,7 +68,7 @@ class StepGraphs:
         self.graphs: dict[Shapes, StepGraph] = {}
         self._seen: Counter[Shapes] = Counter()
         self.parallel = parallel or Alone(model, task)
-        wanted = config.compile != "off" and config.accumulate == 1
+        wanted = config.fast and config.accumulate == 1
         self._usable = self.device.type == "cuda" and wanted and self.parallel.records
         if self._usable:
             self._pool = torch.cuda.graph_pool_handle()

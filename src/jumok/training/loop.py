@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from jumok.errors import ConfigError, DataError, JumokError
+from jumok.layers.gpu.stack import fused_layers
 from jumok.models.weights import load_weights
 from jumok.training.checkpoint import (
     MODEL,
@@ -25,7 +26,6 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
-from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
@@ -201,7 +201,7 @@ def train(
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         with trainer.parallel.whole():
-            stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
+            stack.enter_context(fused_layers(config.fast))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
