@@ -12,6 +12,7 @@ import torch
 import jumok
 from jumok.errors import DataError
 from jumok.training import TrainingConfig, parallel, train
+from jumok.training.objective import SEQUENCES
 from jumok.training.processes import here, joined
 from support.commands import RECIPE
 from support.runs import Remarks
@@ -91,12 +92,29 @@ def tiny_runs(folder: Path):
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")
     tiny_run(folder / "broken-off", validator=interrupted_second)
     tiny_run(folder / "broken-off", resume=True)
+    torch.save(summed_in_two_ways(), folder / f"sums-{here().rank}")
     asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if here().rank == 1 else {}
     tiny_run(folder / "stopped", steps=400, report=Remarks(asked))
     if here().leads:
         (folder / "told").write_text("\n".join(tiny_run_of_one_error(folder)))
     else:
         tiny_run_of_one_error(folder)
+
+
+def summed_in_two_ways():
+    """The gradients of a step, summed as they are written, and as parts of buckets as after a CUDA graph."""
+    model, found = TinyModel(dropout=0.0), []
+    shared = parallel.Replicas(model, SEQUENCES)
+    batch, device = TinyBatches().batch(0, here().rank), torch.device("cpu")
+    for way in (shared.combine, shared.combine_laid_out):
+        if found:
+            torch._foreach_zero_(shared.lay_out())
+        loss = SEQUENCES.loss(model, batch, device, TrainingConfig())
+        loss.total.backward()
+        total = way(loss.cross_entropy)
+        found.append([total, *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)])
+        model.zero_grad(set_to_none=True)
+    return found
 
 
 def tiny_run_of_one_error(folder):
