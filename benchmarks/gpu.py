@@ -39,7 +39,7 @@ class Part(NamedTuple):
 PARTS = {
     "attend": Part("attend_gpu", 60),
     "graphs": Part("graph_attention", 60),
-    "rnn": Part("rnn_train_gpu", 75),
+    "rnn": Part("rnn_gpu", 90),
     "transformer": Part("train_gpu", 100),
     "decoding": Part("decode_gpu", 60),
     "regression-check": Part("regression", 30, ("check",)),
