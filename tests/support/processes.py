@@ -11,7 +11,7 @@ import torch
 
 import jumok
 from jumok.errors import DataError
-from jumok.training import TrainingConfig, parallel, train
+from jumok.training import TrainingConfig, loop, parallel, train
 from jumok.training.objective import SEQUENCES
 from jumok.training.processes import here, joined
 from support.commands import RECIPE
@@ -27,12 +27,13 @@ GRAPH = {
 }
 
 
-def together(world, work, *arguments):
+def together(world, work, *arguments, device="cpu"):
     """`work(*arguments)` in `world` processes at once; their exit codes."""
     context = multiprocessing.get_context("spawn")
     port = free_port()
     started = [
-        context.Process(target=_joined, args=(rank, world, port, sys.path, work, arguments)) for rank in range(world)
+        context.Process(target=_joined, args=(rank, world, port, sys.path, device, work, arguments))
+        for rank in range(world)
     ]
     for process in started:
         process.start()
@@ -48,11 +49,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def _joined(rank, world, port, path, work, arguments):
+def _joined(rank, world, port, path, device, work, arguments):
     sys.path[:] = path
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    with joined("cpu"):
+    with joined(device):
         work(*arguments)
 
 
@@ -130,6 +131,21 @@ def tiny_run_of_one_error(folder):
     except DataError as error:
         return [type(error).__name__, str(error)]
     return []
+
+
+def gpu_runs(folder: Path):
+    """Runs of one process on a GPU that sends nothing, that sends its gradients, and that keeps the model in parts."""
+    for name, kind in (("alone", parallel.Alone), ("ddp", parallel.Replicas), ("fsdp", parallel.Shards)):
+        loop.parallel_of = lambda model, task, _, kind=kind: kind(model, task)
+        config = TrainingConfig(**SETTINGS)
+        train(TinyModel(dropout=0.0).cuda(), SameShapes(), config, folder=folder / name, validate=validate)
+
+
+class SameShapes(TinyBatches):
+    """Batches of one shape, so that steps become CUDA graphs."""
+
+    def batch(self, epoch, step):
+        return super().batch(0, 0)
 
 
 def recipe_runs(folder: Path, accumulate: int):

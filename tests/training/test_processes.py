@@ -8,7 +8,7 @@ from jumok.errors import ArgumentError, DataError
 from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Position, read_step
 from jumok.training.processes import Processes, check_seen, check_shares
-from support.processes import recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
+from support.processes import gpu_runs, recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
 from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.tiny import TinyBatches
 
@@ -80,6 +80,13 @@ def test_gradients_in_buckets_have_the_same_sums_in_both_processes(pair):
     for found in (*sums[0], sums[1][1]):
         torch.testing.assert_close(found, sums[1][0], rtol=0, atol=0)
     assert len(sums[0][0]) > 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_steps_that_send_their_gradients_follow_those_that_do_not(tmp_path):
+    assert together(1, gpu_runs, tmp_path, device="cuda") == [0]
+    assert_followed(tmp_path / "ddp", tmp_path / "alone", tolerance=1e-2)
+    assert_followed(tmp_path / "fsdp", tmp_path / "alone", tolerance=1e-2)
 
 
 def test_a_signal_to_one_process_stops_both_with_everything_saved(pair):
