@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,6 +104,7 @@ class Processes:
 ALONE = Processes()
 _here = ALONE
 _works_alone = False
+_joins = count()
 
 
 def here() -> Processes:
@@ -148,8 +150,8 @@ def joined(device: str) -> Iterator[Processes]:
     from torch.distributed.rendezvous import rendezvous
 
     shared, rank, world = next(iter(rendezvous("env://")))
-    # After a restart the store may be the one before, with the addresses of processes that are gone.
-    store = dist.PrefixStore(f"jumok-{_restarts()}", shared)  # type: ignore[attr-defined]
+    # After a restart, and in a second run, the store may be the one before, with addresses that are gone.
+    store = dist.PrefixStore(f"jumok-{_restarts()}-{next(_joins)}", shared)  # type: ignore[attr-defined]
     backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     groups = (dist.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)) if world > 1 else (None, None)
