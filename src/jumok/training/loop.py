@@ -33,7 +33,7 @@ from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
-from jumok.training.processes import check_shares, here
+from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
@@ -183,6 +183,7 @@ def train(
         if here().leads:
             make_folder(Path(folder), resume=resume)
             stack.enter_context(only_here(Path(folder)))
+        here().gather(lambda: check_seen(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
