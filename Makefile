@@ -8,6 +8,8 @@ INSTALL = $(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint c
 # Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
 SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
+# Some tests take a minute and most of them milliseconds: a worker that has finished takes over what others still have.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # pip shows its progress in a terminal and is quiet in a log file.
 QUIET := $(shell test -t 2 || echo --quiet)
 
@@ -15,18 +17,18 @@ QUIET := $(shell test -t 2 || echo --quiet)
 
 # Everything but what is slow by nature.
 test: check
-	$(BIN)/pytest -n $(WORKERS) -m "not long" tests --ignore tests/bad_input $(SHAPES)
-	$(BIN)/pytest -n $(WORKERS) -m "not long" tests/bad_input
+	$(PYTEST) -m "not long" tests --ignore tests/bad_input $(SHAPES)
+	$(PYTEST) -m "not long" tests/bad_input
 
 # A minute, for use while working: the first example of every test that is not slow.
 test-fast: $(TEST_READY)
-	$(BIN)/pytest -n $(WORKERS) --fast tests
+	$(PYTEST) --fast tests
 
 # What is slow by nature: pages in Chromium (skipped where there is none), pages of docs/ that train models, kernels in
 # Triton's interpreter, corpora larger than memory, repeated kills.
 test-long: $(TEST_READY)
-	$(BIN)/pytest -n $(WORKERS) -m long tests --ignore tests/bad_input $(SHAPES)
-	$(BIN)/pytest -n $(WORKERS) -m long tests/bad_input
+	$(PYTEST) -m long tests --ignore tests/bad_input $(SHAPES)
+	$(PYTEST) -m long tests/bad_input
 
 test-all: test test-long
 

@@ -19,59 +19,24 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks import results
 from benchmarks.results import Row, cpu, write
+from jumok.bench.regression import (
+    Case,
+    cdist_prediction,
+    in_chunks,
+    jumok_prediction,
+    scikit_learn_prediction,
+    statsmodels_prediction,
+)
 
 EXPONENTIALS = 4.18e12
 """What the special-function units of an H200 give in a second: 16 a clock on each of its 132 multiprocessors."""
-
-
-class Case(NamedTuple):
-    """So many points and queries, uniform in a unit cube, and a kernel."""
-
-    kernel: str
-    points: int
-    queries: int
-    dim: int
-    bandwidth: float
-    dtype: str = "float32"
-
-    def __str__(self) -> str:
-        kind = "" if self.dtype == "float32" else f", {self.dtype}"
-        return (
-            f"{self.kernel}, {short(self.points)} × {short(self.queries)}, {self.dim}-D, h = {self.bandwidth:g}{kind}"
-        )
-
-    def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        random = np.random.default_rng(0)
-        x, query = (random.uniform(0, 1, (size, self.dim)).astype(self.dtype) for size in (self.points, self.queries))
-        y = np.sin(6 * x).sum(1) + random.normal(0, 0.3, self.points)
-        return x, y.astype(self.dtype), query
-
-
-def short(count: int) -> str:
-    return f"{count / 1e6:g}M" if count >= 1e6 else f"{count / 1e3:g}k" if count >= 1000 else str(count)
-
-
-def in_chunks(
-    case: Case, x: Tensor, y: Tensor, query: Tensor, *, chunk: int, mode: str = "donot_use_mm_for_euclid_dist"
-) -> Tensor:
-    """Plain PyTorch: distances from differences, kernel, sums, for as many queries at a time as memory allows."""
-    y_and_one, found = torch.stack([y, torch.ones_like(y)], 1), []
-    for part in query.split(max(1, chunk // len(x))):
-        u = torch.cdist(part, x, compute_mode=mode) / case.bandwidth
-        weights = (-0.5 * u**2).softmax(-1) if case.kernel == "gaussian" else (1 - u**2).clamp(min=0)
-        if case.kernel == "boxcar":
-            weights = (u <= 1).to(u.dtype)
-        sums = weights @ y_and_one
-        found.append(sums[:, 0] / sums[:, 1])
-    return torch.cat(found)
 
 
 # --- on a CPU
@@ -98,51 +63,16 @@ def cpu_systems(case: Case) -> list[str]:
 
 def answer(system: str, case: Case, queries: int) -> float:
     """Seconds to predict so many queries, fitting not counted."""
-    x, y, query = case.data()
-    query = query[:queries]
-    predict: Callable[[], Any]
+    case, on_cpu = case._replace(queries=queries), torch.device("cpu")
     if system == "jumok":
-        from jumok import KernelRegressor
-
-        model = KernelRegressor(case.kernel, case.bandwidth).fit(x, y)
-        predict = lambda: model.predict(query)  # noqa: E731
+        predict = jumok_prediction(case, on_cpu)
     elif system == "torch.cdist in chunks":
-        tensors = [torch.from_numpy(array) for array in (x, y, query)]
-        predict = lambda: in_chunks(case, *tensors, chunk=2**21)  # noqa: E731
-    elif system == "statsmodels":
-        from statsmodels.nonparametric.kernel_regression import KernelReg
-
-        theirs = KernelReg(y, x, var_type="c" * case.dim, reg_type="lc", bw=[case.bandwidth] * case.dim)
-        predict = lambda: theirs.fit(query)  # noqa: E731
+        predict = cdist_prediction(case, on_cpu)
     else:
-        predict = scikit_learn(case, x, y, query)
+        predict = statsmodels_prediction(case) if system == "statsmodels" else scikit_learn_prediction(case)
     start = time.perf_counter()
     predict()
     return time.perf_counter() - start
-
-
-def scikit_learn(case: Case, x: np.ndarray, y: np.ndarray, query: np.ndarray) -> Callable[[], Any]:
-    """Its neighbours within a radius for the kernels that end, its matrix of Gaussians for the one that does not."""
-    if case.kernel == "gaussian":
-        from sklearn.metrics.pairwise import rbf_kernel
-
-        def mixed() -> np.ndarray:
-            weights = rbf_kernel(query, x, gamma=0.5 / case.bandwidth**2)
-            return weights @ y / weights.sum(1)
-
-        return mixed
-    from sklearn.neighbors import RadiusNeighborsRegressor
-
-    weights = "uniform" if case.kernel == "boxcar" else _epanechnikov(case.bandwidth)
-    model = RadiusNeighborsRegressor(radius=case.bandwidth, weights=weights).fit(x, y)
-    return lambda: model.predict(query)
-
-
-def _epanechnikov(bandwidth: float) -> Callable[[Any], Any]:
-    def of(distances: np.ndarray) -> np.ndarray:
-        return np.array([np.maximum(0, 1 - (one / bandwidth) ** 2) for one in distances], dtype=object)
-
-    return of
 
 
 def bandwidth_seconds(system: str, points: int) -> float:

@@ -11,17 +11,19 @@ a goal among them:
 
 import datetime
 import json
+import os
 import platform
 import re
 from collections.abc import Iterable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jumok
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "benchmarks/results"
+FOLDER = Path(os.environ.get("JUMOK_RESULTS", ROOT / "benchmarks/results"))
 MARKED = re.compile(r"(<!-- table: (\S+)(?: (\S+))?(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 GOALS = {
@@ -77,11 +79,16 @@ def write(name: str, rows: Iterable[Row], *, device: str, packages: Iterable[str
     }
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     path = FOLDER / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join("  " + json.dumps(row._asdict(), ensure_ascii=False) for row in rows)
     head = json.dumps({"device": device, "versions": versions, "date": date}, ensure_ascii=False)[:-1]
     path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     return path
+
+
+def installed(*packages: str) -> list[str]:
+    """Those of the packages that are installed."""
+    return [package for package in packages if find_spec(package)]
 
 
 def table(name: str, prefix: str = "", goal: str = "") -> str:

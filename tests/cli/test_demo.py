@@ -80,7 +80,7 @@ def test_a_demo_in_a_file_keeps_its_hangul_where_the_locale_has_none(tmp_path):
 @pytest.mark.long
 def test_the_two_translators_are_trained_compared_and_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr("jumok.tasks.demo.TEST_SENTENCES", 20)
-    monkeypatch.setattr("jumok.tasks.demo.TRAINING_PAIRS", 15_000)
+    monkeypatch.setattr("jumok.tasks.demo.TRAINING_PAIRS", 8_000)
     result = CliRunner().invoke(app, ["demo", "--minutes", "0.03", "--json", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

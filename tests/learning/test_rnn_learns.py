@@ -68,7 +68,6 @@ def exact_match(seq2seq: EncoderDecoder, *, shortest: int, longest: int) -> floa
     ("settings", "steps", "longest"),
     [
         ({"attention": "none"}, 1000, 4),
-        ({"attention": "additive"}, 300, 8),
         ({"attention": "additive", "cell": "lstm"}, 300, 8),
         ({"attention": "additive", "coverage": True, "copy": True}, 300, 8),
         ({"attention": "dot"}, 800, 8),

@@ -11,7 +11,7 @@ import torch
 
 import jumok
 from jumok.errors import DataError
-from jumok.training import TrainingConfig, train
+from jumok.training import TrainingConfig, parallel, train
 from jumok.training.processes import here, joined
 from support.commands import RECIPE
 from support.runs import Remarks
@@ -55,26 +55,42 @@ def _joined(rank, world, port, path, work, arguments):
         work(*arguments)
 
 
-def tiny_run(folder, *, steps=12, resume=False, report=None, **settings):
+def tiny_run(folder, *, steps=12, resume=False, report=None, validator=validate, **settings):
     """Train the tiny model, with dropout."""
     config = TrainingConfig(**{**SETTINGS, "steps": steps, **settings})
     report = report or Remarks()
-    train(TinyModel(), TinyBatches(), config, folder=folder, validate=validate, resume=resume, report=report)
+    train(TinyModel(), TinyBatches(), config, folder=folder, validate=validator, resume=resume, report=report)
     return report
+
+
+def interrupted_second(model):
+    """A validation whose second time is broken off in the second process."""
+    _validated.append(model)
+    if len(_validated) == 2 and here().rank == 1:
+        here().gather(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    elif len(_validated) == 2:
+        here().gather(lambda: None)
+    return validate(model)
+
+
+_validated = []
 
 
 def tiny_runs(folder: Path):
     """Runs of two processes, each to be compared with one of a single process."""
+    parallel.BUCKET = 100  # so that there are several
     tiny_run(folder / "ddp")
     tiny_run(folder / "fsdp", parallel="fsdp")
     tiny_run(folder / "ddp-ema", ema=0.9)
     tiny_run(folder / "fsdp-ema", ema=0.9, parallel="fsdp")
-    for name, parallel in (("resumed", "ddp"), ("resumed-fsdp", "fsdp")):
-        tiny_run(folder / name, steps=8, parallel=parallel)
-        tiny_run(folder / name, resume=True, parallel=parallel)
+    for name, kind in (("resumed", "ddp"), ("resumed-fsdp", "fsdp")):
+        tiny_run(folder / name, steps=8, parallel=kind)
+        tiny_run(folder / name, resume=True, parallel=kind)
     tiny_run(folder / "half", steps=8, parallel="fsdp")
     tiny_run(folder / "begun-by-one", resume=True, accumulate=3)
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")
+    tiny_run(folder / "broken-off", validator=interrupted_second)
+    tiny_run(folder / "broken-off", resume=True)
     asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if here().rank == 1 else {}
     tiny_run(folder / "stopped", steps=400, report=Remarks(asked))
     if here().leads:

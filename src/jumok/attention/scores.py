@@ -26,6 +26,8 @@ class Score(ABC):
 
     parameter_axes: ClassVar[dict[str, int]] = {}
     """For each parameter tensor, the number of its own (last) axes; the axes before them are leading axes."""
+    any_dtype: ClassVar[tuple[str, ...]] = ()
+    """Parameter tensors that need not have the dtype of the queries."""
 
     @abstractmethod
     def __call__(
@@ -193,14 +195,9 @@ def dot() -> Score:
     return Dot()
 
 
-def scaled_dot(scale: float | None = None) -> Score:
-    """scale · q · k; `scale` defaults to 1 / √dim."""
-    return ScaledDot(None if scale is None else _finite_scale(scale))
-
-
 def cosine(scale: float = 1.0) -> Score:
     """scale · cos(q, k); the scale is an inverse temperature."""
-    return Cosine(_finite_scale(scale))
+    return Cosine(finite_scale(scale))
 
 
 def general(weight: Float[Tensor, "*#lead query_dim key_dim"]) -> Score:
@@ -213,7 +210,8 @@ def location(weight: Float[Tensor, "*#lead position query_dim"]) -> Score:
     return Location(weight)
 
 
-def _finite_scale(scale: float) -> float:
+def finite_scale(scale: float) -> float:
+    """Check that a scale is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
         raise ArgumentError(f"scale must be a finite number, but it is {scale!r}; a learned scale multiplies the query")
     return float(scale)
@@ -281,7 +279,8 @@ def check_score(score: Score, query: Tensor, key: Tensor) -> None:
     """Check that a score's parameters have the dtype and device of the queries, and that its shapes fit."""
     for name, own in score.parameter_axes.items():
         tensor = getattr(score, name)
-        if not isinstance(tensor, Tensor) and not own:
+        optional = getattr(type(score), name, ...) is None
+        if (tensor is None and optional) or (not isinstance(tensor, Tensor) and not own and not optional):
             continue
         check_tensor(f"{name} of {score}", tensor)
         if not tensor.is_floating_point() or tensor.dim() < own:
@@ -289,7 +288,8 @@ def check_score(score: Score, query: Tensor, key: Tensor) -> None:
                 f"{name} of {score} must be floating point with at least {own} axes, but it is {describe(tensor)}"
             )
         # As in PyTorch, a scalar may have any dtype and device; autocast converts dtypes.
-        wrong_type = tensor.dtype != query.dtype and not is_autocast(query.device)
+        free = name in score.any_dtype or is_autocast(query.device)
+        wrong_type = tensor.dtype != query.dtype and not free
         if tensor.dim() and (tensor.device != query.device or wrong_type):
             raise ArgumentError(
                 f"{name} of {score} is {tensor.dtype} on {tensor.device}, "

@@ -44,8 +44,14 @@ def test_it_sees_what_the_mask_shows(name, queries):
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("queries", [1, 4])
-@pytest.mark.parametrize("visible", [None, from_lengths(torch.tensor([70, 0, 33], device=DEVICE)), window(3, 50)])
+@pytest.mark.parametrize(
+    ("queries", "visible"),
+    [
+        (1, None),
+        (1, window(3, 50)),
+        *((count, from_lengths(torch.tensor([70, 0, 33], device=DEVICE))) for count in (1, 4)),
+    ],
+)
 def test_keys_cut_into_parts_for_few_queries_come_together(monkeypatch, queries, visible):
     monkeypatch.setattr(forward, "parts_for", lambda *_: 3)
     inputs = draw(3, queries, 70)
@@ -55,11 +61,11 @@ def test_keys_cut_into_parts_for_few_queries_come_together(monkeypatch, queries,
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("lead", [(2, 1), (1, 3), (2, 3), (3,), (1,), ()])
+@pytest.mark.parametrize("lead", [(2, 1), (1, 2), (2, 2), (2,), ()])
 @pytest.mark.parametrize("queries", [1, 6])
 def test_heads_may_share_a_mask_or_have_their_own(lead, queries):
-    query, key, value, v = draw(6, queries, 9)
-    inputs = [*(tensor.unflatten(0, (2, 3)) for tensor in (query, key, value)), v]
+    query, key, value, v = draw(4, queries, 9)
+    inputs = [*(tensor.unflatten(0, (2, 2)) for tensor in (query, key, value)), v]
     visible = (torch.rand(*lead, queries, 9, generator=torch.Generator().manual_seed(2)) > 0.5).to(DEVICE)
     wanted = values_and_gradients(with_backend("direct", visible=visible), inputs)
     assert_all_close(values_and_gradients(with_backend("fused", visible=visible), inputs), wanted, atol=5e-6, rtol=1e-5)

@@ -1,0 +1,142 @@
+"""Every check and timing on a CUDA GPU, one after another, in one table.
+
+    python -m benchmarks.gpu [--only attend,graphs] [--minutes 5] [--out FOLDER]
+
+A part is a benchmark of its own, in a process of its own with a time limit, so that one that fails or takes too long
+leaves the others their turn. Each writes its own JSON file; this script then prints the measurements by which the
+project is judged, and writes them to gpu.json, each with the part it comes from.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import results
+from benchmarks.results import GOALS, Row
+
+
+class Part(NamedTuple):
+    """A module of benchmarks/, what it is called with, and the seconds it may take."""
+
+    module: str
+    seconds: int
+    arguments: tuple[str, ...] = ()
+    writes: str = ""
+    """The name of its JSON file; the module's by default."""
+
+    @property
+    def result(self) -> str:
+        return self.writes or self.module
+
+
+PARTS = {
+    "attend": Part("attend_gpu", 60),
+    "graphs": Part("graph_attention", 60),
+    "rnn": Part("rnn_gpu", 90),
+    "transformer": Part("train_gpu", 100),
+    "decoding": Part("decode_gpu", 60),
+    "regression-check": Part("regression", 30, ("check",)),
+    "regression": Part("regression", 60, ("gpu",), "regression_gpu"),
+    "additive": Part("additive_gpu", 75, ("--only", "checks,times")),
+}
+"""In the order in which they run: what takes longest to repeat comes first."""
+
+WANTED = {
+    "attend-causal": "≤ 1.05",
+    "attend-lengths": "≤ 0.7",
+    "rnnsearch-train": "≥ 1,000,000",
+    "transformer-train": "≥ 1,100,000",
+    "gpu-decode": "≥ 200,000",
+    "gat-train": "≤ 5",
+    "gat-memory": "≤ 3",
+    "gatv2-train": "≤ 8",
+    "kernel-regression-1m": "≤ 0.26",
+    "additive-forward": "≤ 0.20",
+    "additive-train": "≤ 1.0",
+}
+"""What the project aims at."""
+
+
+class Outcome(NamedTuple):
+    """How a part ended, and the rows it wrote."""
+
+    ended: str
+    seconds: float
+    rows: list[Row]
+
+
+def run(part: Part, limit: float) -> Outcome:
+    """Run a part, and end it and all that it started when its time is up."""
+    if find_spec(f"benchmarks.{part.module}") is None:
+        return Outcome("is not there", 0.0, [])
+    began, path = time.time(), results.FOLDER / f"{part.result}.json"
+    command = [sys.executable, "-u", "-W", "ignore", "-m", f"benchmarks.{part.module}", *part.arguments]
+    environment = os.environ | {"JUMOK_RESULTS": str(results.FOLDER)}
+    process = subprocess.Popen(command, cwd=results.ROOT, env=environment, start_new_session=True)
+    try:
+        code = process.wait(timeout=limit)
+        ended = "done" if code == 0 else f"failed with exit code {code}"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        ended = f"stopped after {limit:.0f} s"
+    written = path.exists() and path.stat().st_mtime >= began
+    rows = [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]] if written else []
+    return Outcome(ended, time.time() - began, rows)
+
+
+def table(rows: list[Row]) -> str:
+    """A line for each goal that was measured: ours, what is wanted, and the others."""
+    lines = ["| id | jumok | aim | others |", "|---|---|---|---|"]
+    for goal in (goal for goal in GOALS if any(row.id == goal for row in rows)):
+        values = {row.system: row for row in rows if row.id == goal}
+        ours = values.pop("jumok", None)
+        others = ", ".join(f"{system} {_shown(row)}" for system, row in values.items())
+        lines.append(f"| {goal} | {'' if ours is None else _shown(ours)} | {WANTED.get(goal, '')} | {others} |")
+    return "\n".join(lines)
+
+
+def _shown(row: Row) -> str:
+    return "–" if row.value is None else f"{row.value:,.4g} {row.unit}" if row.value < 1e4 else f"{row.value:,.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help=f"parts, separated by commas: {', '.join(PARTS)}")
+    parser.add_argument("--minutes", type=float, default=10.0, help="parts that would begin later are left out")
+    parser.add_argument("--out", type=Path, help="folder of the JSON files; benchmarks/results by default")
+    given = parser.parse_args()
+    if given.out is not None:
+        results.FOLDER = given.out.resolve()
+    chosen = given.only.split(",") if given.only else list(PARTS)
+    if unknown := [name for name in chosen if name not in PARTS]:
+        parser.error(f"{unknown[0]} is not a part; parts are {', '.join(PARTS)}")
+    end = time.time() + 60 * given.minutes
+    outcomes: dict[str, Outcome] = {}
+    for name in chosen:
+        left = end - time.time()
+        print(f"=== {name}", flush=True)
+        outcomes[name] = run(PARTS[name], min(PARTS[name].seconds, left)) if left > 5 else Outcome("no time", 0.0, [])
+    rows = [row for outcome in outcomes.values() for row in outcome.rows if row.id in GOALS]
+    for name, outcome in outcomes.items():
+        print(f"{name}: {outcome.ended}, {outcome.seconds:.0f} s, {len(outcome.rows)} rows")
+    print(table(rows))
+    print(results.write("gpu", rows, device=_device(), packages=results.installed("torch", "triton")))
+    sys.exit(any(outcome.ended not in ("done", "is not there") for outcome in outcomes.values()))
+
+
+def _device() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else results.cpu()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+"""Timings on this machine, side by side with other libraries that are installed: `jumok bench`.
+
+`timing` measures works, each done by several systems in turn; the other modules hold the works of one subject each.
+"""

@@ -1,0 +1,58 @@
+"""benchmarks/gpu.py: parts that end well, fail, take too long or are not there."""
+
+import pytest
+
+from benchmarks import gpu, results
+from benchmarks.gpu import Part, run, table
+from benchmarks.results import Row
+
+
+@pytest.fixture
+def part(tmp_path, monkeypatch):
+    """Turns a program into a part."""
+    (tmp_path / "benchmarks").mkdir()
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "out")
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: name != "benchmarks.missing")
+
+    def make(program: str) -> Part:
+        (tmp_path / "benchmarks" / "program.py").write_text(program)
+        return Part("program", 60)
+
+    return make
+
+
+ROW = '{"id": "gat-train", "system": "jumok", "value": 4.5, "unit": "ms", "conditions": ""}'
+WRITES = f"""
+import os, pathlib
+folder = pathlib.Path(os.environ["JUMOK_RESULTS"])
+folder.mkdir()
+(folder / "program.json").write_text('{{"rows": [{ROW}]}}')
+"""
+
+
+def test_the_rows_that_a_part_wrote_are_read(part):
+    outcome = run(part(WRITES), 60)
+    assert outcome.ended == "done"
+    assert outcome.rows == [Row("gat-train", "jumok", 4.5, "ms", "")]
+
+
+@pytest.mark.parametrize(
+    ("program", "limit", "ended"),
+    [("raise SystemExit(3)", 60, "failed with exit code 3"), ("while True: pass", 1, "stopped after 1 s")],
+)
+def test_a_part_that_fails_or_takes_too_long_is_reported(part, program, limit, ended):
+    assert run(part(program), limit).ended == ended
+
+
+def test_a_part_that_is_cut_short_keeps_what_it_wrote(part):
+    assert len(run(part(WRITES + "while True: pass"), 2).rows) == 1
+
+
+def test_a_part_that_is_not_there_is_left_out(part):
+    assert run(part("")._replace(module="missing"), 60).ended == "is not there"
+
+
+def test_the_table_shows_goals_with_their_aims_and_others():
+    rows = [Row("gat-train", "jumok", 4.5, "ms", ""), Row("gat-train", "PyTorch Geometric", 92.0, "ms", "")]
+    assert table(rows).splitlines()[-1] == "| gat-train | 4.5 ms | ≤ 5 | PyTorch Geometric 92 ms |"
