@@ -132,7 +132,9 @@ def curve(model, batches, *, recorded, steps=12, config=CONFIG):
 @pytest.mark.parametrize("name", MODELS)
 def test_recorded_steps_learn_what_steps_as_written_learn_with_the_same_dropout(name):
     batches = [batch_of([(5 + seed % 2, 3), (9, 11), (7, 6)], seed=seed).rounded().pinned() for seed in range(4)]
-    runs = [curve(model_of(**MODELS[name], dropout=0.3).cuda(), batches, recorded=recorded) for recorded in (False, True)]
+    runs = [
+        curve(model_of(**MODELS[name], dropout=0.3).cuda(), batches, recorded=recorded) for recorded in (False, True)
+    ]
     (plain, weights, _, _), (found, others, said, graphs) = runs
     assert not said
     assert graphs.graphs
