@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from glob import escape
+from glob import escape, glob
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any, cast
@@ -85,6 +85,13 @@ KINDS = {
     b"\xfd7zXZ": "compressed by xz without the ending .xz",
 }
 """First bytes of files that are mistaken for text, and what these files are."""
+
+
+def shards(path: str | Path) -> list[str]:
+    """The files that a pattern such as "corpus/*.en.gz" names, sorted by name; of any other path itself."""
+    if not any(letter in str(path) for letter in "*?[") or Path(path).exists():
+        return [str(path)]
+    return sorted(glob(str(path))) or [str(path)]
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

@@ -113,3 +113,28 @@ def test_a_filter_that_matches_nothing_says_what_there_is(tmp_path):
         list(read_pairs(path, only=(3, "kor")))
     with pytest.raises(DataError, match=r"no row has a column 7"):
         list(read_pairs(path, only=(7, "kor")))
+
+
+def test_a_corpus_in_many_files_is_read_as_one_in_the_order_of_their_names(tmp_path):
+    for number in (10, 2, 1):
+        (tmp_path / f"{number:02}.en").write_text(f"one {number}\ntwo {number}\n")
+        (tmp_path / f"{number:02}.ko").write_text(f"하나 {number}\n둘 {number}\n")
+    found = [pair.source for pair in read_pairs(tmp_path / "*.en", tmp_path / "*.ko")]
+    assert found == ["one 1", "two 1", "one 2", "two 2", "one 10", "two 10"]
+
+
+def test_files_of_a_corpus_that_do_not_match_are_refused(tmp_path):
+    for name in ("1.en", "2.en", "1.ko"):
+        (tmp_path / name).write_text("a\n")
+    with pytest.raises(DataError, match=r"2 files of the source, .*1\.en …, but 1 of the target"):
+        list(read_pairs(tmp_path / "*.en", tmp_path / "*.ko"))
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(tmp_path):
+    (tmp_path / "a[1].tsv").write_text("a\tb\n")
+    assert list(read_pairs(tmp_path / "a[1].tsv")) == [("a", "b")]
+
+
+def test_a_pattern_that_names_no_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"\*\.tsv"):
+        list(read_pairs(tmp_path / "*.tsv"))

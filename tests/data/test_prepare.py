@@ -238,3 +238,21 @@ def test_every_file_of_prepared_data_is_known_by_its_name_so_that_a_users_own_is
     for folder in tmp_path.iterdir():
         (folder / RECORD).unlink(missing_ok=True)
     assert foreign_files(tmp_path / "shared") == ["train.store", "valid.store"]  # the vocabulary was learnt here
+
+
+def test_a_corpus_in_many_files_is_prepared_as_one_and_again_when_one_of_them_changes(tmp_path):
+    pairs = list(dict.fromkeys(corpus_pairs("cldr", 300)))
+    (parts := tmp_path / "parts").mkdir()
+    for number in range(3):
+        for side in ("source", "target"):
+            text = "".join(getattr(pair, side) + "\n" for pair in pairs[100 * number : 100 * number + 100])
+            (parts / f"{number}.{side}").write_text(text, encoding="utf-8")
+    many = DataConfig(source=str(parts / "*.source"), target=str(parts / "*.target"))
+    first = prepare(tmp_path / "many", many, SMALL)
+    one = prepare(tmp_path / "one", DataConfig(**two_files(tmp_path, pairs[:300])), SMALL)
+    assert first.identity == one.identity
+    said = []
+    assert prepare(tmp_path / "many", many, SMALL, say=said.append).identity == first.identity
+    assert not said
+    (parts / "1.target").write_text("뒤\n" * 100, encoding="utf-8")
+    assert prepare(tmp_path / "many", many, SMALL).identity != first.identity

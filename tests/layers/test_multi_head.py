@@ -6,6 +6,7 @@ from torch import nn
 
 from jumok.attention import causal, from_lengths, from_torch_padding
 from jumok.layers import KeyValueCache, MultiHeadAttention, RotaryPositions
+from jumok.layers.multi_head import keys_values_of
 
 
 def with_weights_of(theirs: nn.MultiheadAttention) -> MultiHeadAttention:
@@ -198,3 +199,18 @@ def test_a_projection_with_a_hook_is_called_even_where_one_product_would_be_fast
     layer.to_key.register_forward_hook(lambda module, given, output: seen.append(output.shape))
     layer(torch.randn(2, 5, 12))
     assert seen == [torch.Size([2, 5, 12])]
+
+
+def test_keys_and_values_of_several_layers_from_one_product_are_those_of_each(monkeypatch):
+    layers = [MultiHeadAttention(width=8, heads=4, key_heads=2, key_width=6) for _ in range(3)]
+    x = torch.randn(2, 5, 6, requires_grad=True)
+    weights = [layer.to_key.weight for layer in layers]
+
+    def outcome():
+        found = [part for pair in keys_values_of(layers, x) for part in pair]
+        gradients = torch.autograd.grad(sum((part**2).sum() for part in found), [x, *weights])
+        return [part.detach() for part in (*found, *gradients)]
+
+    want = outcome()
+    monkeypatch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)
+    torch.testing.assert_close(outcome(), want)

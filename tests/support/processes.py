@@ -11,7 +11,7 @@ import torch
 
 import jumok
 from jumok.errors import DataError
-from jumok.training import TrainingConfig, train
+from jumok.training import TrainingConfig, parallel, train
 from jumok.training.processes import here, joined
 from support.commands import RECIPE
 from support.runs import Remarks
@@ -65,13 +65,14 @@ def tiny_run(folder, *, steps=12, resume=False, report=None, **settings):
 
 def tiny_runs(folder: Path):
     """Runs of two processes, each to be compared with one of a single process."""
+    parallel.BUCKET = 100  # so that there are several
     tiny_run(folder / "ddp")
     tiny_run(folder / "fsdp", parallel="fsdp")
     tiny_run(folder / "ddp-ema", ema=0.9)
     tiny_run(folder / "fsdp-ema", ema=0.9, parallel="fsdp")
-    for name, parallel in (("resumed", "ddp"), ("resumed-fsdp", "fsdp")):
-        tiny_run(folder / name, steps=8, parallel=parallel)
-        tiny_run(folder / name, resume=True, parallel=parallel)
+    for name, kind in (("resumed", "ddp"), ("resumed-fsdp", "fsdp")):
+        tiny_run(folder / name, steps=8, parallel=kind)
+        tiny_run(folder / name, resume=True, parallel=kind)
     tiny_run(folder / "half", steps=8, parallel="fsdp")
     tiny_run(folder / "begun-by-one", resume=True, accumulate=3)
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")

@@ -6,9 +6,11 @@ from jumok.attention.backends import Plan
 from jumok.attention.call import mix
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.masks import Visible, causal, from_lengths, gaussian_window, whole, window
+from jumok.attention.modified_dot import alibi, scaled_dot
 from jumok.attention.normalise import distribution, entmax15, mean, softmax, sparsemax
+from jumok.attention.packed import packed
 from jumok.attention.precomputed import PrecomputedKeys, precompute_keys
-from jumok.attention.scores import Score, cosine, dot, general, location, positional, scaled_dot
+from jumok.attention.scores import Score, cosine, dot, general, location, positional
 from jumok.attention.torch_masks import from_torch_mask, from_torch_padding, to_torch_mask, to_torch_padding
 from jumok.attention.weights import Attended, Weights
 
@@ -20,6 +22,7 @@ __all__ = [
     "Visible",
     "Weights",
     "additive",
+    "alibi",
     "attend",
     "boxcar",
     "causal",
@@ -39,6 +42,7 @@ __all__ = [
     "location",
     "mean",
     "mix",
+    "packed",
     "positional",
     "precompute_keys",
     "scaled_dot",

@@ -13,8 +13,9 @@ from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
 from jumok.attention.masks import Tile, Visible, as_visible
-from jumok.attention.normalise import Normaliser, find_normaliser
-from jumok.attention.scores import Custom, Score, check_score, cosine, dot, general, location, scaled_dot
+from jumok.attention.modified_dot import ModifiedDot, scaled_dot
+from jumok.attention.normalise import Normaliser, find_normaliser, softmax
+from jumok.attention.scores import Custom, Score, check_score, cosine, dot, general, location
 from jumok.attention.weights import Attended
 from jumok.errors import ArgumentError
 
@@ -142,7 +143,10 @@ def _check_arguments(
     if visible is not None:
         visible = as_visible(visible)
         visible.check(tile)
-    return AttentionCall(query, key, value, score, find_normaliser(normalise), visible, float(dropout), tile)
+    normaliser = find_normaliser(normalise)
+    if isinstance(score, ModifiedDot) and score.sinks is not None and normaliser is not softmax:
+        raise ArgumentError('sinks join the denominator of a softmax; use normalise="softmax", or no sinks')
+    return AttentionCall(query, key, value, score, normaliser, visible, float(dropout), tile)
 
 
 def _leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:

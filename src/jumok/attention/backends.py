@@ -14,6 +14,8 @@ from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
+from jumok.attention.masks import Causal
+from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.normalise import NORMALISERS, softmax
 from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
@@ -24,6 +26,9 @@ NAMES = ("sdpa", "fused", "blocked", "direct")
 
 MOST_FEATURES = 128
 """The widest heads whose tiles fit into the shared memory of a GPU."""
+
+LONG_CAUSAL = 512
+"""From this length on, cuDNN's causal kernel is faster than ours; it prepares itself anew for every new shape."""
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -37,6 +42,8 @@ class Plan:
     against: dict[str, str]
     tiled: bool = False
     """Whether "blocked" computes additive scores in tiles on a CPU (see additive/cpu.py)."""
+    repaired: bool = False
+    """Whether "sdpa" runs on the inputs as they are, and NaN that spreads is repaired (see flash/causal.py)."""
 
     def __str__(self) -> str:
         others = [f"  not {name}: {reason}" for name, reason in self.against.items()]
@@ -54,7 +61,7 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
             f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{_fastest(call).backend}"'
         )
     tiled = backend == "blocked" and why_no_tiles(call.score, call.query) is None
-    return Plan(backend, "asked for by name", {}, tiled)
+    return Plan(backend, "asked for by name", {}, tiled, backend == "sdpa" and _can_repair(call))
 
 
 def _fastest(call: AttentionCall) -> Plan:
@@ -66,7 +73,9 @@ def _fastest(call: AttentionCall) -> Plan:
         if (reason := OBSTACLES[name](call)) is not None:
             against[name] = reason
         elif name != "blocked":
-            return Plan(name, REASONS["flash" if name == "fused" and call.score.kind is Dot else name], against)
+            return Plan(
+                name, REASONS["flash" if name == "fused" and call.score.kind is not Additive else name], against
+            )
     if "blocked" not in against:
         tiled = why_no_tiles(call.score, call.query) is None
         if (reason := _why_blocks_do_not_help(call, tiled)) is None:
@@ -77,7 +86,8 @@ def _fastest(call: AttentionCall) -> Plan:
 
 def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
     """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
-    if call.visible is not None and call.query.is_cuda:
+    masked = call.visible is not None or call.score.kind is not Dot
+    if call.query.is_cuda and masked and not _can_repair(call):
         return ("fused", "sdpa", "blocked")
     return ("sdpa", "fused", "blocked")
 
@@ -85,11 +95,17 @@ def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
 def run(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call with the backend that was chosen for it."""
     # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
-    safe = plan.backend == "fused" and isinstance(call.score, Additive | Dot | ScaledDot)
+    safe = (plan.backend == "fused" or plan.repaired) and isinstance(
+        call.score, Additive | Dot | ScaledDot | ModifiedDot
+    )
     call = call.prepare(isolate=not safe)
+    if plan.repaired:
+        from jumok.attention.flash import operators as flash  # imports Triton
+
+        return _attended(replace(call, isolated=not safe), flash.run_causal(call))
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
-    if plan.backend == "fused" and isinstance(call.score, Dot):
+    if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):
         from jumok.attention.flash import operators as flash  # imports Triton
 
         return _attended(replace(call, isolated=not safe), flash.run(call))
@@ -115,24 +131,28 @@ def _attended(call: AttentionCall, values: Tensor, matrix: Tensor | None = None)
 
 
 def _why_not_sdpa(call: AttentionCall) -> str | None:
+    if call.score.kind is ModifiedDot:
+        return f"{call.score_name} is more than a dot product"
     if call.score.kind is not Dot:
         return f"{call.score_name} is not a dot product"
     return _why_not_softmax(call)
 
 
 def _why_not_fused(call: AttentionCall) -> str | None:
-    if call.score.kind not in (Additive, Dot):
+    if call.score.kind not in (Additive, Dot, ModifiedDot):
         return f"{call.score_name} is neither additive nor a dot product"
     if tracing.in_transform():
         return tracing.REASON
     if call.score.planes(call.query) == 0 or call.value.shape[-1] == 0 or call.query.shape[-1] == 0:
         return "there is nothing to compare"
-    if call.score.kind is Dot and (reason := _why_not_flash(call)) is not None:
+    if call.score.kind is not Additive and (reason := _why_not_flash(call)) is not None:
         return reason
     return _why_not_softmax(call) or why_no_triton(call.query.device, _score_dtype(call.score, call.query))
 
 
 def _why_not_flash(call: AttentionCall) -> str | None:
+    if isinstance(call.score, ModifiedDot) and call.score.change is not None:
+        return "its kernels cannot call a function of the caller"
     widest = max(call.key.shape[-1], call.value.shape[-1])
     if widest > MOST_FEATURES:
         return f"it takes heads of up to {MOST_FEATURES} features and these have {widest}"
@@ -156,11 +176,26 @@ OBSTACLES: dict[str, Callable[[AttentionCall], str | None]] = {
 
 REASONS = {
     "sdpa": "a softmax over dot products runs in PyTorch's fused kernel; weights are rebuilt when asked for",
+    "causal": "PyTorch's causal kernel runs on the inputs as they are, and NaN behind the mask is repaired afterwards",
     "flash": "Triton kernels skip what the mask hides and store no weights; weights are rebuilt when asked for",
     "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
     "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
     "blocked": "it is computed in blocks of rows, recomputed for the gradient",
 }
+
+
+def _can_repair(call: AttentionCall) -> bool:
+    """Whether a causal call is faster in cuDNN's kernel than in ours, as measured on an H200."""
+    if not (call.query.is_cuda and isinstance(call.visible, Causal) and call.visible.offset == 0):
+        return False
+    query, key, value = call.query, call.key, call.value
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    plain = isinstance(call.score, Dot | ScaledDot) and not call.dropout and not tracing.in_transform()
+    if not (half and plain and query.shape == key.shape == value.shape) or _why_not_fused(call) is not None:
+        return False
+    time, dim = query.shape[-2:]
+    fits = not tracing.is_symbolic(time) and time >= LONG_CAUSAL and dim in (64, 128)
+    return fits and _is_hopper(query.device) and torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
 
 
 def _why_not_softmax(call: AttentionCall) -> str | None:
@@ -214,6 +249,11 @@ def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
     if device.type == "cuda" and not _is_ampere(device):
         return "the GPU is older than Ampere (compute capability 8.0)"
     return None
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device)[0] == 9 and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
 
 
 @cache

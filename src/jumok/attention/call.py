@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention.masks import Tile, Visible
+from jumok.attention.modified_dot import ModifiedDot, sink_share
 from jumok.attention.nonfinite import isolate_nonfinite
 from jumok.attention.normalise import Normaliser, distribution, softmax_with_sums
 from jumok.attention.scores import Score
@@ -93,7 +94,10 @@ class AttentionCall:
         if self.visible is not None:
             scores = scores.masked_fill(~self.visible.tile(self.tile), -torch.inf)
         if self.sums is None:
-            weights = distribution(scores, self.normalise).to(self.query.dtype)
+            weights = distribution(scores, self.normalise)
+            if isinstance(self.score, ModifiedDot) and self.score.sinks is not None:
+                weights = weights * sink_share(scores, self.score.sinks)
+            weights = weights.to(self.query.dtype)
         else:
             weights = softmax_with_sums(scores, *self.sums).to(self.query.dtype)
         factors = None if self.visible is None else self.visible.weight_factors(self.tile)

@@ -157,8 +157,19 @@ class Causal(Visible):
         return tile.positions <= tile.rows[:, None] + self.offset
 
 
-def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
-    """The first `lengths` keys of each sequence; shape [batch], or any leading part of [batch, head, ...]."""
+def from_lengths(
+    lengths: Int[Tensor, "*batch"] | list[int], *, query_lengths: Int[Tensor, "*batch"] | list[int] | None = None
+) -> Visible:
+    """The first `lengths` keys of each sequence; shape [batch], or any leading part of [batch, head, ...].
+
+    With `query_lengths`, queries from there on are padding as well: they see nothing and get zeros, and cost nothing.
+    """
+    keys = as_lengths("lengths", lengths)
+    return Lengths(keys, None if query_lengths is None else as_lengths("query_lengths", query_lengths))
+
+
+def as_lengths(name: str, lengths: Any) -> Int[Tensor, "*batch"]:
+    """Lengths as a tensor of integers."""
     try:
         found = torch.as_tensor(lengths)
     except (TypeError, ValueError, RuntimeError):
@@ -167,10 +178,10 @@ def from_lengths(lengths: Int[Tensor, "*batch"] | list[int]) -> Visible:
         found = found.long()
     if found is None or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         seen = describe(lengths) if isinstance(lengths, Tensor) else repr(lengths)
-        raise ArgumentError(f"lengths must be a tensor or a list of integers, but it is {seen}")
+        raise ArgumentError(f"{name} must be a tensor or a list of integers, but it is {seen}")
     if tracing.is_readable(found) and found.numel() and int(found.min()) < 0:
-        raise ArgumentError(f"lengths must not be negative, but it holds {int(found.min())}")
-    return Lengths(found)
+        raise ArgumentError(f"{name} must not be negative, but it holds {int(found.min())}")
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,22 +189,33 @@ class Lengths(Visible):
     """Keys before each sequence's length. `lengths` lines up with the leading axes from the left (the batch)."""
 
     lengths: Int[Tensor, "*batch"]
+    query_lengths: Int[Tensor, "*batch"] | None = None
 
     def tile(self, tile: Tile) -> Bool[Tensor, "*#lead #rows #keys"]:
-        missing = len(tile.lead) - self.lengths.dim()
-        lengths = self.lengths.reshape(*self.lengths.shape, *[1] * (missing + 2))
-        return tile.select(tile.positions < lengths)
+        visible = tile.positions < _before_matrix(self.lengths, tile)
+        if self.query_lengths is not None:
+            visible = visible & (tile.rows[:, None] < tile.select(_before_matrix(self.query_lengths, tile)))
+        return visible if self.query_lengths is not None else tile.select(visible)
 
     def tensors(self) -> tuple[tuple[str, Tensor], ...]:
-        return (("lengths", self.lengths),)
+        queries = () if self.query_lengths is None else (("query_lengths", self.query_lengths),)
+        return (("lengths", self.lengths), *queries)
 
     def mismatch(self, tile: Tile) -> str | None:
-        shape = tuple(self.lengths.shape)
-        if len(shape) > len(tile.lead) or not broadcasts(shape, tile.lead[: len(shape)]):
-            return f"lengths has shape {list(shape)}, but the leading axes of query and key are {list(tile.lead)}"
-        if tracing.is_readable(self.lengths) and self.lengths.numel() and int(self.lengths.max()) > tile.keys:
-            return f"lengths holds {int(self.lengths.max())}, but there are only {tile.keys} keys"
+        sizes = {"lengths": tile.keys, "query_lengths": tile.queries}
+        for name, lengths in self.tensors():
+            shape = tuple(lengths.shape)
+            if len(shape) > len(tile.lead) or not broadcasts(shape, tile.lead[: len(shape)]):
+                return f"{name} has shape {list(shape)}, but the leading axes of query and key are {list(tile.lead)}"
+            if tracing.is_readable(lengths) and lengths.numel() and int(lengths.max()) > sizes[name]:
+                what = "keys" if name == "lengths" else "queries"
+                return f"{name} holds {int(lengths.max())}, but there are only {sizes[name]} {what}"
         return None
+
+
+def _before_matrix(lengths: Int[Tensor, "*batch"], tile: Tile) -> Int[Tensor, "*batch_and_ones"]:
+    """Lengths with an axis of size 1 for each missing leading axis and for [row, key]."""
+    return lengths.reshape(*lengths.shape, *[1] * (len(tile.lead) - lengths.dim() + 2))
 
 
 def window(

@@ -193,14 +193,9 @@ def dot() -> Score:
     return Dot()
 
 
-def scaled_dot(scale: float | None = None) -> Score:
-    """scale · q · k; `scale` defaults to 1 / √dim."""
-    return ScaledDot(None if scale is None else _finite_scale(scale))
-
-
 def cosine(scale: float = 1.0) -> Score:
     """scale · cos(q, k); the scale is an inverse temperature."""
-    return Cosine(_finite_scale(scale))
+    return Cosine(finite_scale(scale))
 
 
 def general(weight: Float[Tensor, "*#lead query_dim key_dim"]) -> Score:
@@ -213,7 +208,8 @@ def location(weight: Float[Tensor, "*#lead position query_dim"]) -> Score:
     return Location(weight)
 
 
-def _finite_scale(scale: float) -> float:
+def finite_scale(scale: float) -> float:
+    """Check that a scale is a finite number."""
     if isinstance(scale, bool) or not isinstance(scale, Real) or not math.isfinite(scale):
         raise ArgumentError(f"scale must be a finite number, but it is {scale!r}; a learned scale multiplies the query")
     return float(scale)
@@ -281,7 +277,8 @@ def check_score(score: Score, query: Tensor, key: Tensor) -> None:
     """Check that a score's parameters have the dtype and device of the queries, and that its shapes fit."""
     for name, own in score.parameter_axes.items():
         tensor = getattr(score, name)
-        if not isinstance(tensor, Tensor) and not own:
+        optional = getattr(type(score), name, ...) is None
+        if (tensor is None and optional) or (not isinstance(tensor, Tensor) and not own and not optional):
             continue
         check_tensor(f"{name} of {score}", tensor)
         if not tensor.is_floating_point() or tensor.dim() < own:

@@ -11,6 +11,7 @@ from torch import Tensor
 from jumok.attention import tracing
 from jumok.attention.call import AttentionCall
 from jumok.attention.masks import Causal
+from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.scores import Dot
 from jumok.errors import BackendError
 
@@ -38,13 +39,14 @@ def run(call: AttentionCall) -> Tensor:
 
 def with_positive_scale(call: AttentionCall) -> AttentionCall:
     """The same scores with a positive scale: the causal kernel masks before it scales, and −∞ · scale must stay −∞."""
-    assert isinstance(call.score, Dot)
+    assert isinstance(call.score, Dot | ModifiedDot)
+    assert call.score.scale is not None
     query, scale = call.query, call.score.scale
     if scale < 0:
         query, scale = -query, -scale
     if scale < torch.finfo(torch.float32).tiny:  # it could round to 0 in the kernel's single precision
         query, scale = query * scale, 1.0
-    return call if query is call.query else replace(call, query=query, score=Dot(scale))
+    return call if query is call.query else replace(call, query=query, score=replace(call.score, scale=scale))
 
 
 def _holds_zeros(values: Tensor) -> bool:

@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": "Show what a model consists of, and check all of its files.",
     "average": "Average the weights of several models into a new one; everything else is taken from the first.",
     "import": "Import a model of another toolkit, such as OPUS-MT, as a model folder.",
+    "export": "Export a translation model for another engine, such as CTranslate2.",
     "bench": "Time jumok on this machine, side by side with PyTorch and the libraries that are installed.",
     "demo": "Show kernel regression, a soft database, and two translators: with a fixed context and with attention.",
 }

@@ -17,7 +17,7 @@ from jumok.data.sources import DataConfig
 from jumok.data.subwords import settings_of
 from jumok.data.tokenizer import SEPARATE, SHARED
 from jumok.errors import DataError
-from jumok.files import atomic_write, parse_json
+from jumok.files import atomic_write, parse_json, shards
 
 RECORD = "sources.json"
 TEXT_FILES = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments")
@@ -85,9 +85,15 @@ def text_fingerprint(data: DataConfig) -> SourceFingerprint:
     return SourceFingerprint(
         fingerprint_of(settings, [file_state(path) for path in [*data.files(), *map(str, saved)]], babel),
         fingerprint_of({key: value for key, value in settings.items() if key not in paths}, babel),
-        {key: settings[key] for key in TEXT_FILES if settings[key]}
+        {label: path for key in TEXT_FILES if settings[key] for label, path in _labelled(key, settings[key])}
         | {f"dataset/{path.relative_to(data.dataset)}": str(path) for path in saved},
     )
+
+
+def _labelled(key: str, path: str) -> list[tuple[str, str]]:
+    """The file of a setting under its name, or files such as ("source/3", "corpus/03.en") of a corpus in parts."""
+    files = shards(path)
+    return [(key, path)] if files == [path] else [(f"{key}/{number}", file) for number, file in enumerate(files)]
 
 
 def compare_sources(folder: Path, sources: SourceFingerprint) -> SourceComparison:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jumok.errors import ArgumentError, DataError, MissingExtraError
-from jumok.files import STDIN, bare_suffix, display_name, parse_json, quoted, read_lines
+from jumok.files import STDIN, bare_suffix, display_name, parse_json, quoted, read_lines, shards
 
 Columns = tuple[int, int] | tuple[str, str]
 SEPARATOR = "|||"
@@ -44,9 +44,24 @@ def read_pairs(
     JSONL (.jsonl) with two keys as `columns`, by default ("source", "target"), where "a.b" is key b inside key a; or it
     has lines of `source ||| target`. The first line of standard input ("-") decides its format. Any file may end in
     .gz or .xz. `only` = (2, "kor") skips every row of a TSV whose second column is not "kor".
+
+    A corpus in many files is named by a pattern: "corpus/*.en.gz" are read in the order of their names, and file n of
+    the source belongs to file n of the target.
     """
-    pairs = _one_file(source, columns, only) if target is None else _two_files(source, target)
-    return _nonempty(pairs, display_name(source))
+    if target is None:
+        parts = ((part, _one_file(part, columns, only)) for part in shards(source))
+    else:
+        parts = ((part, _two_files(part, other)) for part, other in _matching(shards(source), shards(target)))
+    return chain.from_iterable(_nonempty(pairs, display_name(part)) for part, pairs in parts)
+
+
+def _matching(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
+    if len(sources) != len(targets):
+        raise DataError(
+            f"there are {len(sources)} files of the source, {sources[0]} …, but {len(targets)} of the target, "
+            f"{targets[0]} …; file n of one must translate file n of the other"
+        )
+    return list(zip(sources, targets, strict=True))
 
 
 def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source", "target")) -> Iterator[Pair]:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
-from jumok.files import STDIN, display_name
+from jumok.files import STDIN, display_name, shards
 from jumok.settings import PositiveInt, Settings
 
 LinkedPair = tuple[Pair, list[Link]]
@@ -58,7 +58,7 @@ class DataConfig(Settings):
     section: ClassVar[str] = "data"
 
     source: str = ""
-    """Text file with one source sentence per line; may be .gz or .xz, and "-" is standard input."""
+    """Text file with one source sentence per line, may be .gz or .xz; "-" is standard input, "a/*.en" many files."""
     target: str = ""
     """Text file whose line n translates line n of `source`."""
     valid_source: str = ""
@@ -130,7 +130,7 @@ class DataConfig(Settings):
     def files(self) -> list[str]:
         """Every file that is read."""
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
-        return [path for path in (*named, self.alignments) if path]
+        return [shard for path in (*named, self.alignments) if path for shard in shards(path)]
 
     def validation(self) -> Iterator[Pair]:
         """The pairs to validate on."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from jumok.data.normalise import NOT_TEXT, Normaliser
 from jumok.data.pairs import Pair
 from jumok.errors import DataError
-from jumok.files import display_name, read_lines
+from jumok.files import display_name, read_lines, shards
 
 Link = tuple[int, int]
 """The number of a source word and that of a target word."""
@@ -49,9 +49,10 @@ def format_word_links(links: Iterable[Link]) -> str:
 
 
 def read_word_links(path: str | Path) -> Iterator[list[Link]]:
-    """The links of every line of a file."""
-    for number, line in enumerate(read_lines(path), start=1):
-        yield parse_word_links(line, f"{display_name(path)}, line {number}")
+    """The links of every line of a file, or of the files of a pattern."""
+    for part in shards(path):
+        for number, line in enumerate(read_lines(part), start=1):
+            yield parse_word_links(line, f"{display_name(part)}, line {number}")
 
 
 def with_word_links(

@@ -1,5 +1,6 @@
 """Multi-head attention: project, split into heads, attend, join, project (Vaswani et al. 2017)."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -207,6 +208,22 @@ class MultiHeadAttention(nn.Module):
             backend=self.backend,
         )
         return Attended(self.to_output(join_heads(values)), weights)
+
+
+def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch key key_width"]) -> list[KeyValues]:
+    """The projected keys and values of one sequence for several layers without rotary positions.
+
+    On a GPU they come from one product, whose gradient of x is also one product and not a sum of many.
+    """
+    maps = [part for layer in layers for part in (layer.to_key, layer.to_value)]
+    if not gains_from_stacking(x) or not all(_can_stack(part, x) and part.bias is not None for part in maps):
+        return [layer.keys_values(x) for layer in layers]
+    joined = F.linear(x, torch.cat([part.weight for part in maps]), torch.cat([part.bias for part in maps]))
+    parts = torch.split(joined, [part.out_features for part in maps], -1)
+    return [
+        KeyValues(split_heads(keys, layer.key_heads), split_heads(values, layer.key_heads))
+        for layer, keys, values in zip(layers, parts[::2], parts[1::2], strict=True)
+    ]
 
 
 def gains_from_stacking(x: Tensor) -> bool:

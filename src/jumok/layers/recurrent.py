@@ -4,14 +4,16 @@ The weights are those of torch.nn.RNN, GRU or LSTM, so whole sequences run in Py
 can be used step by step.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention.checks import check_choice, check_probabilities, check_sizes
+from jumok.attention import tracing
+from jumok.attention.backends import why_no_triton
+from jumok.attention.checks import check_choice, check_probabilities, check_sizes, is_autocast
 
 LayerState = tuple[Tensor, ...]
 """(h,), or (h, c) for an LSTM; each is [*row, width]."""
@@ -49,6 +51,8 @@ class Recurrence(nn.Module):
         self, x: Float[Tensor, "batch time inputs_and_fed"], states: States | None = None
     ) -> Float[Tensor, "batch time width"]:
         """The state of the top layer after every step; `states`, each [batch, width], are the initial ones."""
+        if has_kernels(x):
+            return self._all_steps(x, states)
         # Autocast would run PyTorch's loop in float16 whatever its dtype setting, and long sums overflow there.
         with torch.autocast(x.device.type, enabled=False):
             precision = next(self.rnn.parameters()).dtype
@@ -62,10 +66,59 @@ class Recurrence(nn.Module):
         parts = tuple(torch.stack(part).to(precision) for part in zip(*states, strict=True))
         return parts if self.cell == "lstm" else parts[0]
 
+    def _all_steps(self, x: Tensor, states: States | None) -> Tensor:
+        """The same in the precision of autocast, layer by layer with the operator for all steps."""
+        from jumok.layers.gpu.recurrence import recurrent_steps
+
+        outputs = x.transpose(0, 1)
+        for layer, (weight, recurrent, bias, recurrent_bias) in enumerate(self.rnn.all_weights):
+            if layer:
+                outputs = F.dropout(outputs, self.dropout, self.training)
+            gates = F.linear(outputs, weight, bias)[:, None]
+            first = self._zeros(gates[0]) if states is None else tuple(part[None] for part in states[layer])
+            outputs = recurrent_steps(self.cell, gates, first, recurrent[None], recurrent_bias[None])[:, 0]
+        return outputs.transpose(0, 1)
+
+    def _zeros(self, gates: Float[Tensor, "direction batch gates"]) -> LayerState:
+        return (gates.new_zeros(*gates.shape[:2], self.width),) * self.parts
+
     def stepper(self) -> "Stepper":
         """The same layers, for running one step at a time."""
         dropout = self.dropout if self.training else 0.0
         return Stepper(self.cell, self.inputs, dropout, self.rnn.all_weights)
+
+
+def side_by_side(
+    layers: Sequence[Recurrence], inputs: Sequence[Float[Tensor, "batch time inputs"]]
+) -> list[Float[Tensor, "batch time width"]]:
+    """The outputs of some recurrences of the same size and one layer, each over its own inputs.
+
+    On a GPU they run at the same time, as the directions of an encoder.
+    """
+    if not has_kernels(inputs[0]):
+        return [layer(x) for layer, x in zip(layers, inputs, strict=True)]
+    from jumok.layers.gpu.recurrence import recurrent_steps
+
+    weights, recurrent, bias, recurrent_bias = zip(*(layer.rnn.all_weights[0] for layer in layers), strict=True)
+    parts = zip(inputs, weights, bias, strict=True)
+    gates = torch.stack([F.linear(x.transpose(0, 1), weight, added) for x, weight, added in parts], 1)
+    first = layers[0]._zeros(gates[0])
+    outputs = recurrent_steps(layers[0].cell, gates, first, torch.stack(recurrent), torch.stack(recurrent_bias))
+    return list(outputs.transpose(0, 2).unbind(1))
+
+
+def has_kernels(x: Tensor) -> bool:
+    """Whether the operator for all steps runs: under autocast on a GPU.
+
+    Elsewhere PyTorch's own loop does, on a GPU that of cuDNN.
+    """
+    return (
+        is_autocast(x.device)
+        and why_no_triton(x.device, torch.get_autocast_dtype(x.device.type)) is None
+        and 0 not in x.shape
+        and not torch.compiler.is_compiling()
+        and not tracing.in_transform()
+    )
 
 
 class Stepper:

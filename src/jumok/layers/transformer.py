@@ -180,11 +180,11 @@ class DecoderLayer(nn.Module):
     def values(
         self,
         x: Float[Tensor, "batch target width"],
-        states: Float[Tensor, "batch source key_width"],
+        memory: KeyValues,
         visible: Visible | Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "batch target width"]:
-        """The output alone, over source states: what training computes, and compiles on a GPU."""
-        output: DecoderLayerOutput = self(x, self.memory(states), visible)
+        """The output alone: what training computes, and compiles on a GPU."""
+        output: DecoderLayerOutput = self(x, memory, visible)
         return output.values
 
     def step(

@@ -7,7 +7,7 @@ attention maps run them as they are written.
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer, EncoderLayer
 from jumok.training.config import TrainingConfig
 
@@ -42,7 +43,7 @@ def compiled_layers(
     try:
         with precision:
             for kind in kinds:
-                _try(compiled[kind], next(layer for layer in layers if type(layer) is kind))
+                _try(compiled[kind], [layer for layer in layers if type(layer) is kind])
     except Exception as error:  # whatever a compiler may raise
         why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         say(f"training without compiled layers, which is slower, because compilation failed ({why})")
@@ -83,15 +84,15 @@ def _values(compiled: Callable[..., Tensor], layer: Layer, *given: Any) -> Tenso
     return values
 
 
-def _try(compiled: Callable[..., Tensor], layer: Layer) -> None:
+def _try(compiled: Callable[..., Tensor], layers: Sequence[Any]) -> None:
     """Compile forward and backward passes with a small input; sizes that differ stay independent of each other."""
-    layer.train()
-    weight = layer.own.to_query.weight
-    x = torch.randn(3, 6, weight.shape[1], device=weight.device, requires_grad=True)
-    given: tuple[Tensor, ...] = (torch.ones(3, 1, 1, 6, dtype=torch.bool, device=weight.device),)
+    layer = layers[0].train()
+    device = layer.own.to_query.weight.device
+    x = torch.randn(3, 6, layer.own.to_query.in_features, device=device, requires_grad=True)
+    given: tuple[Any, ...] = (torch.ones(3, 1, 1, 6, dtype=torch.bool, device=device),)
     if isinstance(layer, DecoderLayer):
-        width = layer.cross.to_key.weight.shape[1]
-        states = torch.randn(3, 5, width, device=weight.device, requires_grad=True)
-        given = (states, torch.ones(3, 1, 1, 5, dtype=torch.bool, device=weight.device))
+        states = torch.randn(3, 5, layer.cross.to_key.in_features, device=device)
+        memory = keys_values_of([each.cross for each in layers], states)[0]
+        given = (memory, torch.ones(3, 1, 1, 5, dtype=torch.bool, device=device))
     learned = [parameter for parameter in layer.parameters() if parameter.requires_grad]
     torch.autograd.grad(compiled(layer, x, *given).sum(), [x, *learned])

@@ -23,7 +23,7 @@ def row_sums_kernel(
         finite = tl.where(higher == float("-inf"), 0.0, higher)
         partial = partial * tl.exp(highest - finite) + tl.exp(x - finite)
         highest = higher
-        if SMOOTHING:
+        if SMOOTHING > 0:
             sums += tl.where(inside, x, 0.0)
     top = tl.max(highest, 0)
     log_sum = top + tl.log(tl.sum(partial * tl.exp(highest - top), 0))
@@ -32,7 +32,7 @@ def row_sums_kernel(
     right = tl.load(start + tl.maximum(wanted, 0)).to(tl.float32)
     entropy = log_sum - right
     total = entropy
-    if SMOOTHING:
+    if SMOOTHING > 0:
         total = (1 - SMOOTHING) * entropy + SMOOTHING * (log_sum - tl.sum(sums, 0) / vocabulary)
     tl.store(log_sums + row, log_sum)
     tl.store(entropies + row, tl.where(counted, entropy, 0.0))

@@ -21,6 +21,7 @@ from jumok.models.weights import PLAIN, load_weights, weights_of, whole
 from jumok.training.config import Parallel
 from jumok.training.loss import Loss
 from jumok.training.objective import Objective
+from jumok.training.optimiser import trained
 from jumok.training.processes import Processes, here
 
 BUCKET = 2**23
@@ -30,11 +31,13 @@ BUCKET = 2**23
 class Alone:
     """One process with the whole model."""
 
-    splits = True
-    """Whether a batch that does not fit into memory may be split."""
-
     def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
         self.model, self.task = model, task
+
+    @property
+    def splits(self) -> bool:
+        """Whether a batch that does not fit into memory may be split."""
+        return True
 
     def numbers(self) -> Iterator[int]:
         """The numbers of this process's batches among all of a step, from which the seeds of dropout are made."""
@@ -43,7 +46,7 @@ class Alone:
     def begin_piece(self, *, last: bool) -> None:
         """Called before the forward pass of a piece; after the `last` one, gradients are summed."""
 
-    def combine(self, weights: Iterable[Tensor], cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Sum the gradients over all processes, and the cross-entropy, which is returned."""
         return cross_entropy
 
@@ -56,45 +59,86 @@ class Alone:
 class Replicas(Alone):
     """A copy of the model in every process, which all make the same updates (Li et al. 2020).
 
-    Gradients are summed after the last backward pass, in buckets, so that nothing waits for another process before: a
-    process may split a batch for want of memory without the others noticing.
+    Gradients are summed in buckets. Those of the last piece's backward pass travel while it goes on: a bucket is sent
+    when all of its gradients are there and the bucket before it is sent, in the same order in all processes.
     """
 
     def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
         super().__init__(model, task)
-        self._used: set[int] | None = None
+        self._weights = list(reversed(trained(model).values()))  # about the order in which gradients arrive
+        self._buckets: list[list[Tensor]] | None = None
+        self._missing: list[set[int]] = []
+        self._sent: list[tuple[Tensor, Any]] = []
+        self._sends = False
         with torch.no_grad():
             for weight in model.state_dict().values():
                 dist.broadcast(weight, 0)
+        for weight in self._weights:
+            weight.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
+
+    @property
+    def splits(self) -> bool:
+        """Whether nothing has been sent yet, so that a batch can be computed once more in two halves."""
+        return not self._sent
+
+    def begin_piece(self, *, last: bool) -> None:
+        """The gradients of the last piece are sent as they arrive, once it is known which there are."""
+        self._sends = last and self._buckets is not None
+        self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
+
+    def _arrived(self, weight: Tensor) -> None:
+        if not self._sends or self._buckets is None:
+            return
+        for missing in self._missing:
+            missing.discard(id(weight))
+        while len(self._sent) < len(self._buckets) and not self._missing[len(self._sent)]:
+            self._send(self._buckets[len(self._sent)])
 
     @torch.no_grad()
-    def combine(self, weights: Iterable[Tensor], cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """Sum what every process found, bucket by bucket."""
-        gradients = self._gradients(list(weights))
+    def _send(self, bucket: list[Tensor]) -> None:
+        flat = torch.cat([_gradient(weight).flatten() for weight in bucket])
+        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
+
+    @torch.no_grad()
+    def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """Send what has not been sent, and wait for the sums."""
+        self._sends = False
+        found = self._buckets = self._buckets or list(buckets(self._used()))
+        for bucket in found[len(self._sent) :]:
+            self._send(bucket)
         total = _total(cross_entropy, self.model)
-        working: list[Any] = []
-        sums: list[tuple[list[Tensor], Tensor]] = []
-        for bucket in buckets(gradients):
-            flat = torch.cat([gradient.flatten() for gradient in bucket])
-            working.append(dist.all_reduce(flat, async_op=True))
-            sums.append((bucket, flat))
-        for work in working:
-            work.wait()
-        for bucket, flat in sums:
-            parts = torch.split(flat, [gradient.numel() for gradient in bucket])
-            torch._foreach_copy_(bucket, [part.view_as(own) for part, own in zip(parts, bucket, strict=True)])
+        for bucket, (flat, sending) in zip(found, self._sent, strict=True):
+            sending.wait()
+            parts = torch.split(flat, [weight.numel() for weight in bucket])
+            gradients = [_gradient(weight) for weight in bucket]
+            torch._foreach_copy_(gradients, [part.view_as(own) for part, own in zip(parts, gradients, strict=True)])
+        self._sent = []
         return total
 
-    def _gradients(self, weights: list[Tensor]) -> list[Tensor]:
-        """The gradients of the weights that any process has used, the same ones in the same order everywhere."""
-        if self._used is None:
-            mine = [number for number, weight in enumerate(weights) if weight.grad is not None]
-            self._used = {number for numbers in here().gather(lambda: mine) for number in numbers}
-        used = [weights[number] for number in sorted(self._used)]
-        for weight in used:
-            if weight.grad is None:
-                weight.grad = torch.zeros_like(weight)
-        return [weight.grad for weight in used if weight.grad is not None]
+    def _used(self) -> list[Tensor]:
+        """The weights that have a gradient in any process."""
+        mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
+        numbers = {number for found in here().gather(lambda: mine) for number in found}
+        return [self._weights[number] for number in sorted(numbers)]
+
+
+def _gradient(weight: Tensor) -> Tensor:
+    """The gradient of a weight; zeros where this process has not used it."""
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
+
+
+def buckets(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbours together up to BUCKET numbers; one that is larger has a bucket of its own."""
+    bucket: list[Tensor] = []
+    for weight in weights:
+        if bucket and sum(part.numel() for part in bucket) + weight.numel() > BUCKET:
+            yield bucket
+            bucket = []
+        bucket.append(weight)
+    if bucket:
+        yield bucket
 
 
 @torch.no_grad()
@@ -111,26 +155,12 @@ def _total(cross_entropy: Float[Tensor, ""], model: nn.Module) -> Float[Tensor, 
     return total[0]
 
 
-def buckets(gradients: Iterable[Tensor], most: int = BUCKET) -> Iterator[list[Tensor]]:
-    """Neighbours together up to `most` numbers; one that is larger has a bucket of its own."""
-    bucket: list[Tensor] = []
-    for gradient in gradients:
-        if bucket and sum(part.numel() for part in bucket) + gradient.numel() > most:
-            yield bucket
-            bucket = []
-        bucket.append(gradient)
-    if bucket:
-        yield bucket
-
-
 class Shards(Alone):
     """Between steps, every process keeps a part of each weight, its moments and its moving average (FSDP2).
 
     For a step and for validation the weights are gathered; gradients are summed and scattered after the last backward
     pass. `set_force_sum_reduction_for_comms` has gloo, which knows no means, sum as NCCL does.
     """
-
-    splits = False  # others wait for this process's gradients already
 
     def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -143,12 +173,17 @@ class Shards(Alone):
         self.root.set_force_sum_reduction_for_comms(True)
         self.task = _Through(self.root, task)
 
+    @property
+    def splits(self) -> bool:
+        """Never: FSDP cannot begin a backward pass again."""
+        return False
+
     def begin_piece(self, *, last: bool) -> None:
         """Weights are gathered once a step, and gradients summed once."""
         self.root.set_requires_gradient_sync(last)
         self.root.set_reshard_after_backward(last)
 
-    def combine(self, weights: Iterable[Tensor], cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    def combine(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The last backward pass has summed the gradients."""
         return _total(cross_entropy, self.model)
 

@@ -61,14 +61,13 @@ def train_step(
             torch.cuda.empty_cache()
         if not parallel.splits:
             raise TrainingError(
-                f"out of memory with a batch of {task.size(pieces[found.failed])}, which cannot be split with "
-                'training.parallel = "fsdp"; use smaller batches, such as a lower batch.tokens'
+                f"out of memory with a batch of {task.size(pieces[found.failed])}, which cannot be split because other "
+                "processes have part of its gradient; use smaller batches, such as a lower batch.tokens"
             )
         say(f"step {step}: out of memory with a batch of {task.size(pieces[found.failed])}; splitting it in two")
         pieces[found.failed : found.failed + 1] = task.halves(pieces[found.failed])
         splits += 1
-    weights = (weight for group in optimiser.param_groups for weight in group["params"])
-    cross_entropy = parallel.combine(weights, found.cross_entropy)
+    cross_entropy = parallel.combine(found.cross_entropy)
     try:
         norm, skipped = update(optimiser, clip=config.clip)
     except torch.OutOfMemoryError:

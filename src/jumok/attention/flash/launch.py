@@ -1,13 +1,13 @@
 """Launches of the flash attention kernels: shapes, strides and tile sizes."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
-from jumok.attention.flash.backward_kernels import key_gradient_kernel, query_gradient_kernel
+from jumok.attention.flash.backward_kernels import bias_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 from jumok.attention.flash.forward_kernels import forward_kernel
 
 
@@ -19,18 +19,21 @@ class Shape:
     cols: int
     warps: int
     stages: int
+    registers: int | None = None
+    """The most registers of a thread; None leaves it to the compiler."""
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """The tiles of the three kernels."""
+    """The tiles of the kernels."""
 
     forward: Shape
     query: Shape
     key: Shape
+    bias: Shape = Shape(32, 32, 4, 1)
 
 
-LONG = Shapes(Shape(128, 64, 4, 3), Shape(128, 64, 8, 2), Shape(64, 128, 8, 2))
+LONG = Shapes(Shape(64, 64, 4, 3), Shape(64, 64, 4, 3), Shape(64, 64, 4, 2))
 SHORT = Shapes(Shape(64, 64, 4, 2), Shape(64, 64, 4, 2), Shape(64, 64, 4, 2))
 WIDE = Shapes(Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 64, 8, 2))
 FULL = Shapes(Shape(64, 32, 4, 2), Shape(32, 32, 4, 1), Shape(32, 32, 4, 1))
@@ -47,62 +50,113 @@ def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
     return SHORT if longest <= 128 else LONG
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is not a tensor: the band, the scale, dropout, and whether NaN behind the mask is kept in its place."""
+class Extras(NamedTuple):
+    """The tensors of masks and scores, if any, with leading axes [batch, head], of size 1 where entries share."""
+
+    key_lengths: Tensor | None = None
+    query_lengths: Tensor | None = None
+    query_ends: Tensor | None = None
+    """Cumulative lengths of packed sequences, [sequence], int32."""
+    key_ends: Tensor | None = None
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    slopes: Tensor | None = None
+    sinks: Tensor | None = None
+    seed: Tensor | None = None
+
+
+class Options(NamedTuple):
+    """What is not a tensor."""
 
     low: int | None
+    """The first key that row 0 sees; it moves on with the rows. None for no limit, as for `high`."""
     high: int | None
+    """The first key beyond those that row 0 sees."""
+    shift: int
+    """The position of row 0 among the keys, for slopes."""
     scale: float
+    soft_cap: float
+    """The limit of |score|; 0 for none."""
     dropout: float
     exact: bool
-
-
-Masks = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-"""Key lengths, query lengths, segments and a boolean tensor."""
+    """Whether numbers that are not finite are kept from the rows that do not see them."""
 
 
 def forward(
-    query: Tensor, key: Tensor, value: Tensor, masks: Masks, seed: Tensor | None, options: Options,
-    shapes: Shapes | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: Options, shapes: Shapes | None = None
+) -> tuple[Tensor, Tensor]:
     """The values [batch, head, query, value_dim], and the log-sum-exp [batch, head, query] to base 2."""
     query, key, value = (with_unit_step(tensor) for tensor in (query, key, value))
     out, lse = results(query, value)
     shape = (shapes or shapes_for(query, key, value)).forward
     batches, heads, queries, _ = query.shape
     forward_kernel(
-        (triton.cdiv(queries, shape.rows), batches * heads),
-        query, key, value, out, lse, *stand_ins(masks, seed, lse), *strides(query, key, value, out),
-        *mask_strides(masks), *sizes(query, key, options), **constants(query, value, masks, options, shape),
-        warps=shape.warps, stages=shape.stages,
+        (-(-queries // shape.rows), batches * heads),
+        query, key, value, out, lse, *pointers(extras, lse), *strides(query, key, value, out), *steps(extras),
+        *sizes(query, key, extras, options), **constants(query, value, extras, options, shape),
+        **compiled(shape),
     )  # fmt: skip
     return out, lse
 
 
 def backward(
-    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, masks: Masks,
-    seed: Tensor | None, options: Options, shapes: Shapes | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of query, key and value."""
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
+    options: Options, shapes: Shapes | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of query, key and value, and δ."""
     query, key, value, d_out = (with_unit_step(tensor) for tensor in (query, key, value, d_out))
     d_query, d_key, d_value = (empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value))
     delta = torch.empty_like(lse)
     chosen = shapes or shapes_for(query, key, value)
     (batches, heads, queries, _), keys = query.shape, key.shape[2]
+    more = (*pointers(extras, lse),)
+    ints = (*steps(extras), *sizes(query, key, extras, options))
     query_gradient_kernel(
-        (triton.cdiv(queries, chosen.query.rows), batches * heads),
-        query, key, value, out, d_out, lse, delta, d_query, *stand_ins(masks, seed, lse),
-        *strides(query, key, value, out, d_out, d_query), *mask_strides(masks), *sizes(query, key, options),
-        **constants(query, value, masks, options, chosen.query), warps=chosen.query.warps, stages=chosen.query.stages,
+        (-(-queries // chosen.query.rows), batches * heads),
+        query, key, value, out, d_out, lse, delta, d_query, *more,
+        *strides(query, key, value, out, d_out, d_query), *ints,
+        **constants(query, value, extras, options, chosen.query), **compiled(chosen.query),
     )  # fmt: skip
     key_gradient_kernel(
-        (triton.cdiv(keys, chosen.key.cols), batches * heads),
-        query, key, value, d_out, lse, delta, d_key, d_value, *stand_ins(masks, seed, lse),
-        *strides(query, key, value, d_out, d_key, d_value), *mask_strides(masks), *sizes(query, key, options),
-        **constants(query, value, masks, options, chosen.key), warps=chosen.key.warps, stages=chosen.key.stages,
+        (-(-keys // chosen.key.cols), batches * heads),
+        query, key, value, d_out, lse, delta, d_key, d_value, *more,
+        *strides(query, key, value, d_out, d_key, d_value), *ints,
+        **constants(query, value, extras, options, chosen.key), **compiled(chosen.key),
     )  # fmt: skip
-    return d_query, d_key, d_value
+    return d_query, d_key, d_value, delta
+
+
+def bias_gradient(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, lse: Tensor, delta: Tensor,
+    options: Options, shapes: Shapes | None = None,
+) -> Tensor:  # fmt: skip
+    """The gradient of the bias."""
+    assert extras.bias is not None
+    query, key, value, d_out = (with_unit_step(tensor) for tensor in (query, key, value, d_out))
+    shape = (shapes or shapes_for(query, key, value)).bias
+    (batches, heads, queries, _), keys = query.shape, key.shape[2]
+    bias_batches, bias_heads = extras.bias.shape[:2]
+    d_bias = query.new_empty(bias_batches, bias_heads, queries, keys, dtype=torch.float32)
+    bias_gradient_kernel(
+        (-(-queries // shape.rows), -(-keys // shape.cols), bias_batches * bias_heads),
+        query, key, value, d_out, lse, delta, d_bias, *pointers(extras, lse), *strides(query, key, value, d_out),
+        *steps(extras), *sizes(query, key, extras, options), bias_heads, batches // bias_batches, heads // bias_heads,
+        **constants(query, value, extras, options, shape), **compiled(shape),
+    )  # fmt: skip
+    return d_bias.sum_to_size(extras.bias.shape).to(extras.bias.dtype)
+
+
+def sink_gradient(extras: Extras, lse: Tensor, delta: Tensor) -> Tensor:
+    """The gradient of the sinks: a key with this score and a value of zeros."""
+    assert extras.sinks is not None
+    weights = (extras.sinks.float()[..., None] / math.log(2) - lse).exp2()
+    changes = (weights * delta).masked_fill(lse.isnan(), 0).sum(-1)
+    return -changes.sum_to_size(extras.sinks.shape).to(extras.sinks.dtype)
+
+
+def compiled(shape: Shape) -> dict[str, Any]:
+    """How a kernel is compiled."""
+    return {"warps": shape.warps, "stages": shape.stages, "registers": shape.registers}
 
 
 def results(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,53 +182,63 @@ def strides(*tensors: Tensor) -> list[int]:
     return [step for tensor in tensors for step in tensor.stride()[:3]]
 
 
-def stand_ins(masks: Masks, seed: Tensor | None, other: Tensor) -> list[Tensor]:
-    """The tensors of the mask and the seed as kernel arguments, `other` where there is none."""
-    lengths, query_lengths, segments, mask = masks
-    given = (lengths, query_lengths, segments, None if mask is None else mask.view(torch.uint8), seed)
-    return [other if tensor is None else tensor for tensor in given]
+def pointers(extras: Extras, other: Tensor) -> list[Tensor]:
+    """The extra tensors as kernel arguments, `other` where there is none."""
+    if extras.mask is not None:
+        extras = extras._replace(mask=extras.mask.view(torch.uint8))
+    return [other if tensor is None else tensor for tensor in extras]
 
 
-def mask_strides(masks: Masks) -> list[int]:
-    """Steps along [batch, head] of lengths and [batch, head, row, key] of the mask; 0 along axes of size 1."""
-    lengths, query_lengths, _, mask = masks
+def steps(extras: Extras) -> list[int]:
+    """Steps along [batch, head] of lengths, slopes and sinks, along [batch, head, row, key] of mask and bias."""
     return [
-        *(_steps(lengths) or (0, 0)),
-        *(_steps(query_lengths) or (0, 0)),
-        *(_steps(mask) or (0, 0, 0, 0)),
+        *_steps(extras.key_lengths, 2),
+        *_steps(extras.query_lengths, 2),
+        *_steps(extras.mask, 4),
+        *_steps(extras.bias, 4),
+        *_steps(extras.slopes, 2),
+        *_steps(extras.sinks, 2),
     ]
 
 
-def _steps(tensor: Tensor | None) -> tuple[int, ...]:
+def _steps(tensor: Tensor | None, axes: int) -> tuple[int, ...]:
+    """Steps, 0 along axes of size 1."""
     if tensor is None:
-        return ()
+        return (0,) * axes
     return tuple(0 if size == 1 else step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def sizes(query: Tensor, key: Tensor, options: Options) -> tuple[int, ...]:
-    """Heads, queries, keys and the band; positions beyond all keys where there is no limit."""
-    return query.shape[1], query.shape[2], key.shape[2], options.low or 0, options.high or 0
+def sizes(query: Tensor, key: Tensor, extras: Extras, options: Options) -> tuple[int, ...]:
+    """Heads, queries, keys, packed sequences and positions."""
+    sequences = 0 if extras.key_ends is None else len(extras.key_ends)
+    return (
+        query.shape[1], query.shape[2], key.shape[2], sequences, options.low or 0, options.high or 0, options.shift
+    )  # fmt: skip
 
 
-def constants(query: Tensor, value: Tensor, masks: Masks, options: Options, shape: Shape) -> dict[str, Any]:
+def constants(query: Tensor, value: Tensor, extras: Extras, options: Options, shape: Shape) -> dict[str, Any]:
     """What the kernels are compiled for."""
-    lengths, query_lengths, segments, mask = masks
-    dim, value_dim = query.shape[-1], value.shape[-1]
+    dim, value_dim, mask, ends = query.shape[-1], value.shape[-1], extras.mask, extras.key_ends
     return {
         "SCALE": options.scale,
         "DIM": dim,
         "VALUE_DIM": value_dim,
-        "BLOCK_DIM": max(16, triton.next_power_of_2(dim)),
-        "BLOCK_VALUE_DIM": max(16, triton.next_power_of_2(value_dim)),
+        "BLOCK_DIM": max(16, 1 << (dim - 1).bit_length()),
+        "BLOCK_VALUE_DIM": max(16, 1 << (value_dim - 1).bit_length()),
         "ROWS": shape.rows,
         "COLS": shape.cols,
         "LOW": options.low is not None,
         "HIGH": options.high is not None,
-        "KEY_LENGTHS": lengths is not None,
-        "QUERY_LENGTHS": query_lengths is not None,
-        "SEGMENTS": segments is not None,
+        "KEY_LENGTHS": extras.key_lengths is not None,
+        "QUERY_LENGTHS": extras.query_lengths is not None,
+        "SEARCH": 0 if ends is None else len(ends).bit_length(),
         "MASK": 0 if mask is None else 1 if mask.shape[2] == 1 else 2,
+        "SOFT_CAP": options.soft_cap,
+        "SLOPES": extras.slopes is not None,
+        "BIAS": extras.bias is not None,
+        "SINKS": extras.sinks is not None,
         "DROPOUT": options.dropout,
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
+        "EVEN": query.shape[2] % shape.rows == 0,
         "EXACT": options.exact,
     }

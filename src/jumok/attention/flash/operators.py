@@ -14,28 +14,51 @@ from jumok.attention import tracing
 from jumok.attention.attend import attend
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
-from jumok.attention.flash import launch
-from jumok.attention.flash.launch import Options
-from jumok.attention.flash.ranges import Ranges, four_axes
+from jumok.attention.flash import causal, launch
+from jumok.attention.flash.launch import Extras, Options
+from jumok.attention.flash.ranges import Ranges, four_axes, two_axes
+from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.scores import Dot
 from jumok.attention.sdpa import with_positive_scale
 from jumok.errors import BackendError
 
-Three = tuple[Tensor, Tensor, Tensor]
+Five = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]
+TENSORS = 3 + len(Extras._fields)
+"""Arguments that are tensors or None, before the options."""
+BIAS, SINKS = (3 + Extras._fields.index(name) for name in ("bias", "sinks"))
 
 
 def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
-    """Σ softmax(scale · q kᵀ) v over the visible keys; no weight is stored."""
+    """Σ softmax(score) v over the visible keys; no weight is stored."""
     call = with_positive_scale(call)
-    assert isinstance(call.score, Dot)
-    lead = call.tile.lead
+    score, lead = call.score, call.tile.lead
+    assert isinstance(score, Dot | ModifiedDot)
+    assert score.scale is not None
     query, key, value = (four_axes(_lowered(tensor), lead) for tensor in (call.query, call.key, call.value))
     ranges = Ranges.of(call.visible, call.tile)
     seed = torch.randint(2**62, (1,), device=query.device) if call.dropout else None
+    bias = slopes = sinks = None
+    soft_cap, shift = 0.0, 0
+    if isinstance(score, ModifiedDot):
+        bias = None if score.bias is None else two_axes(score.bias, lead, own=2)
+        slopes = None if score.slopes is None else two_axes(score.slopes.float(), lead)
+        sinks = None if score.sinks is None else two_axes(score.sinks, lead)
+        soft_cap, shift = score.soft_cap or 0.0, score.offset
     mixed = attention(
-        query, key, value, ranges.key_lengths, None, None, ranges.mask, seed, ranges.low, ranges.high,
-        float(call.score.scale), float(call.dropout), call.visible is not None,
+        query, key, value, ranges.key_lengths, ranges.query_lengths, ranges.query_ends, ranges.key_ends, ranges.mask,
+        bias, slopes, sinks, seed, ranges.low, ranges.high, shift, float(score.scale), float(soft_cap),
+        float(call.dropout), call.visible is not None,
     )  # fmt: skip
+    return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
+
+
+def run_causal(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
+    """The same under a plain causal mask, by PyTorch's kernel (see causal.py)."""
+    call = with_positive_scale(call)
+    assert isinstance(call.score, Dot)
+    lead = call.tile.lead
+    query, key, value = (four_axes(tensor, lead) for tensor in (call.query, call.key, call.value))
+    mixed = causal.attention(query, key, value, float(call.score.scale))
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -53,18 +76,25 @@ def flash_attention(
     value: Tensor,
     key_lengths: Tensor | None,
     query_lengths: Tensor | None,
-    segments: Tensor | None,
+    query_ends: Tensor | None,
+    key_ends: Tensor | None,
     mask: Tensor | None,
+    bias: Tensor | None,
+    slopes: Tensor | None,
+    sinks: Tensor | None,
     seed: Tensor | None,
     low: int | None,
     high: int | None,
+    shift: int,
     scale: float,
+    soft_cap: float,
     dropout: float,
     exact: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Σ softmax(scale · q kᵀ) v for [batch, head, time, dim], and the log-sum-exp to base 2."""
+    """Σ softmax(score) v for [batch, head, time, dim], and the log-sum-exp to base 2."""
     return _forward(
-        query, key, value, key_lengths, query_lengths, segments, mask, seed, low, high, scale, dropout, exact
+        query, key, value, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed, low, high,
+        shift, scale, soft_cap, dropout, exact,
     )  # fmt: skip
 
 
@@ -81,35 +111,43 @@ def flash_attention_backward(
     value: Tensor,
     key_lengths: Tensor | None,
     query_lengths: Tensor | None,
-    segments: Tensor | None,
+    query_ends: Tensor | None,
+    key_ends: Tensor | None,
     mask: Tensor | None,
+    bias: Tensor | None,
+    slopes: Tensor | None,
+    sinks: Tensor | None,
     seed: Tensor | None,
     out: Tensor,
     lse: Tensor,
     low: int | None,
     high: int | None,
+    shift: int,
     scale: float,
+    soft_cap: float,
     dropout: float,
     exact: bool,
-) -> Three:
-    """The gradients of query, key and value."""
-    return _backward(
-        d_out, query, key, value, key_lengths, query_lengths, segments, mask, seed, out, lse, low, high, scale,
-        dropout, exact,
+) -> list[Tensor]:
+    """The gradients of query, key and value, and of the bias and the sinks that there are."""
+    found = _backward(
+        d_out, query, key, value, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed,
+        out, lse, low, high, shift, scale, soft_cap, dropout, exact,
     )  # fmt: skip
+    return [gradient for gradient in found if gradient is not None]
 
 
 @flash_attention_backward.register_fake
-def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Three:
-    d_query, d_key, d_value = (launch.empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value))
-    return d_query, d_key, d_value
+def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> list[Tensor]:
+    extras = Extras(*others[: TENSORS - 3])
+    parameters = [torch.empty_like(tensor) for tensor in (extras.bias, extras.sinks) if tensor is not None]
+    return [launch.empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value)] + parameters
 
 
 def attention(*arguments: Any) -> Tensor:
     """`flash_attention`, by the fastest way that serves."""
     if torch.compiler.is_compiling():
         mixed: Tensor = flash_attention(*arguments)[0]
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments[:3]):
+    elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in arguments[:TENSORS]):
         mixed = _Attention.apply(*arguments)[0]  # type: ignore[no-untyped-call]
     else:
         mixed = _forward(*arguments)[0]
@@ -126,46 +164,87 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         if d_out is None:  # the output has no gradient
-            return (None,) * 13
+            return (None,) * (TENSORS + len(Options._fields))
         differentiable = torch.is_grad_enabled()  # for a second gradient
         found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, *ctx.options)
-        return (*found, *(None,) * 10)
+        return _in_place(*found)
 
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    masks, seed, options = others[:4], others[4], Options(*others[5:])
-    return launch.forward(query, key, value, masks, seed, options)
+    extras, options = Extras(*others[: TENSORS - 3]), Options(*others[TENSORS - 3 :])
+    return launch.forward(query, key, value, extras, options)
 
 
-def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Three:
-    masks, seed, out, lse, options = others[:4], others[4], others[5], others[6], Options(*others[7:])
-    return launch.backward(d_out, query, key, value, out, lse, masks, seed, options)
+def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Five:
+    extras, (out, lse), options = (
+        Extras(*others[: TENSORS - 3]), others[TENSORS - 3 : TENSORS - 1], Options(*others[TENSORS - 1 :])
+    )  # fmt: skip
+    d_query, d_key, d_value, delta = launch.backward(d_out, query, key, value, extras, out, lse, options)
+    d_bias = d_sinks = None
+    if extras.bias is not None:
+        d_bias = launch.bias_gradient(d_out, query, key, value, extras, lse, delta, options)
+    if extras.sinks is not None:
+        d_sinks = launch.sink_gradient(extras, lse, delta)
+    return d_query, d_key, d_value, d_bias, d_sinks
 
 
-def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
+def _in_place(
+    d_query: Tensor, d_key: Tensor, d_value: Tensor, d_bias: Tensor | None, d_sinks: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The gradients in the order of the arguments."""
+    found: list[Tensor | None] = [None] * (TENSORS + len(Options._fields))
+    found[:3], found[BIAS], found[SINKS] = (d_query, d_key, d_value), d_bias, d_sinks
+    return tuple(found)
+
+
+def _gradients_by_definition(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Any:
     """The gradients from the equation, so that autograd can differentiate them again."""
-    query, key, value, lengths, _, _, mask, _, out, _, low, high, scale, dropout, exact = arguments
-    if dropout:
+    extras, out, options = Extras(*others[: TENSORS - 3]), others[TENSORS - 3], Options(*others[TENSORS - 1 :])
+    if options.dropout:
         raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
-    inputs = tracing.graph_inputs(query, key, value)
-    visible = Ranges(low, high, lengths, mask).matrix(query.shape[-2], key.shape[-2], query.device) if exact else None
+    given = {"query": query, "key": key, "value": value, "bias": extras.bias, "sinks": extras.sinks}
+    inputs = tracing.graph_inputs(*(tensor for tensor in given.values() if tensor is not None))
+    names = [name for name, tensor in given.items() if tensor is not None]
+    ranges = Ranges(
+        options.low, options.high, extras.key_lengths, extras.query_lengths, extras.query_ends, extras.key_ends,
+        extras.mask,
+    )  # fmt: skip
+    visible = ranges.matrix(query.shape[-2], key.shape[-2], query.device) if options.exact else None
     with torch.autocast(query.device.type, enabled=False):
-        wide = [tensor.float() for tensor in inputs]
-        mixed = attend(*wide, score=Dot(scale), visible=visible, backend="direct").values
-        return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+        wide = dict(zip(names, (tensor.float() for tensor in inputs), strict=True))
+        score = ModifiedDot(
+            options.scale, wide.get("bias"), extras.slopes, options.soft_cap or None, wide.get("sinks"), options.shift
+        )  # fmt: skip
+        mixed = attend(
+            wide["query"], wide["key"], wide["value"], score=score, visible=visible, backend="direct"
+        ).values  # fmt: skip
+        found = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
+    gradients = dict(zip(names, found, strict=True))
+    return tuple(gradients.get(name) for name in given)
+
+
+def causal_gradients_by_definition(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, scale: float
+) -> Any:
+    """The same for a plain causal mask."""
+    options = Options(None, 1, 0, scale, 0.0, 0.0, True)
+    return _gradients_by_definition(d_out, query, key, value, *Extras(), out, None, *options)[:3]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:8], *output)
-    ctx.options = inputs[8:]
+    ctx.save_for_backward(*inputs[:TENSORS], *output)
+    ctx.options = inputs[TENSORS:]
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if d_out is None:
-        return (None,) * 13
-    return (*flash_attention_backward(d_out, *ctx.saved_tensors, *ctx.options), *(None,) * 10)
+        return (None,) * (TENSORS + len(Options._fields))
+    d_query, d_key, d_value, *parameters = flash_attention_backward(d_out, *ctx.saved_tensors, *ctx.options)
+    d_bias = parameters.pop(0) if ctx.saved_tensors[BIAS] is not None else None
+    d_sinks = parameters.pop(0) if ctx.saved_tensors[SINKS] is not None else None
+    return _in_place(d_query, d_key, d_value, d_bias, d_sinks)
 
 
 flash_attention.register_autograd(_gradients, setup_context=_keep)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window
+from jumok.attention.packed import Packed
 
 Limit = TypeVar("Limit")
 
@@ -25,6 +26,10 @@ class Ranges:
     low: int | None = None
     high: int | None = None
     key_lengths: Int[Tensor, "#batch #head"] | None = None
+    query_lengths: Int[Tensor, "#batch #head"] | None = None
+    query_ends: Int[Tensor, " sequence"] | None = None
+    """Packed sequences: a row sees keys of its own sequence, which ends before `query_ends` and `key_ends`."""
+    key_ends: Int[Tensor, " sequence"] | None = None
     mask: Bool[Tensor, "#batch #head #query #key"] | None = None
 
     @staticmethod
@@ -33,11 +38,19 @@ class Ranges:
         if visible is None:
             return Ranges()
         if isinstance(visible, Both) and not isinstance(visible, Either):
-            return Ranges.of(visible.left, tile) & Ranges.of(visible.right, tile)
+            left, right = Ranges.of(visible.left, tile), Ranges.of(visible.right, tile)
+            if left.key_ends is None or right.key_ends is None:
+                return left & right
         if isinstance(visible, Causal):
             return Ranges(high=visible.offset + 1)
         if isinstance(visible, Lengths):
-            return Ranges(key_lengths=two_axes(visible.lengths, tile.lead, from_left=True))
+            lengths, query_lengths = visible.lengths, visible.query_lengths
+            return Ranges(
+                key_lengths=two_axes(lengths, tile.lead, from_left=True),
+                query_lengths=None if query_lengths is None else two_axes(query_lengths, tile.lead, from_left=True),
+            )
+        if isinstance(visible, Packed):
+            return Ranges(query_ends=visible.query_ends, key_ends=visible.key_ends)
         if isinstance(visible, Window) and visible.centre is None:
             low, high = visible.offset - visible.before, visible.offset + visible.after
             return Ranges(
@@ -51,6 +64,9 @@ class Ranges:
             _combined(self.low, other.low, max),
             _combined(self.high, other.high, min),
             _combined(self.key_lengths, other.key_lengths, torch.minimum),
+            _combined(self.query_lengths, other.query_lengths, torch.minimum),
+            self.query_ends if other.query_ends is None else other.query_ends,
+            self.key_ends if other.key_ends is None else other.key_ends,
             _combined(self.mask, other.mask, torch.logical_and),
         )
 
@@ -64,6 +80,10 @@ class Ranges:
             visible = visible & (cols < rows + self.high)
         if self.key_lengths is not None:
             visible = visible & (cols < self.key_lengths[..., None, None])
+        if self.query_lengths is not None:
+            visible = visible & (rows < self.query_lengths[..., None, None])
+        if self.query_ends is not None and self.key_ends is not None:
+            visible = visible & Packed(self.query_ends, self.key_ends).tile(Tile((), queries, keys, device))
         return visible if self.mask is None else visible & self.mask
 
 

@@ -1,7 +1,7 @@
 """What the kernels of flash attention share: ranges of visible keys, loads, scores and dropout of one tile.
 
 A mask of the kernels is a range of keys for every row, found by arithmetic: from lengths, a band around the diagonal
-(causal masks and windows) and the segments of packed sequences. The rows that see a key are a range too.
+(causal masks and windows) and the ends of packed sequences. The rows that see a key are a range too.
 """
 
 import triton
@@ -16,8 +16,8 @@ FAR = tl.constexpr(2**30)
 
 @triton.jit
 def key_range(
-    rows, queries, keys, key_length, query_length, low, high, segments, LOW: tl.constexpr, HIGH: tl.constexpr,
-    SEGMENTS: tl.constexpr,
+    rows, queries, key_length, query_length, low, high, query_ends, key_ends, sequences, LOW: tl.constexpr,
+    HIGH: tl.constexpr, SEARCH: tl.constexpr,
 ):  # fmt: skip
     """The keys from `first` to before `beyond` that each row sees; rows beyond the last behave as the last."""
     rows = tl.minimum(rows, queries - 1)
@@ -26,16 +26,16 @@ def key_range(
         first = tl.maximum(first, rows + low)
     if HIGH:
         beyond = tl.minimum(beyond, rows + high)
-    if SEGMENTS:
-        first = tl.maximum(first, tl.load(segments + rows))
-        beyond = tl.minimum(beyond, tl.load(segments + queries + rows))
+    if SEARCH > 0:
+        start, end = partner(rows, query_ends, key_ends, sequences, SEARCH)
+        first, beyond = tl.maximum(first, start), tl.minimum(beyond, end)
     return first, tl.where(rows < query_length, beyond, 0)
 
 
 @triton.jit
 def row_range(
-    cols, queries, keys, key_length, query_length, low, high, segments, LOW: tl.constexpr, HIGH: tl.constexpr,
-    SEGMENTS: tl.constexpr,
+    cols, keys, key_length, query_length, low, high, query_ends, key_ends, sequences, LOW: tl.constexpr,
+    HIGH: tl.constexpr, SEARCH: tl.constexpr,
 ):  # fmt: skip
     """The rows from `first` to before `beyond` that see each key; keys beyond the last behave as the last."""
     cols = tl.minimum(cols, keys - 1)
@@ -44,16 +44,39 @@ def row_range(
         beyond = tl.minimum(beyond, cols - low + 1)
     if HIGH:
         first = tl.maximum(first, cols - high + 1)
-    if SEGMENTS:
-        segments += 2 * queries
-        first = tl.maximum(first, tl.load(segments + cols))
-        beyond = tl.minimum(beyond, tl.load(segments + keys + cols))
+    if SEARCH > 0:
+        start, end = partner(cols, key_ends, query_ends, sequences, SEARCH)
+        first, beyond = tl.maximum(first, start), tl.minimum(beyond, end)
     return first, tl.where(cols < key_length, beyond, 0)
 
 
 @triton.jit
-def block_range(first, beyond, BLOCK: tl.constexpr):
-    """The positions in any of the ranges, from `start` to `stop`, and the blocks that all ranges hold whole."""
+def partner(at, ends, other_ends, sequences, SEARCH: tl.constexpr):
+    """Start and end, on the other side, of the packed sequence that holds each position: a binary search."""
+    found = tl.zeros_like(at)
+    for bit in tl.static_range(SEARCH):
+        probe = found + (1 << (SEARCH - 1 - bit))
+        inside = probe <= sequences
+        end = tl.load(ends + probe - 1, mask=inside, other=FAR)
+        found = tl.where(inside & (end <= at), probe, found)
+    start = tl.load(other_ends + found - 1, mask=found > 0, other=0)
+    return start, tl.load(other_ends + found, mask=found < sequences, other=0)
+
+
+@triton.jit
+def length_of(lengths, longest, at, GIVEN: tl.constexpr):
+    """The length of a sequence, or the longest where no lengths are given."""
+    if GIVEN:
+        return tl.minimum(tl.load(lengths + at).to(tl.int32), longest)
+    return longest
+
+
+@triton.jit
+def block_range(first, beyond, BLOCK: tl.constexpr, MASK: tl.constexpr):
+    """The positions in any of the ranges, from `start` to `stop`, and the blocks that all ranges hold whole.
+
+    With a boolean mask, no block counts as whole.
+    """
     some = beyond > first
     stop = tl.max(tl.where(some, beyond, 0), 0)
     start = tl.minimum(tl.min(tl.where(some, first, FAR), 0) // BLOCK * BLOCK, stop)
@@ -62,7 +85,32 @@ def block_range(first, beyond, BLOCK: tl.constexpr):
     inner_stop = tl.minimum(tl.min(beyond, 0), stop) // BLOCK * BLOCK
     # Without a common block, the first of the three loops runs through all.
     inner_stop = tl.maximum(inner_stop, inner_start)
+    if MASK != 0:
+        inner_start, inner_stop = start, start
     return start, tl.minimum(inner_start, stop), tl.minimum(inner_stop, stop), stop
+
+
+@triton.jit
+def within(at, first, beyond, LOWER: tl.constexpr, UPPER: tl.constexpr):
+    """Which positions, a row of them, lie within each range; comparisons that always hold are left out."""
+    inside = tl.full([first.shape[0], at.shape[0]], 1, tl.int1)
+    if LOWER and UPPER:
+        inside = (at[None, :] >= first[:, None]) & (at[None, :] < beyond[:, None])
+    elif LOWER:
+        inside = at[None, :] >= first[:, None]
+    elif UPPER:
+        inside = at[None, :] < beyond[:, None]
+    return inside
+
+
+@triton.jit
+def seen(visible, mask, rows, cols, mask_row, mask_key, MASK: tl.constexpr):
+    """What is visible by its range, and by a boolean mask. `rows` and `cols` are a column and a row, or reversed."""
+    if MASK == 1:  # the same for all rows
+        visible = visible & (tl.load(mask + cols * mask_key) != 0)
+    if MASK == 2:
+        visible = visible & (tl.load(mask + rows * mask_row + cols * mask_key, mask=visible, other=0) != 0)
+    return visible
 
 
 @triton.jit
@@ -102,6 +150,28 @@ def any_nonfinite(x):
 def cleaned(x):
     """NaN and infinity replaced by 0."""
     return tl.where(finite(x), x, tl.zeros_like(x))
+
+
+@triton.jit
+def modified(
+    raw, rows, cols, slope, bias, bias_row, bias_key, shift, SCALE: tl.constexpr, SOFT_CAP: tl.constexpr,
+    SLOPES: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """cap · tanh(scale · q·k / cap) − slope · |distance| + bias, to base 2; and the slope of the first by q·k.
+
+    `rows` and `cols` are a column and a row of positions, or the other way round.
+    """
+    scores, change = raw * SCALE, 1.0
+    if SOFT_CAP > 0:
+        # tanh x = 1 − 2 / (1 + e²ˣ), exact to single precision for caps far above 1, as they are
+        scores = 1 - 2 / (1 + tl.exp2(scores * (2 * LOG2E / SOFT_CAP)))
+        change = 1 - scores * scores
+        scores = scores * SOFT_CAP
+    if SLOPES:
+        scores -= slope * tl.abs((rows + shift - cols).to(tl.float32))
+    if BIAS:
+        scores += tl.load(bias + rows * bias_row + cols * bias_key).to(tl.float32)
+    return scores * LOG2E, change
 
 
 @triton.jit

@@ -148,7 +148,8 @@ class BahdanauStep(DecoderAttention):
         """Nothing is covered yet."""
         if not isinstance(self.attention, CoverageAttention):
             return StepState(states)
-        return StepState(states, coverage=encoding.states.new_zeros(encoding.visible[:, None].shape))
+        precision = torch.promote_types(encoding.states.dtype, torch.float32)
+        return StepState(states, coverage=encoding.states.new_zeros(encoding.visible[:, None].shape, dtype=precision))
 
     def step(
         self, stepper: Stepper, source: PreparedSource, word_gates: Tensor, before: StepState, position: int
@@ -227,12 +228,47 @@ class LuongStep(DecoderAttention):
         return output, StepState(states, fed=output.state if self.input_feeding else None)
 
     def all_steps(self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState) -> StepOutput:
-        """One run of the recurrence, then one call of attention from all its states, unless those are fed back."""
+        """One run of the recurrence, then one call of attention from all its states, unless those are fed back.
+
+        With input feeding every step, on a GPU by one operator.
+        """
         if self.input_feeding:
+            if self._has_kernels(recurrence, encoding):
+                return self._all_fed_steps(recurrence, encoding, words, before)
             return super().all_steps(recurrence, encoding, words, before)
         states = recurrence(words, _without_beam(before))
         memory = self.attention.memory(encoding.states, encoding.visible[:, None])
         return self._attend(states, memory, start=0, together=False)
+
+    def _has_kernels(self, recurrence: Recurrence, encoding: Encoding) -> bool:
+        usual = self.attention.reach == "global" and self.attention.score in ("dot", "general", "concat")
+        return usual and has_step_kernels(recurrence, encoding)
+
+    def _all_fed_steps(
+        self, recurrence: Recurrence, encoding: Encoding, words: Tensor, before: StepState
+    ) -> StepOutput:
+        """Every step with input feeding, by one operator with kernels of its own."""
+        from jumok.models.rnn.gpu.luong import luong_steps
+
+        attention, stepper = self.attention, recurrence.stepper()
+        _, recurrent, _, recurrent_bias = stepper.weights[0]
+        concat = attention.score == "concat"
+        found = luong_steps(
+            recurrence.cell,
+            stepper.input_gates(words.transpose(0, 1)),
+            attention.memory(encoding.states).keys,
+            encoding.states,
+            encoding.visible,
+            _without_beam(before)[0],
+            recurrent,
+            recurrent_bias,
+            stepper.for_fed,
+            attention.to_state.weight,
+            attention.to_query.weight if concat else None,
+            attention.v if concat else None,
+        )
+        states, contexts, weights = (part.transpose(0, 1) for part in found)
+        return StepOutput(states, contexts, (weights,))
 
     def _attend(self, states: Tensor, source: PrecomputedKeys | Memory, *, start: int, together: bool) -> StepOutput:
         context, weights = self.attention(states, source, start=start, together=together)

@@ -1,7 +1,7 @@
 """A recurrent encoder, h(t) = f(h(t-1), x(t)), reading the source in one direction or in both."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ConfigError
 from jumok.layers import Recurrence, TokenEmbedding
+from jumok.layers.recurrent import side_by_side
 from jumok.models.config import TextModelConfig, token_table
 from jumok.models.encoder_decoder import Encoder, Encoding
 from jumok.settings import Fraction, PositiveInt
@@ -82,12 +83,12 @@ class RnnEncoder(Encoder):
         states: Tensor = self.embedding(source)
         for layer, forwards in enumerate(self.forwards):
             states = self.dropout(states)
-            ahead = forwards(states)
             if self.backwards is None:
-                states = ahead
+                states = forwards(states)
             else:
-                back = _reversed(self.backwards[layer](_reversed(states, lengths)), lengths)
-                states = torch.cat([ahead, back], -1)
+                both = (states, _reversed(states, lengths))
+                ahead, back = side_by_side((forwards, self.backwards[layer]), both)  # type: ignore[arg-type]
+                states = torch.cat([ahead, _reversed(back, lengths)], -1)
         states = states.masked_fill(~visible[..., None], 0)
         return Encoding(states, visible, self._summary(states, lengths), source)
 
@@ -115,4 +116,24 @@ def _reversed(
     places = torch.arange(states.shape[1], device=states.device)
     mirrored = lengths[:, None] - 1 - places
     index = torch.where(mirrored >= 0, mirrored, places)
-    return states.gather(1, index[..., None].expand(-1, -1, states.shape[-1]))
+    found: Tensor = _Mirrored.apply(states, index[..., None].expand(-1, -1, states.shape[-1]))  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Mirrored(torch.autograd.Function):
+    """states[index] along time, where doing it twice changes nothing: the gradient is mirrored, not added up."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(states: Tensor, index: Tensor) -> Tensor:
+        return states.gather(1, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return gradient.gather(1, index), None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
+from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
 from jumok.models.config import Tied, Tying, tied_output
 from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, LinearOutput, State
@@ -110,8 +111,9 @@ class TransformerDecoder(Decoder):
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The same states without the attention weights."""
         x, visible = self.tokens(target_in), key_mask(encoding.visible)
-        for layer in self._layers:
-            x = layer.values(x, encoding.states, visible)
+        memories = keys_values_of([layer.cross for layer in self._layers], encoding.states)
+        for layer, memory in zip(self._layers, memories, strict=True):
+            x = layer.values(x, memory, visible)
         return Hidden(self._normed(x))
 
     def informed_attention(

@@ -1,74 +1,91 @@
-"""Triton kernels of one step of additive attention in a recurrent decoder, forward and backward.
+"""Triton kernels of one step of attention in a recurrent decoder, forward and backward.
 
-A program computes one sentence. The score is v · tanh(q + k), with coverage v · tanh(q + k + coverage · w). What later
-steps do not wait for, the gradients of keys and v, is summed over all steps at once after the last (`key_gradients`).
+A program computes one sentence. The score is v · tanh(q + k), with coverage v · tanh(q + k + coverage · w), or q · k if
+DOT. What later steps do not wait for, the gradients of keys and v, is summed over all steps at once after the last: by
+`key_gradients_kernel`, or for q · k by a product.
 """
 
 import triton
 import triton.language as tl
 
-from jumok.attention.additive.gpu.prepare_kernels import half_tanh
 from jumok.attention.triton_launch import kernel
-
-PLAIN, EXACT, FAST = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
-"""How tanh is computed: for the interpreter, in single precision, or by one instruction, exact enough for bfloat16."""
+from jumok.layers.gpu.cell_kernels import tanh
 
 
 @triton.jit
-def tanh(x, ASSEMBLY: tl.constexpr):
-    """tanh(x)."""
-    if ASSEMBLY == FAST:
-        return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
-    else:
-        return -2.0 * half_tanh(x, ASSEMBLY == EXACT)
+def key_tile(key, rows, dims, keys, width):
+    """Some features of some keys or values; what is hidden is emptied by `visible_only` once it is there."""
+    inside = (rows < keys)[:, None] & (dims < width)[None, :]
+    return tl.load(key + rows[:, None] * width + dims[None, :], mask=inside, other=0.0)
 
 
 @triton.jit
-def key_tile(key, rows, dims, seen, width):
-    """Some features of some keys; hidden keys are not read."""
-    inside = seen[:, None] & (dims < width)[None, :]
-    return tl.load(key + rows[:, None] * width + dims[None, :], mask=inside, other=0.0).to(tl.float32)
+def visible_only(tile, seen):
+    """Zeros for hidden keys, NaN among them; in single precision."""
+    return tl.where(seen[:, None], tile.to(tl.float32), 0.0)
+
+
+@triton.jit
+def vector(pointer, dims, width):
+    """Some features of a vector, in single precision."""
+    return tl.load(pointer + dims, mask=dims < width, other=0.0).to(tl.float32)
 
 
 @kernel
 def attend_step_kernel(
-    query, QUERY_ROW, key, value, v, w, visible, coverage, context, weights, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    query, QUERY_ROW, key, value, v, w, visible, coverage, context, CONTEXT_ROW, weights, keys, width, value_width,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
+    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """α = softmax of the scores, c = Σ αᵢ hᵢ; a sentence without visible keys gets zeros."""
+    """α = softmax of the scores, c = Σ αᵢ hᵢ; a sentence without visible keys gets zeros.
+
+    The wait for memory is most of the time. So keys are not read under the mask, which would have to come first, and
+    if EARLY the values are read before they are needed, all at once.
+    """
     batch = tl.program_id(0).to(tl.int64)
-    rows = tl.arange(0, KEYS)
-    seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
+    rows, key_dims, value_dims = tl.arange(0, KEYS), tl.arange(0, DIMS), tl.arange(0, VALUES)
     key += batch * keys * width
     value += batch * keys * value_width
+    query += batch * QUERY_ROW
+    k = key_tile(key, rows, key_dims, keys, width)
+    if EARLY:
+        values = key_tile(value, rows, value_dims, keys, value_width)
+    seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
     if COVERAGE:
         covered = tl.load(coverage + batch * keys + rows, mask=seen, other=0.0)
-    found = tl.zeros([KEYS, DIMS], tl.float32)
+    scores = tl.zeros([KEYS], tl.float32)
     for start in range(0, width, DIMS):
-        dims = start + tl.arange(0, DIMS)
-        q = tl.load(query + batch * QUERY_ROW + dims, mask=dims < width, other=0.0).to(tl.float32)
-        u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
-        x = key_tile(key, rows, dims, seen, width) + q[None, :]
-        if COVERAGE:
-            x += covered[:, None] * tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)[None, :]
-        found += u[None, :] * tanh(x, ASSEMBLY)
-    scores = tl.where(seen, tl.sum(found, 1), float("-inf"))
+        dims = start + key_dims
+        if start > 0:
+            k = key_tile(key, rows, dims, keys, width)
+        x, q = visible_only(k, seen), vector(query, dims, width)
+        if DOT:
+            scores += tl.sum(x * q[None, :], 1)
+        else:
+            x += q[None, :]
+            if COVERAGE:
+                x += covered[:, None] * vector(w, dims, width)[None, :]
+            scores += tl.sum(vector(v, dims, width)[None, :] * tanh(x, ASSEMBLY), 1)
+    scores = tl.where(seen, scores, float("-inf"))
     largest = tl.max(scores, 0)
     powers = tl.exp(scores - tl.where(largest == float("-inf"), 0.0, largest))
     total = tl.sum(powers, 0)
     shares = powers / tl.where(total == 0, 1.0, total)
     tl.store(weights + batch * keys + rows, shares, mask=rows < keys)
     for start in range(0, value_width, VALUES):
-        dims = start + tl.arange(0, VALUES)
-        mixed = tl.sum(shares[:, None] * key_tile(value, rows, dims, seen, value_width), 0)
-        tl.store(context + batch * value_width + dims, mixed.to(context.dtype.element_ty), mask=dims < value_width)
+        dims = start + value_dims
+        if not EARLY:
+            values = key_tile(value, rows, dims, keys, value_width)
+        mixed = tl.sum(shares[:, None] * visible_only(values, seen), 0)
+        tl.store(context + batch * CONTEXT_ROW + dims, mixed.to(context.dtype.element_ty), mask=dims < value_width)
 
 
 @kernel
 def attend_step_backward_kernel(
-    d_context, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights, d_coverage,
-    d_query, d_scores, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, COVERAGE: tl.constexpr, ASSEMBLY: tl.constexpr,
+    d_context, CONTEXT_ROW, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights,
+    d_coverage, d_query, D_QUERY_ROW, d_scores, keys, width, value_width,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
+    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the scores and the query of one step.
 
@@ -76,10 +93,14 @@ def attend_step_backward_kernel(
     coverage after this step and becomes that before it.
     """
     batch = tl.program_id(0).to(tl.int64)
-    rows = tl.arange(0, KEYS)
-    seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
+    rows, key_dims, value_dims = tl.arange(0, KEYS), tl.arange(0, DIMS), tl.arange(0, VALUES)
     key += batch * keys * width
     value += batch * keys * value_width
+    query += batch * QUERY_ROW
+    values = key_tile(value, rows, value_dims, keys, value_width)
+    if EARLY:
+        k = key_tile(key, rows, key_dims, keys, width)
+    seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
     shares = tl.load(weights + batch * keys + rows, mask=seen, other=0.0)
     d_shares = tl.load(d_weights + batch * keys + rows, mask=seen, other=0.0)
     if COVERAGE:
@@ -87,26 +108,29 @@ def attend_step_backward_kernel(
         d_covered = tl.load(d_coverage + batch * keys + rows, mask=seen, other=0.0)
         d_shares += d_covered
     for start in range(0, value_width, VALUES):
-        dims = start + tl.arange(0, VALUES)
-        place, inside = batch * value_width + dims, dims < value_width
-        given = tl.load(d_context + place, mask=inside, other=0.0).to(tl.float32)
-        given += tl.load(d_context_given + place, mask=inside, other=0.0).to(tl.float32)
-        tl.store(d_context + place, given.to(d_context.dtype.element_ty), mask=inside)
-        d_shares += tl.sum(key_tile(value, rows, dims, seen, value_width) * given[None, :], 1)
+        dims = start + value_dims
+        if start > 0:
+            values = key_tile(value, rows, dims, keys, value_width)
+        place = d_context + batch * CONTEXT_ROW
+        given = vector(place, dims, value_width) + vector(d_context_given + batch * value_width, dims, value_width)
+        tl.store(place + dims, given.to(d_context.dtype.element_ty), mask=dims < value_width)
+        d_shares += tl.sum(visible_only(values, seen) * given[None, :], 1)
     d_score = shares * (d_shares - tl.sum(shares * d_shares, 0))
     tl.store(d_scores + batch * keys + rows, d_score, mask=rows < keys)
     for start in range(0, width, DIMS):
-        dims = start + tl.arange(0, DIMS)
-        q = tl.load(query + batch * QUERY_ROW + dims, mask=dims < width, other=0.0).to(tl.float32)
-        u = tl.load(v + dims, mask=dims < width, other=0.0).to(tl.float32)
-        x = key_tile(key, rows, dims, seen, width) + q[None, :]
-        if COVERAGE:
-            by = tl.load(w + dims, mask=dims < width, other=0.0).to(tl.float32)
-            x += covered[:, None] * by[None, :]
-        y = tanh(x, ASSEMBLY)
-        slope = u[None, :] * (1.0 - y * y)
+        dims = start + key_dims
+        if not EARLY:
+            k = key_tile(key, rows, dims, keys, width)
+        slope = visible_only(k, seen)
+        if not DOT:
+            x = slope + vector(query, dims, width)[None, :]
+            if COVERAGE:
+                by = vector(w, dims, width)
+                x += covered[:, None] * by[None, :]
+            y = tanh(x, ASSEMBLY)
+            slope = vector(v, dims, width)[None, :] * (1.0 - y * y)
         found = tl.sum(d_score[:, None] * slope, 0)
-        tl.store(d_query + batch * QUERY_ROW + dims, found.to(d_query.dtype.element_ty), mask=dims < width)
+        tl.store(d_query + batch * D_QUERY_ROW + dims, found.to(d_query.dtype.element_ty), mask=dims < width)
         if COVERAGE:
             d_covered += d_score * tl.sum(slope * by[None, :], 1)
     if COVERAGE:
@@ -123,7 +147,7 @@ def key_gradients_kernel(
     batch = tl.program_id(0).to(tl.int64)
     rows, dims = tl.arange(0, KEYS), tl.program_id(1) * DIMS + tl.arange(0, DIMS)
     seen = tl.load(visible + batch * keys + rows, mask=rows < keys, other=0) != 0
-    k = key_tile(key + batch * keys * width, rows, dims, seen, width)
+    k = visible_only(key_tile(key + batch * keys * width, rows, dims, keys, width), seen)
     found = tl.zeros([KEYS, DIMS], tl.float32)
     sums = tl.zeros([KEYS, DIMS], tl.float32)
     covers = tl.zeros([KEYS, DIMS], tl.float32)

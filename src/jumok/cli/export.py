@@ -1,0 +1,26 @@
+"""`jumok export`: a model for another toolkit."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from jumok.cli.arguments import named_folder
+from jumok.cli.output import print_json, say
+from jumok.exchange.exporting import Format, export_model
+from jumok.exchange.to_ctranslate2 import Quantization
+
+
+def export(
+    model: Annotated[Path, Argument(help="Folder of a trained translation model.")],
+    out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="New folder to write.")],
+    to: Annotated[Format, Option(help="Format of the exported model.")] = "ctranslate2",
+    quantization: Annotated[Quantization, Option(help="Precision of the exported weights.")] = "float32",
+    json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Export a translation model for another engine, such as CTranslate2."""
+    export_model(model, out, to=to, quantization=quantization)
+    if json:
+        print_json({"folder": str(out), "format": to, "quantization": quantization})
+    else:
+        say(f"{model} is exported to {out} in the format of {to}")
