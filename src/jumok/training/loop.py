@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from jumok.devices import keep_freed_memory
 from jumok.errors import ConfigError, DataError, JumokError
 from jumok.layers.gpu.stack import fused_layers
 from jumok.models.weights import load_weights
@@ -179,6 +180,8 @@ def train(
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
+    if device.type == "cpu":
+        keep_freed_memory()
     with ExitStack() as stack:
         if here().leads:
             make_folder(Path(folder), resume=resume)
