@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import backends
+from jumok.attention import backends, signatures
 from jumok.attention.additive.reference import additive, concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
@@ -72,8 +72,14 @@ def attend(
         "blocked" (blocks of rows) and "direct" (the equation as written) that can run the call; a name runs that one
         or raises BackendError. `explain` shows the choice and its reasons.
     """
+    found = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
+    known = signatures.recall(found)
+    if known is not None:
+        return backends.run_prepared(known.call(query, key, value, visible), known.plan)  # type: ignore[arg-type]
     call = _check_arguments(query, key, value, score, normalise, visible, dropout)
-    return backends.run(call, backends.choose(call, backend))
+    plan = backends.choose(call, backend)
+    signatures.remember(found, call, plan)
+    return backends.run(call, plan)
 
 
 def explain(

@@ -45,6 +45,11 @@ class Plan:
     repaired: bool = False
     """Whether "sdpa" runs on the inputs as they are, and NaN that spreads is repaired (see flash/causal.py)."""
 
+    @property
+    def isolates(self) -> bool:
+        """Whether the kernels themselves keep NaN behind a mask from spreading."""
+        return self.backend == "fused" or self.repaired
+
     def __str__(self) -> str:
         others = [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join([f"{self.backend}: {self.reason}", *others])
@@ -72,10 +77,11 @@ def _fastest(call: AttentionCall) -> Plan:
     for name in _from_the_fastest(call):
         if (reason := OBSTACLES[name](call)) is not None:
             against[name] = reason
+        elif name == "sdpa" and _can_repair(call):
+            return Plan(name, REASONS["causal"], against, repaired=True)
         elif name != "blocked":
-            return Plan(
-                name, REASONS["flash" if name == "fused" and call.score.kind is not Additive else name], against
-            )
+            flash = name == "fused" and call.score.kind is not Additive
+            return Plan(name, REASONS["flash" if flash else name], against)
     if "blocked" not in against:
         tiled = why_no_tiles(call.score, call.query) is None
         if (reason := _why_blocks_do_not_help(call, tiled)) is None:
@@ -95,20 +101,24 @@ def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
 def run(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call with the backend that was chosen for it."""
     # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
-    safe = (plan.backend == "fused" or plan.repaired) and isinstance(
-        call.score, Additive | Dot | ScaledDot | ModifiedDot
-    )
-    call = call.prepare(isolate=not safe)
+    bare = isinstance(call.score, Additive | Dot | ScaledDot | ModifiedDot)
+    return run_prepared(call.prepare(isolate=not (plan.isolates and bare)), plan)
+
+
+def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
+    """Compute a call whose queries and keys are ready for the kernels."""
+    if not plan.isolates:
+        call = call.isolate()
     if plan.repaired:
         from jumok.attention.flash import operators as flash  # imports Triton
 
-        return _attended(replace(call, isolated=not safe), flash.run_causal(call))
+        return _attended(call, flash.run_causal(call))
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
     if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):
         from jumok.attention.flash import operators as flash  # imports Triton
 
-        return _attended(replace(call, isolated=not safe), flash.run(call))
+        return _attended(call, flash.run(call))
     if plan.backend == "fused":
         from jumok.attention.additive.gpu import operators  # imports Triton
 
@@ -195,7 +205,9 @@ def _can_repair(call: AttentionCall) -> bool:
         return False
     time, dim = query.shape[-2:]
     fits = not tracing.is_symbolic(time) and time >= LONG_CAUSAL and dim in (64, 128)
-    return fits and _is_hopper(query.device) and torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    if not fits or not _is_hopper(query.device):
+        return False
+    return torch.compiler.is_compiling() or torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
 
 
 def _why_not_softmax(call: AttentionCall) -> str | None:
@@ -253,7 +265,7 @@ def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
 
 @cache
 def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device)[0] == 9 and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_device_capability(device)[0] == 9 and torch.version.cuda is not None
 
 
 @cache

@@ -52,8 +52,8 @@ class AttentionCall:
             for tensor in (query, key, value)
         )
         return AttentionCall(
-            query, key, value, score, self.normalise, self.visible, self.dropout, self.tile, sees_nonfinite,
-            given=self.score,
+            query, key, value, score, self.normalise, self.visible, self.dropout, self.tile, sees_nonfinite, None,
+            isolate, self.score,
         )  # fmt: skip
 
     def isolate(self) -> "AttentionCall":
