@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from jumok.attention import blocks, sdpa, tracing
+from jumok.attention import blocks, flex, sdpa, tracing
 from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
@@ -21,7 +21,7 @@ from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
-NAMES = ("sdpa", "fused", "blocked", "direct")
+NAMES = ("sdpa", "fused", "flex", "blocked", "direct")
 """From the fastest to the one that always works."""
 
 MOST_FEATURES = 128
@@ -72,7 +72,7 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
 def _fastest(call: AttentionCall) -> Plan:
     direct = "it is computed as the equation is written, all rows at once"
     if tracing.in_transform():
-        return Plan("direct", direct, dict.fromkeys(OBSTACLES, tracing.REASON))
+        return Plan("direct", direct, dict.fromkeys(_from_the_fastest(call), tracing.REASON))
     against: dict[str, str] = {}
     for name in _from_the_fastest(call):
         if (reason := OBSTACLES[name](call)) is not None:
@@ -92,6 +92,8 @@ def _fastest(call: AttentionCall) -> Plan:
 
 def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
     """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
+    if isinstance(call.score, ModifiedDot) and call.score.change is not None:
+        return ("sdpa", "fused", "flex", "blocked")
     masked = call.visible is not None or call.score.kind is not Dot
     if call.query.is_cuda and masked and not _can_repair(call):
         return ("fused", "sdpa", "blocked")
@@ -124,6 +126,8 @@ def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
 
         values, call = operators.run(call)
         return _attended(call, values)
+    if plan.backend == "flex":
+        return _attended(call, flex.run(call))
     if plan.backend == "blocked":
         if plan.tiled:
             assert isinstance(call.score, Additive)
@@ -171,6 +175,16 @@ def _why_not_flash(call: AttentionCall) -> str | None:
     return None
 
 
+def _why_not_flex(call: AttentionCall) -> str | None:
+    if not isinstance(call.score, ModifiedDot) or call.score.change is None:
+        return f"{call.score_name} has no function of the caller"
+    if not (call.query.is_cuda and torch.compiler.is_compiling() and not torch.compiler.is_exporting()):
+        return "it runs inside torch.compile on a CUDA GPU"
+    if call.score.sinks is not None or call.dropout:
+        return "it takes neither sinks nor dropout"
+    return _why_not_softmax(call)
+
+
 def _why_not_blocked(call: AttentionCall) -> str | None:
     if isinstance(call.score, Custom) and not isinstance(call.score, Positional):
         return f"{call.score} may look at positions, so it must get all queries at once; positional(...) passes it them"
@@ -180,6 +194,7 @@ def _why_not_blocked(call: AttentionCall) -> str | None:
 OBSTACLES: dict[str, Callable[[AttentionCall], str | None]] = {
     "sdpa": _why_not_sdpa,
     "fused": _why_not_fused,
+    "flex": _why_not_flex,
     "blocked": _why_not_blocked,
 }
 """Why a backend cannot run a call; "direct" can run every call."""
@@ -189,6 +204,7 @@ REASONS = {
     "causal": "PyTorch's causal kernel runs on the inputs as they are, and NaN behind the mask is repaired afterwards",
     "flash": "Triton kernels skip what the mask hides and store no weights; weights are rebuilt when asked for",
     "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
+    "flex": "PyTorch's flex attention compiles the function into its kernel; weights are rebuilt when asked for",
     "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
     "blocked": "it is computed in blocks of rows, recomputed for the gradient",
 }

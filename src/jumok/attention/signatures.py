@@ -2,7 +2,7 @@
 
 On a CPU, and for small problems on a GPU, the kernel takes less time than checking arguments and choosing a backend.
 Both depend on shapes, dtypes, devices and names alone, for the usual calls: softmax over a scaled dot product, under no
-mask, a causal mask or lengths on a GPU. Everything else is checked every time.
+mask, a causal mask or lengths. Everything else is checked every time, as are lengths on a CPU against the keys.
 """
 
 from typing import Any, NamedTuple
@@ -34,6 +34,8 @@ class Known(NamedTuple):
 
     def call(self, query: Tensor, key: Tensor, value: Tensor, visible: Visible | None) -> AttentionCall:
         """A prepared call; NaN behind the mask has not been isolated."""
+        if type(visible) is Lengths and visible.lengths.is_cpu:
+            visible.check(self.tile)
         return AttentionCall(
             query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.given
         )
@@ -53,7 +55,7 @@ def signature(
         kind = type(visible)
         if kind is Causal:
             seen = visible.offset
-        elif kind is Lengths and visible.lengths.is_cuda and visible.query_lengths is None:
+        elif kind is Lengths and visible.query_lengths is None:
             seen = visible.lengths.shape, visible.lengths.device
         else:
             return None
