@@ -64,7 +64,7 @@ def signature(
         return None
     if not query.layout is key.layout is value.layout is dense or query.is_nested or key.is_nested or value.is_nested:
         return None
-    if type(score) is not str or type(normalise) is not str or type(backend) is not str or dropout != 0.0:
+    if not type(score) is type(normalise) is type(backend) is str or type(dropout) is not float or dropout != 0:
         return None
     return score, normalise, seen, backend, dtype, device, query.shape, key.shape, value.shape
 
