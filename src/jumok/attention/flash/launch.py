@@ -9,6 +9,7 @@ from torch import Tensor
 
 from jumok.attention.flash.backward_kernels import bias_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 from jumok.attention.flash.forward_kernels import forward_kernel
+from jumok.attention.flash.short_kernels import short_gradient_kernel
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,19 @@ def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
     if widest > 64:
         return WIDE
     return SHORT if longest <= 128 else LONG
+
+
+def short_shape(query: Tensor, key: Tensor, value: Tensor) -> Shape | None:
+    """The tile that holds a whole head, for half precision; None if the head is too large for one."""
+    widest, longest = max(query.shape[-1], value.shape[-1]), max(query.shape[-2], key.shape[-2])
+    if query.element_size() > 2 or widest > 64 or longest > SHORTEST:
+        return None
+    rows, cols = (max(16, 1 << (time - 1).bit_length()) for time in (query.shape[-2], key.shape[-2]))
+    return Shape(rows, cols, 4, 1)
+
+
+SHORTEST = 64
+"""The longest sequence whose gradients one program computes at once."""
 
 
 class Extras(NamedTuple):
@@ -111,6 +125,13 @@ def backward(
     (batches, heads, queries, _), keys = query.shape, key.shape[2]
     more = (*pointers(extras, lse),)
     ints = (*steps(extras), *sizes(query, key, extras, options))
+    if shapes is None and (short := short_shape(query, key, value)) is not None:
+        short_gradient_kernel(
+            (batches * heads,), query, key, value, out, d_out, lse, delta, d_query, d_key, d_value, *more,
+            *strides(query, key, value, out, d_out, d_query, d_key, d_value), *ints,
+            **constants(query, value, extras, options, short), **compiled(short),
+        )  # fmt: skip
+        return d_query, d_key, d_value, delta
     query_gradient_kernel(
         (-(-queries // chosen.query.rows), batches * heads),
         query, key, value, out, d_out, lse, delta, d_query, *more,
