@@ -65,10 +65,11 @@ def short_gradient_kernel(
     )  # fmt: skip
     d_scores = d_scores.to(q.dtype)
     dv = tl.dot(tl.trans(mixing.to(do.dtype)), do, input_precision=PRECISION)
-    store_rows(
-        d_value + batch * d_value_batch + head * d_value_head, cols, d_value_row, dv, keys, VALUE_DIM, BLOCK_VALUE_DIM
-    )
+    d_value += batch * d_value_batch + head * d_value_head
+    store_rows(d_value, cols, d_value_row, dv, keys, VALUE_DIM, BLOCK_VALUE_DIM)
     dq = tl.dot(d_scores, cleaned(k), input_precision=PRECISION)
-    store_rows(d_query + batch * d_query_batch + head * d_query_head, rows, d_query_row, dq * SCALE, queries, DIM, BLOCK_DIM)
+    d_query += batch * d_query_batch + head * d_query_head
+    store_rows(d_query, rows, d_query_row, dq * SCALE, queries, DIM, BLOCK_DIM)
     dk = tl.dot(tl.trans(d_scores), cleaned(q), input_precision=PRECISION)
-    store_rows(d_key + batch * d_key_batch + head * d_key_head, cols, d_key_row, dk * SCALE, keys, DIM, BLOCK_DIM)
+    d_key += batch * d_key_batch + head * d_key_head
+    store_rows(d_key, cols, d_key_row, dk * SCALE, keys, DIM, BLOCK_DIM)

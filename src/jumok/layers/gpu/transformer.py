@@ -122,7 +122,7 @@ def _gradients(y: Tensor, change: torch.dtype | None) -> tuple[Tensor, Tensor]:
 
 def _warps(width: int) -> int:
     """Four numbers a thread, as measured on an H200."""
-    return max(1, min(8, triton.next_power_of_2(width) // 128))
+    return max(1, min(8, 1 << (width - 1).bit_length() >> 7))
 
 
 def _keep_norm(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
