@@ -8,6 +8,7 @@ at once, then take turns; the table has the median turn. Writes train_gpu.json.
 """
 
 import json
+import select
 import statistics
 import subprocess
 import sys
@@ -20,11 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.results import Row, write
+from benchmarks.results import Row, installed, write
 
 SENTENCES, LENGTH, VOCABULARY = 400, 64, 32_000
 WIDTH, HEADS, HIDDEN, LAYERS, DROPOUT, SMOOTHING = 512, 8, 2048, 6, 0.1, 0.1
-ROUNDS, STEPS = 7, 10
+ROUNDS, STEPS = 5, 8
+PATIENCE = 65
+"""Seconds after which a system that is still compiling is left out."""
 CONDITIONS = (
     f"base {LAYERS}+{LAYERS}, {WIDTH} wide, {SENTENCES} × {LENGTH} tokens, vocabulary {VOCABULARY:,}, bf16, "
     f"dropout {DROPOUT}, label smoothing {SMOOTHING}, AdamW, clipping; median of {ROUNDS} turns of {STEPS} steps"
@@ -150,7 +153,6 @@ def print_error(message: str) -> None:
 SYSTEMS: dict[str, Callable[[ExitStack], Step]] = {
     "jumok": lambda stack: jumok(stack, fast=True),
     "jumok as written": lambda stack: jumok(stack, fast=False),
-    "nn.Transformer": lambda stack: peer(TorchTransformer, compiled=False),
     "nn.Transformer compiled": lambda stack: peer(TorchTransformer, compiled=True),
     "Marian in Hugging Face": lambda stack: peer(Marian, compiled=False),
     "Marian compiled": lambda stack: peer(Marian, compiled=True),
@@ -180,21 +182,31 @@ def serve(name: str) -> None:
             print(json.dumps({"ms": start.elapsed_time(end) / STEPS, "GiB": peak}), flush=True)
 
 
+def ready(process: subprocess.Popen[str], end: float) -> dict[str, float] | None:
+    """What a system says when it is ready; None if it fails or takes too long."""
+    found, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
+    line = process.stdout.readline() if found else ""
+    return json.loads(line) if line else None
+
+
 def main() -> None:
     names = [name for name in SYSTEMS if "Marian" not in name or find_spec("transformers")]
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_gpu"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     running = {name: subprocess.Popen([*command, name], **pipes) for name in names}
-    turns: dict[str, list[dict[str, float]]] = {}
+    end, turns = time.monotonic() + PATIENCE, {}
     for name, process in running.items():
-        if line := process.stdout.readline():
+        said = ready(process, end)
+        print(f"{name}: " + ("left out" if said is None else f"ready after {said['seconds']:.0f} s"), flush=True)
+        if said is None:
+            process.kill()
+        else:
             turns[name] = []
-            print(f"{name}: ready after {json.loads(line)['seconds']:.0f} s", flush=True)
     for _ in range(ROUNDS):
-        for name in turns:
+        for name, found in turns.items():
             running[name].stdin.write("\n")
             running[name].stdin.flush()
-            turns[name].append(json.loads(running[name].stdout.readline()))
+            found.append(json.loads(running[name].stdout.readline()))
     rows = []
     for name, found in turns.items():
         running[name].communicate()
@@ -203,8 +215,9 @@ def main() -> None:
         rows.append(Row("transformer-train", name, rate, "tok/s", f"{CONDITIONS}; {ms:.2f} ms a step"))
         rows.append(Row("training-memory/transformer", name, round(found[-1]["GiB"], 1), "GiB", CONDITIONS))
         print(f"{name}: {rate:,} tok/s, {ms:.2f} ms, {found[-1]['GiB']:.1f} GiB", flush=True)
-    packages = [name for name in ("torch", "triton", "transformers") if find_spec(name)]
-    print(write("train_gpu", sorted(rows), device=torch.cuda.get_device_name(), packages=packages))
+    packages = installed("torch", "triton", "transformers")
+    rows.sort(key=lambda row: row.id, reverse=True)
+    print(write("train_gpu", rows, device=torch.cuda.get_device_name(), packages=packages))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from jumok.attention.flash.backward_kernels import bias_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 from jumok.attention.flash.forward_kernels import forward_kernel
+from jumok.attention.flash.short_kernels import short_gradient_kernel
 from jumok.attention.triton_launch import Bound
 
 
@@ -51,6 +52,19 @@ def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
     return SHORT if longest <= 128 else LONG
 
 
+def short_shape(query: Tensor, key: Tensor, value: Tensor) -> Shape | None:
+    """The tile that holds a whole head, for half precision; None if the head is too large for one."""
+    widest, longest = max(query.shape[-1], value.shape[-1]), max(query.shape[-2], key.shape[-2])
+    if query.element_size() > 2 or widest > 64 or longest > SHORTEST:
+        return None
+    rows, cols = (max(16, 1 << (time - 1).bit_length()) for time in (query.shape[-2], key.shape[-2]))
+    return Shape(rows, cols, 4, 1)
+
+
+SHORTEST = 64
+"""The longest sequence whose gradients one program computes at once."""
+
+
 class Extras(NamedTuple):
     """The tensors of masks and scores, if any, with leading axes [batch, head], of size 1 where entries share."""
 
@@ -88,7 +102,7 @@ MOST = 10_000
 """Maximum number of remembered launches."""
 
 _forward_launches: dict[Any, Bound] = {}
-_backward_launches: dict[Any, tuple[Bound, Bound]] = {}
+_backward_launches: dict[Any, tuple[Bound, ...]] = {}
 
 
 def forward(
@@ -128,6 +142,7 @@ def backward(
         chosen = shapes or shapes_for(query, key, value)
         (batches, heads, queries, _), keys = query.shape, key.shape[2]
         more = [*steps(extras), *sizes(query, key, extras, options)]
+        short = None if shapes else short_shape(query, key, value)
         by_row, by_key = (constants(query, value, extras, options, shape) for shape in (chosen.query, chosen.key))
         launches = (
             Bound(
@@ -139,8 +154,15 @@ def backward(
                 [*strides(query, key, value, d_out, d_key, d_value), *more], by_key,
             ),
         )  # fmt: skip
+        if short is not None:
+            steps_of_all = strides(query, key, value, out, d_out, d_query, d_key, d_value)
+            fixed = constants(query, value, extras, options, short)
+            launches = (Bound(short_gradient_kernel, (batches * heads,), [*steps_of_all, *more], fixed),)
         remember(_backward_launches, signature, launches)
     others = pointers(extras, lse)
+    if len(launches) == 1:
+        launches[0](query, key, value, out, d_out, lse, delta, d_query, d_key, d_value, *others)
+        return d_query, d_key, d_value, delta
     launches[0](query, key, value, out, d_out, lse, delta, d_query, *others)
     launches[1](query, key, value, d_out, lse, delta, d_key, d_value, *others)
     return d_query, d_key, d_value, delta

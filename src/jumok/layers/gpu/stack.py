@@ -105,10 +105,10 @@ def join(
 
 def feed_forward(feed: FeedForward, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time width"]:
     """W₂ relu(W₁ x + b₁) + b₂ with the ReLU in the first product; other networks as they are written."""
-    from jumok.layers.gpu.transformer import linear_relu  # imports Triton
+    from jumok.layers.gpu.transformer import linear, linear_relu  # imports Triton
 
     if feed.activation != "relu" or feed.dropout.p:
         output: Tensor = feed(x)
     else:
-        output = feed.to_output(linear_relu(x, feed.to_hidden))
+        output = linear(linear_relu(x, feed.to_hidden), feed.to_output.weight, feed.to_output.bias)
     return output

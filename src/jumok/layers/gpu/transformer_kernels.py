@@ -84,6 +84,20 @@ def add_norm_backward_kernel(
 
 
 @kernel
+def column_sums_kernel(x, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of some columns over every so many rows."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    turn = tl.num_programs(1) * ROWS
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for number in range(0, tl.cdiv(rows, turn)):
+        row = first + number * turn
+        inside = (row < rows)[:, None] & (column < width)[None]
+        total += tl.load(x + row[:, None] * width + column[None], mask=inside, other=0.0).to(tl.float32)
+    tl.store(sums + tl.program_id(1) * width + column, tl.sum(total, 0), mask=column < width)
+
+
+@kernel
 def relu_backward_kernel(d_out, out, d_hidden, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """One tile: the gradient before a ReLU, and its sums over the rows of the tile."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
