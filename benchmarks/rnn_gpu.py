@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks.results import Row, write
 from jumok.data import Batch
-from jumok.data.batches import BatchConfig, BatchPlan, collate, sort_by_length
+from jumok.data.batches import BatchConfig, BatchPlan, collate, round_size, sort_by_length
 from jumok.layers import recurrent
 from jumok.models import EncoderDecoder, RnnDecoderConfig, RnnEncoderConfig, build_model
 from jumok.models.rnn import attention
@@ -236,11 +236,34 @@ def loop_rows(lengths: np.ndarray[Any, Any]) -> list[Row]:
     return rows
 
 
+def shape_rows(lengths: np.ndarray[Any, Any], epochs: int = 5) -> list[Row]:
+    """The shapes of the batches of some epochs, and how much padding a GPU's few shapes add."""
+    pairs, exact, rounded, shapes = RandomPairs(lengths, BatchConfig()), 0, 0, set()
+    for epoch in range(epochs):
+        for step in range(pairs.steps(epoch)):
+            rows = lengths[pairs.order[pairs.plan.batch(epoch, step)]]
+            source, target = (round_size(int(size)) for size in rows.max(0))
+            shapes.add((round_size(len(rows), least=8), source, target))
+            exact += len(rows) * int(rows.max(0).sum())
+            rounded += round_size(len(rows), least=8) * (source + target)
+    conditions = f"batches of 4,096 tokens with Multi30k's lengths, {epochs} epochs"
+    return [
+        Row("rnn-loop/shapes", "jumok", len(shapes), "shapes", conditions),
+        Row(
+            "rnn-loop/numbers added to batches by padding to them",
+            "jumok",
+            100 * (rounded / exact - 1),
+            "%",
+            conditions,
+        ),
+    ]
+
+
 def main() -> None:
     lengths = np.load(sys.argv[1]).astype(np.int64) if len(sys.argv) > 1 else multi30k_lengths()
     rows = train_rows()
     save(rows)  # so that a run that is cut short has written something
-    save([*rows, *loop_rows(lengths)])
+    save([*rows, *loop_rows(lengths), *shape_rows(lengths)])
 
 
 def save(rows: list[Row]) -> None:
