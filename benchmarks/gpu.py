@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
 
 def run(part: Part, limit: float) -> Outcome:
     """Run a part, and end it and all that it started when its time is up."""
-    if find_spec(f"benchmarks.{part.module}") is None:
+    if not find_spec(f"benchmarks.{part.module}"):
         return Outcome("is not there", 0.0, [])
     began, path = time.time(), results.FOLDER / f"{part.result}.json"
     command = [sys.executable, "-u", "-W", "ignore", "-m", f"benchmarks.{part.module}", *part.arguments]

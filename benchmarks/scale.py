@@ -6,8 +6,9 @@
 
 The model: every GPU computes its batches at the measured speed, and all sum their gradients once an update. A ring
 sends 2 (N - 1) / N · P · 4 bytes through each GPU's link, P being the number of weights (Patarasuk & Yuan 2009), over
-NVLink within a machine and over InfiniBand between machines. Gradients travel during the backward pass of the last
-batch, except for the last bucket; what takes longer than that pass is waited for.
+NVLink within a machine and over InfiniBand between machines. After a step that is a CUDA graph, all of it is waited
+for. Where steps run as they are written, as those of several batches do, gradients travel during the backward pass of
+the last batch, except for the last bucket.
 """
 
 import json
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from jumok.training.compile import compiled_layers
 from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
@@ -39,7 +41,6 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.screen import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
-from jumok.training.compile import compiled_layers
 from jumok.training.config import Compile
 from jumok.training.cuda_graph import ready_for
 from jumok.training.objective import SEQUENCES
@@ -77,14 +78,14 @@ class Step(NamedTuple):
     gpus: int
     computing: float
     sending: float
-    waiting: float
-    """The part of `sending` that no backward pass hides."""
+    hidden: float
+    """The part of `sending` that a backward pass can hide."""
     tokens: float
 
     @property
     def seconds(self) -> float:
-        """From one update to the next."""
-        return self.computing + self.waiting
+        """From one update to the next, with nothing hidden."""
+        return self.computing + self.sending
 
     @property
     def rate(self) -> float:
@@ -97,20 +98,18 @@ def update(gpus: int, batches: float, *, rate: float, weights: float) -> Step:
     link = REACHED * (NVLINK if gpus <= MACHINE else INFINIBAND)
     sending = 2 * (gpus - 1) / gpus * 4 * weights / link
     hidden = min(BACKWARD * min(batches, 1) * BATCH / rate, sending * (1 - min(BUCKET / weights, 1)))
-    return Step(gpus, batches * BATCH / rate, sending, sending - hidden, gpus * batches * BATCH)
+    return Step(gpus, batches * BATCH / rate, sending, hidden, gpus * batches * BATCH)
 
 
 def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     """The lines of the table for one number of GPUs."""
     hours = PAIRS * TOKENS / step.rate / 3600
-    alone = step.tokens / step.gpus / step.computing
     found = {
         "computing": (1000 * step.computing, "ms"),
         "sending": (1000 * step.sending, "ms"),
-        "of it waited for": (1000 * step.waiting, "ms"),
         "tokens a second": (step.rate / 1e6, "million"),
-        "of as many single GPUs": (100 * step.rate / (step.gpus * alone), "%"),
-        "the same if no pass hid it": (100 * step.computing / (step.computing + step.sending), "%"),
+        "of as many single GPUs": (100 * step.computing / step.seconds, "%"),
+        "the same with a backward pass that hides it": (100 * step.computing / (step.seconds - step.hidden), "%"),
         "one pass over 10⁸ pairs": (60 * hours, "min"),
         "GPU hours of it": (step.gpus * hours, "h"),
     }

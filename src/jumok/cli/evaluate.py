@@ -22,7 +22,7 @@ from jumok.cli.output import print_json, print_table, say
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, open_model
+from jumok.tasks import TRANSLATION, load_trained
 from jumok.tasks.evaluation import evaluate_outputs
 from jumok.tasks.results import EvaluationOptions, EvaluationResult
 
@@ -85,7 +85,7 @@ def evaluate(
             name = named_path(str(output)).name
             result = evaluate_outputs(TRANSLATION, str(output), options, name=name, device=device, watch=bars)
         else:
-            its_task, trained = open_model(model, find_device(device), task=own_task(task))
+            its_task, trained = load_trained(model, find_device(device), task=own_task(task))
             options.check_used(its_task.evaluation_options, model, its_task.does)
             check_output_path("--save", save, its_task.input_files(trained.recipe))
             name = named_path(str(model)).name

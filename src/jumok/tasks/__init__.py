@@ -14,11 +14,11 @@ from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
 from jumok.tasks.captioning import CAPTIONING
 from jumok.tasks.node_classification import NODE_CLASSIFICATION
-from jumok.tasks.task import Task, load_trained
+from jumok.tasks.task import Task, read_trained
 from jumok.tasks.translation import TRANSLATION
 
 __all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
-__all__ += ["load", "make_recipe", "open_model", "read_recipe", "read_task", "task_in", "task_of"]
+__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_in", "task_of"]
 
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
@@ -51,11 +51,11 @@ def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, 
     Without a folder it is the tiny English-Korean model that comes with jumok. A folder of another task than `task`,
     if one is given, is refused.
     """
-    task, trained = open_model(folder, find_device(device), task=task)
+    task, trained = load_trained(folder, find_device(device), task=task)
     return task.predictor(trained)
 
 
-def open_model(
+def load_trained(
     folder: str | Path, device: torch.device | str = "cpu", *, task: Task[Any, Any] | None = None
 ) -> tuple[Task[Any, Any], Any]:
     """The task of a model folder, and its trained model in evaluation mode."""
@@ -71,7 +71,7 @@ def open_model(
             )
         return known
 
-    return load_trained(folder, choose, device)
+    return read_trained(folder, choose, device)
 
 
 def read_task(path: str | Path) -> Task[Any, Any]:

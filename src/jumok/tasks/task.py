@@ -194,7 +194,7 @@ class Task(ABC, Generic[R, A]):
 
     def load(self, folder: str | Path, *, device: str = "auto") -> Any:
         """The predictor of a model folder, on a GPU if there is one; a ModelError for a model of another task."""
-        _, trained = load_trained(folder, lambda tables: self, find_device(device))
+        _, trained = read_trained(folder, lambda tables: self, find_device(device))
         return self.predictor(trained)
 
     def check_folder(self, folder: str | Path) -> None:
@@ -258,7 +258,7 @@ class Task(ABC, Generic[R, A]):
         write_file(folder / README, self.page(trained, scores).encode())
 
 
-def load_trained(
+def read_trained(
     folder: str | Path, choose: Callable[[Mapping[str, Any]], Task[Any, Any]], device: torch.device | str = "cpu"
 ) -> tuple[Task[Any, Any], Any]:
     """The task that `choose` finds for the tables of a folder's recipe, and its trained model in evaluation mode."""

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jumok.attention.flash.launch import NOTHING, Extras
 from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window
 from jumok.attention.packed import Packed
 
@@ -69,6 +70,11 @@ class Ranges:
             self.key_ends if other.key_ends is None else other.key_ends,
             _combined(self.mask, other.mask, torch.logical_and),
         )
+
+    def extras(self) -> Extras:
+        """The tensors as the kernels take them."""
+        given = (self.key_lengths, self.query_lengths, self.query_ends, self.key_ends, self.mask)
+        return NOTHING if all(tensor is None for tensor in given) else Extras(*given)
 
     def matrix(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#batch #head query key"]:
         """All of it as one boolean tensor."""
