@@ -25,7 +25,7 @@ from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
 
 REPEATS = 2
 """A shape is recorded when it comes for this time; before, the step runs as it is written."""
-MOST_GRAPHS = 96
+MOST_GRAPHS = 192
 """Maximum number of recorded shapes; further ones run as they are written."""
 
 Shapes = tuple[Any, ...]
