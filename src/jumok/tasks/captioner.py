@@ -95,7 +95,8 @@ class Captioner(TextGenerator):
         while batch := list(islice(images, self.batch)):
             with torch.no_grad():
                 encoding = self.trained.model.encoder(self._tensor([self.model_image(image) for image in batch]))
-                found = beam_search(self.trained.model.decoder, encoding, SPECIALS, config)
+                wanted = 1 if n_best == 1 else None
+                found = beam_search(self.trained.model.decoder, encoding, SPECIALS, config, n_best=wanted)
             for image, hypotheses in zip(batch, found, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 

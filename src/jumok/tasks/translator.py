@@ -161,7 +161,7 @@ class Translator(TextGenerator):
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, watch, check)
+            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -271,12 +271,18 @@ class Translator(TextGenerator):
 
     @torch.no_grad()
     def _search(
-        self, jobs: Sequence[SourcePart], config: DecodingConfig, watch: WatchSteps | None, check: CheckCancelled | None
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
     ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe)
+        wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
+        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
