@@ -1,4 +1,4 @@
-"""Tasks: translation, captioning, node classification, and which one a recipe or a model folder is of."""
+"""Tasks: translation, captioning and node classification; finding the task of a recipe or of a model folder."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -24,12 +24,12 @@ TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATIO
 
 
 def task_of(tables: Mapping[str, Any]) -> Task[Any, Any]:
-    """The task of a recipe by its sections; translation if they do not tell."""
+    """The task that a recipe belongs to, by its sections; translation by default."""
     return next((task for task in TASKS if not task.own_sections.isdisjoint(tables)), TRANSLATION)
 
 
 def task_in(folder: str | Path) -> Task[Any, Any]:
-    """The task of a model folder, by its recipe; translation where there is none, and `load` says what is wrong."""
+    """The task of a model folder, by its recipe; translation if the recipe cannot be read, which `load` reports."""
     return task_of(recipe_tables(folder))
 
 
@@ -48,8 +48,7 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
 def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
-    Without a folder it is the tiny English-Korean model that comes with jumok. A folder of another task than `task`,
-    if one is given, is refused.
+    Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     """
     task, trained = load_trained(folder, find_device(device), task=task)
     return task.predictor(trained)

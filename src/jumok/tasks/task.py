@@ -1,4 +1,4 @@
-"""What a task is: the one interface between an application, such as translation, and training, folders and commands."""
+"""The interface of a task, such as translation, to training, model folders and commands."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,7 @@ class Task(ABC, Generic[R, A]):
         return tables
 
     def check(self, recipe: R, run: RunContext) -> None:
-        """Raise an error for what cannot work, before any data are prepared."""
+        """Raise an error for a recipe that cannot work, before any data are prepared."""
 
     @abstractmethod
     def prepare(self, recipe: R, run: RunContext) -> TaskData[R, A]:
@@ -237,7 +237,7 @@ class Task(ABC, Generic[R, A]):
         return self.trained(model, recipe, assets)
 
     def publish(self, folder: str | Path, trained: Any, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
-        """Make the file `weights`, which is in the folder, its model's, with everything needed to use it."""
+        """Publish a model folder whose weights are the file `weights` in it, with everything needed to use them."""
         files = {RECIPE: write_recipe(trained[1]).encode(), **self.files(trained[2])}
         publish(Path(folder), files, self.page(trained, scores or {}), weights)
 
@@ -260,7 +260,7 @@ class Task(ABC, Generic[R, A]):
         return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
 
     def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
-        """Write the README of a model folder again, with scores that are known only now."""
+        """Write the README of a model folder again, with further scores."""
         write_file(folder / README, self.page(trained, scores).encode())
 
 

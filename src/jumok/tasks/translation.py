@@ -258,7 +258,7 @@ def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe
 
 
 def held_out_message(pairs: int) -> str:
-    """A message on pairs of the training text that are validated on instead."""
+    """A message about pairs of the training text that are held out for validation."""
     message = f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on"
     if pairs >= FEW:
         return message
