@@ -15,7 +15,7 @@ class JumokError(Exception):
 
 
 class ArgumentError(JumokError, ValueError):
-    """An argument of the wrong shape, type, device or range: its name, what was seen and what was wanted."""
+    """An argument of the wrong shape, type, device or range: its name, what was seen and what was expected."""
 
 
 class NoOutputError(ArgumentError):

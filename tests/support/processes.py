@@ -55,12 +55,25 @@ def _joined(rank, world, port, path, work, arguments):
         work(*arguments)
 
 
-def tiny_run(folder, *, steps=12, resume=False, report=None, **settings):
+def tiny_run(folder, *, steps=12, resume=False, report=None, validator=validate, **settings):
     """Train the tiny model, with dropout."""
     config = TrainingConfig(**{**SETTINGS, "steps": steps, **settings})
     report = report or Remarks()
-    train(TinyModel(), TinyBatches(), config, folder=folder, validate=validate, resume=resume, report=report)
+    train(TinyModel(), TinyBatches(), config, folder=folder, validate=validator, resume=resume, report=report)
     return report
+
+
+def interrupted_second(model):
+    """A validation whose second time is broken off in the second process."""
+    _validated.append(model)
+    if len(_validated) == 2 and here().rank == 1:
+        here().gather(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    elif len(_validated) == 2:
+        here().gather(lambda: None)
+    return validate(model)
+
+
+_validated = []
 
 
 def tiny_runs(folder: Path):
@@ -76,6 +89,8 @@ def tiny_runs(folder: Path):
     tiny_run(folder / "half", steps=8, parallel="fsdp")
     tiny_run(folder / "begun-by-one", resume=True, accumulate=3)
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")
+    tiny_run(folder / "broken-off", validator=interrupted_second)
+    tiny_run(folder / "broken-off", resume=True)
     asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if here().rank == 1 else {}
     tiny_run(folder / "stopped", steps=400, report=Remarks(asked))
     if here().leads:

@@ -80,6 +80,10 @@ def test_a_signal_to_one_process_stops_both_with_everything_saved(pair):
     assert len(checkpoints(pair / "stopped/checkpoints")) >= 1
 
 
+def test_a_signal_to_one_process_in_a_validation_breaks_it_off_in_both_and_it_comes_again(pair):
+    assert_same_run(pair / "broken-off", pair / "ddp")
+
+
 def test_an_error_in_one_process_is_raised_in_all(pair):
     assert (pair / "told").read_text().split("\n") == ["DataError", "the second cannot read"]
 
@@ -98,21 +102,25 @@ def recipes_of_two(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["translation", "translation-fsdp", "graph", "captions"])
 def test_recipes_of_every_task_are_followed_by_two_processes(recipes_of_one, recipes_of_two, task):
     assert_followed(recipes_of_two / task, recipes_of_one / task)
 
 
+@pytest.mark.long
 def test_batch_normalisation_is_that_of_each_batch_and_its_running_moments_are_means(recipes_of_one, recipes_of_two):
     for mine, theirs in zip(metrics_of(recipes_of_two / "grid"), metrics_of(recipes_of_one / "grid"), strict=True):
         if "validation" not in mine:
             assert mine == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.long
 def test_the_model_that_processes_kept_in_parts_is_whole_at_the_end(recipes_of_one, recipes_of_two):
     assert (recipes_of_two / "text").read_text() == (recipes_of_one / "text").read_text()
 
 
+@pytest.mark.long
 def test_a_whole_graph_is_refused_with_one_line(tmp_path, capfd):
     assert together(2, whole_graph_run, tmp_path) == [1, 1]
     said = capfd.readouterr().err

@@ -42,7 +42,7 @@ SHARED = "tokenizer.model"
 SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
 """Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
-Kind = Literal["unigram", "bpe", "char", "word"]
+TokenizerKind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
@@ -55,7 +55,7 @@ class TokenizerConfig(Settings):
 
     section: ClassVar[str] = "tokenizer"
 
-    kind: Kind = "unigram"
+    kind: TokenizerKind = "unigram"
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
@@ -121,7 +121,7 @@ class Tokenizer:
     def __init__(self, model: bytes, *, origin: str = "the tokenizer") -> None:
         try:
             settings = settings_of(model)
-            self.kind: Kind = settings["kind"]
+            self.kind: TokenizerKind = settings["kind"]
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
             self._normalises = bool(settings.get("normalises"))  # whether sentencepiece changes letters as well

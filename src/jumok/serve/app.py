@@ -60,7 +60,7 @@ def create_app(
 
 def _with_middleware(app: FastAPI, service: Service, origins: Sequence[str], hosts: Sequence[str]) -> ASGIApp:
     limits, paths = service.limits, ["/", "/openapi.json", *app.openapi()["paths"]]
-    larger = dict.fromkeys(IMAGE_PATHS, limits.image_body_bytes) if service.has_captioner else {}
+    larger = dict.fromkeys(IMAGE_PATHS, limits.image_body_bytes) if service.reads_images else {}
     guarded: ASGIApp = BodyMiddleware(app, max_bytes=limits.body_bytes, larger=larger, seconds=limits.seconds)
     if origins:
         guarded = CORSMiddleware(

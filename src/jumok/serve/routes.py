@@ -104,7 +104,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         model = service.translator(body.model)
         service.limits.check_texts([body.source, body.target])
         model.check_attention()
-        model.check_source(body.source)
+        model.generator.check_source(body.source)
         model.output_ids(body.target)
         model.check_head(body.layer, body.head)
         await run_in_threadpool(getattr, model, "aligner")  # the first time takes seconds, outside the queue
@@ -176,26 +176,28 @@ def server_routes(service: Service, security: list[Any]) -> APIRouter:
     return router
 
 
-class Output(NamedTuple):
+class AttendedOutput(NamedTuple):
     """A translation or caption with its attention."""
 
-    model: ServedModel
+    model: ServedModel[Any]
     attention: AttentionMap
     text: str
 
 
-async def _output(service: Service, body: AttentionRequest, request: Request) -> Output:
+async def _output(service: Service, body: AttentionRequest, request: Request) -> AttendedOutput:
     async with service.time_limit():  # for all steps together
         if body.image is None:
             return await _translation_attention(service, body, request, body.text or "")
         return await _caption_attention(service, body, request, body.image)
 
 
-async def _translation_attention(service: Service, body: AttentionRequest, request: Request, text: str) -> Output:
+async def _translation_attention(
+    service: Service, body: AttentionRequest, request: Request, text: str
+) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
     job = service.translation_job(body.model, body.beam, 1)
     job.model.check_attention()
-    job.model.check_source(text)
+    job.model.generator.check_source(text)
     ids = _given_ids(job.model, body)
     if ids is None:
         (translation,) = await service.translations(request, job, [text])
@@ -204,7 +206,9 @@ async def _translation_attention(service: Service, body: AttentionRequest, reque
     return await _forced_attention(service, body, request, job.model, ForcedOutput(text, ids))
 
 
-async def _caption_attention(service: Service, body: AttentionRequest, request: Request, content: bytes) -> Output:
+async def _caption_attention(
+    service: Service, body: AttentionRequest, request: Request, content: bytes
+) -> AttendedOutput:
     service.limits.check_texts([body.target or ""])
     job = service.caption_job(body.model, body.beam, 1)
     job.model.check_attention()
@@ -216,13 +220,13 @@ async def _caption_attention(service: Service, body: AttentionRequest, request: 
 
 
 async def _forced_attention(
-    service: Service, body: AttentionRequest, request: Request, model: ServedModel, output: ForcedOutput
-) -> Output:
+    service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
+) -> AttendedOutput:
     (attention,) = await service.results(request, AttentionJob(model, body.words), [output])
-    return Output(model, attention, model.tokenizer.decode(output.ids))
+    return AttendedOutput(model, attention, model.generator.tokenizer.decode(output.ids))
 
 
-def _given_ids(model: ServedModel, body: AttentionRequest) -> tuple[int, ...] | None:
+def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:
     """The tokens of the target in the request; None if it has no target."""
     target = body.target if body.target_ids is None else body.target_ids
     return None if target is None else model.output_ids(target)

@@ -10,7 +10,7 @@ from jumok.errors import ModelError
 from jumok.files import check_place
 from jumok.model_folder import COMING, WEIGHTS
 from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
-from jumok.tasks import load_trained
+from jumok.tasks import open_model
 from jumok.tasks.task import Task
 from jumok.training.checkpoint import average_tensors, is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
@@ -24,9 +24,9 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
     models = without_backups(models)
     first, *others = _folders(models)
     _check_out(Path(out))
-    task, trained = load_trained(first, task=task)
+    task, trained = open_model(first, task=task)
     for folder in others:
-        _, other = load_trained(folder, task=task)
+        _, other = open_model(folder, task=task)
         if why := task.difference(other, trained):
             raise ModelError(f"{folder} {why} {first}, so they cannot be averaged")
     _load_mean(trained.model, models)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from jumok.models.weights import weights_of
-from jumok.tasks import load_trained
+from jumok.tasks import open_model
 from jumok.tasks.describe import count
 from jumok.tasks.task import Task, in_words
 from jumok.training.config import TrainingConfig
@@ -39,7 +39,7 @@ class Inspection(NamedTuple):
 
 def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspection:
     """Describe the model of a folder, checking every file on the way."""
-    task, trained = load_trained(folder, task=task)
+    task, trained = open_model(folder, task=task)
     tensors = weights_of(trained.model)
     facts = task.describe(trained) | {
         "training": training_so_far(Path(folder), trained.recipe.training),

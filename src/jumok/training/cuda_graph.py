@@ -1,9 +1,9 @@
 """The training step as CUDA graphs: recorded once for each shape of batch, then replayed with a single launch.
 
 A step of a recurrent model launches thousands of small kernels, and the host takes longer to launch them than the GPU
-to run them. A CUDA graph holds the whole step: forward and backward pass, clipping, and the update of the weights. What
-changes from step to step is in tensors the graph reads: the batch, its number of tokens, the learning rate, and the
-seed of dropout.
+to run them. A CUDA graph holds the whole step: forward and backward pass, the sums of gradients over all processes,
+clipping, and the update of the weights. What changes from step to step is in tensors the graph reads: the batch, its
+number of tokens, the learning rate, and the seed of dropout.
 """
 
 import warnings
@@ -20,6 +20,7 @@ from torch.optim import AdamW
 from jumok.training.config import TrainingConfig
 from jumok.training.objective import Objective
 from jumok.training.optimiser import update
+from jumok.training.parallel import Alone
 from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
 
 REPEATS = 2
@@ -60,20 +61,24 @@ class StepGraphs:
         config: TrainingConfig,
         task: Objective[Any],
         say: Callable[[str], None],
+        parallel: Alone | None = None,
     ) -> None:
         self.model, self.optimiser, self.config, self.task, self.say = model, optimiser, config, task, say
         self.device = next(model.parameters()).device
         self.graphs: dict[Shapes, StepGraph] = {}
         self._seen: Counter[Shapes] = Counter()
-        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        self.parallel = parallel or Alone(model, task)
         wanted = config.compile != "off" and config.accumulate == 1
-        self._usable = self.device.type == "cuda" and wanted and alone
+        self._usable = self.device.type == "cuda" and wanted and self.parallel.records
         if self._usable:
             self._pool = torch.cuda.graph_pool_handle()
             self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
 
-    def step(self, batches: Sequence[Any], *, step: int) -> StepOutcome | None:
-        """What `train_step` does; None, with nothing done, if this step is to run as it is written."""
+    def step(self, batches: Sequence[Any], *, step: int, tokens: int | None = None) -> StepOutcome | None:
+        """What `train_step` does; None, with nothing done, if this step is to run as it is written.
+
+        Some processes may run a step as it is written while others replay it: they send the same in the same order.
+        """
         if not self._usable or len(batches) != 1 or (shapes := shapes_of(batches[0])) is None:
             return None
         (batch,) = batches
@@ -86,8 +91,8 @@ class StepGraphs:
             if graph is None:
                 return None
             self.graphs[shapes] = graph
-        tokens = self.task.items(batch)
-        draw_from(seed_of(self.config.seed, step, 0), self.device)
+        tokens = self.task.items(batch) if tokens is None else tokens
+        draw_from(seed_of(self.config.seed, step, next(self.parallel.numbers())), self.device)
         cross_entropy, norm, skipped = graph.replay(batch, tokens).unbind()
         return StepOutcome(cross_entropy, max(tokens, 1), norm, skipped, 0)
 
@@ -118,7 +123,9 @@ class StepGraphs:
             # Another thread may reserve memory meanwhile: the one that reads the next batches.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                cross_entropy = add_gradient(self.model, inputs, tokens, self.config, self.task)
+                self.parallel.begin_piece(last=True)
+                found = add_gradient(self.model, inputs, tokens, self.config, self.task)
+                cross_entropy = self.parallel.combine(found)
                 norm, skipped = update(self.optimiser, clip=self.config.clip)
                 outcome = torch.stack([cross_entropy, norm, skipped])
             finally:

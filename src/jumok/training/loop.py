@@ -203,7 +203,8 @@ def train(
         )
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
+        with trainer.parallel.whole():
+            stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
@@ -235,7 +236,7 @@ class Trainer:
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
         self.recorder = Recorder(folder, self.state, report)
-        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say)
+        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say, self.parallel)
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
@@ -293,7 +294,7 @@ class Trainer:
         number, (found, tokens, self._agreed) = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        outcome = self.graphs.step(found.batches, step=number)
+        outcome = self.graphs.step(found.batches, step=number, tokens=tokens)
         if outcome is None:
             outcome = train_step(
                 self.model,
@@ -327,8 +328,9 @@ class Trainer:
             with stop.at_once():
                 scores = self.scores()
         except KeyboardInterrupt:
-            if not stop.asked:
+            if not stop.asked and here().world == 1:
                 raise
+            self._agreed = self._agreed._replace(stop=True)  # all processes come here if one does
             return False
         loss, score = scores.get("loss", 0.0), scores[self.config.metric]
         broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(score))

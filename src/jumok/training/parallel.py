@@ -22,7 +22,7 @@ from jumok.training.config import Parallel
 from jumok.training.loss import Loss
 from jumok.training.objective import Objective
 from jumok.training.optimiser import trained
-from jumok.training.processes import Processes, here
+from jumok.training.processes import here
 
 BUCKET = 2**23
 """Numbers of gradients that are summed over the processes at a time: 32 MiB."""
@@ -37,6 +37,11 @@ class Alone:
     @property
     def splits(self) -> bool:
         """Whether a batch that does not fit into memory may be split."""
+        return True
+
+    @property
+    def records(self) -> bool:
+        """Whether a CUDA graph can hold a step, with what is sent in it."""
         return True
 
     def numbers(self) -> Iterator[int]:
@@ -83,7 +88,7 @@ class Replicas(Alone):
 
     def begin_piece(self, *, last: bool) -> None:
         """The gradients of the last piece are sent as they arrive, once it is known which there are."""
-        self._sends = last and self._buckets is not None
+        self._sends, self._sent = last and self._buckets is not None, []
         self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
 
     def _arrived(self, weight: Tensor) -> None:
@@ -178,6 +183,11 @@ class Shards(Alone):
         """Never: FSDP cannot begin a backward pass again."""
         return False
 
+    @property
+    def records(self) -> bool:
+        """FSDP decides on the host what to gather."""
+        return False
+
     def begin_piece(self, *, last: bool) -> None:
         """Weights are gathered once a step, and gradients summed once."""
         self.root.set_requires_gradient_sync(last)
@@ -233,7 +243,6 @@ def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.M
 
 def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone:
     """How this process shares the model with the others, if there are any."""
-    processes: Processes = here()
-    if kind == "fsdp" and dist.is_initialized():
+    if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)
-    return Replicas(model, task) if processes.world > 1 else Alone(model, task)
+    return Replicas(model, task) if here().world > 1 else Alone(model, task)

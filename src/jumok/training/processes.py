@@ -49,13 +49,20 @@ class Processes:
         return items[self.rank :: self.world]
 
     def gather(self, work: Callable[[], T]) -> list[T]:
-        """What `work` returns in each process, in the order of ranks; what it raises in one, all raise."""
+        """What `work` returns in each process, in the order of ranks; what it raises in one, all raise.
+
+        Ctrl-C may break off the work of a process, but nothing that it does together with others.
+        """
+        global _works_alone
         if self.world == 1:
             return [work()]
-        mine: tuple[T | None, type[Exception] | None, str] = (None, None, "")
+        mine: tuple[T | None, type[BaseException] | None, str] = (None, None, "")
         try:
+            _works_alone = True
             mine = work(), None, ""
-        except Exception as error:
+            _works_alone = False
+        except (Exception, KeyboardInterrupt) as error:
+            _works_alone = False
             mine, raised = (None, type(error), str(error)), error
         found: list[Any] = [None] * self.world
         dist.all_gather_object(found, mine, group=self._words)
@@ -75,9 +82,9 @@ class Processes:
             results[number :: self.world] = found
         return results
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """The sum of each of some numbers over all processes."""
-        return [sum(column) for column in zip(*self.gather(lambda: list(numbers)), strict=True)]
+    def total(self, work: Callable[[], Sequence[float]]) -> list[float]:
+        """The sums over all processes of the numbers that `work` returns."""
+        return [sum(column) for column in zip(*self.gather(work), strict=True)]
 
     def agree(self, numbers: Sequence[int]) -> list[int]:
         """The same for whole numbers, in the thread that reads batches."""
@@ -90,11 +97,17 @@ class Processes:
 
 ALONE = Processes()
 _here = ALONE
+_works_alone = False
 
 
 def here() -> Processes:
     """The processes of the run that goes on; a world of one without `joined`."""
     return _here
+
+
+def may_break_off() -> bool:
+    """Whether this process, one of several, can leave what it does without leaving the others waiting."""
+    return _works_alone
 
 
 def is_restarted() -> bool:
@@ -108,7 +121,11 @@ def _restarts() -> int:
 
 def device_name(name: str) -> str:
     """The device of this process, where `name` is what the user asked for: every process has a GPU of its own."""
-    if not is_launched() or name not in ("auto", "cuda") or not torch.cuda.is_available():
+    if not is_launched() or not torch.cuda.is_available():
+        return name
+    if name.startswith("cuda:") and os.environ["WORLD_SIZE"] != "1":
+        raise ArgumentError(f"device = {name!r} names one GPU for all processes; with cuda or auto, each takes its own")
+    if name not in ("auto", "cuda"):
         return name
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
