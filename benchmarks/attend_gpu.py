@@ -25,7 +25,7 @@ from jumok.attention import Visible, attend, causal, from_lengths
 
 SHAPES = ((16, 16, 1024, 64), (32, 8, 64, 64), (4, 16, 4096, 64))
 MAIN = SHAPES[0]
-ROUNDS, CALLS = 7, 6
+ROUNDS, CALLS = 7, 20
 
 
 class Case(NamedTuple):
