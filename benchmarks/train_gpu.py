@@ -36,17 +36,17 @@ Step = Callable[[], object]
 def jumok(stack: ExitStack, *, fast: bool) -> Step:
     """The step of `jumok train`."""
     from jumok.data import Batch
+    from jumok.layers.gpu.stack import fused_layers
     from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
     from jumok.training import TrainingConfig, loss
-    from jumok.training.compile import compiled_layers
     from jumok.training.cuda_graph import StepGraphs
     from jumok.training.objective import SEQUENCES
     from jumok.training.optimiser import make_optimiser, set_rate
-    from jumok.training.step import autocast, train_step
+    from jumok.training.step import train_step
 
     if not fast:
         loss.runs_on_kernels = lambda states: False
-    config = TrainingConfig(compile="auto" if fast else "off", label_smoothing=SMOOTHING)
+    config = TrainingConfig(fast=fast, label_smoothing=SMOOTHING)
     sizes = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "layers": LAYERS, "dropout": DROPOUT}
     model = build_model(
         TransformerEncoderConfig(**sizes),
@@ -57,9 +57,9 @@ def jumok(stack: ExitStack, *, fast: bool) -> Step:
     source, target_in, target_out = (ids().cpu() for _ in range(3))
     visible = torch.ones_like(source, dtype=torch.bool)
     batch = Batch(source, visible, target_in, target_out, visible.clone()).pinned()
-    optimiser, device = make_optimiser(model.train(), config), torch.device("cuda")
+    optimiser = make_optimiser(model.train(), config)
     graphs = StepGraphs(model, optimiser, config, SEQUENCES, print_error)
-    stack.enter_context(compiled_layers(model, config, print_error, autocast(config, device)))
+    stack.enter_context(fused_layers(fast))
     set_rate(optimiser, 1e-4)
     number = 0
 

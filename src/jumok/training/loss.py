@@ -262,16 +262,21 @@ def held_out_loss(
 
     Several processes share the batches, and all of them get the sums over all.
     """
+    total, count = here().total(lambda: _loss_and_tokens(model, batches, loss_of))
+    loss = total / max(count, 1)
+    return {"loss": loss, "perplexity": perplexity(loss)}
+
+
+def _loss_and_tokens(model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss]) -> tuple[float, int]:
+    """The cross-entropy of this process's share of the batches, and how many tokens it has."""
     device = next(model.parameters()).device
-    total, count = 0.0, 0.0
+    total, count = 0.0, 0
     for step in here().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
         count += len(tokens.ids)
-    total, count = here().total([total, count])
-    loss = total / max(count, 1)
-    return {"loss": loss, "perplexity": perplexity(loss)}
+    return total, count
 
 
 def perplexity(loss: float) -> float:

@@ -34,19 +34,25 @@ def vector(pointer, dims, width):
 @kernel
 def attend_step_kernel(
     query, QUERY_ROW, key, value, v, w, visible, coverage, context, CONTEXT_ROW, weights, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
-    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
+    number,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, SPREAD: tl.constexpr,
+    COVERAGE: tl.constexpr, DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """α = softmax of the scores, c = Σ αᵢ hᵢ; a sentence without visible keys gets zeros.
 
     The wait for memory is most of the time. So keys are not read under the mask, which would have to come first, and
-    if EARLY the values are read before they are needed, all at once.
+    if EARLY the values are read before they are needed, all at once. If SPREAD, the compiler is not told how vectors
+    are aligned (`number` is 0), reads two features a thread, and so gives every thread all keys: warps then wait for
+    each other once, not for every sum over keys.
     """
     batch = tl.program_id(0).to(tl.int64)
     rows, key_dims, value_dims = tl.arange(0, KEYS), tl.arange(0, DIMS), tl.arange(0, VALUES)
     key += batch * keys * width
     value += batch * keys * value_width
     query += batch * QUERY_ROW
+    if SPREAD:
+        key += 2 * number
+        value += 2 * number
     k = key_tile(key, rows, key_dims, keys, width)
     if EARLY:
         values = key_tile(value, rows, value_dims, keys, value_width)
@@ -83,9 +89,9 @@ def attend_step_kernel(
 @kernel
 def attend_step_backward_kernel(
     d_context, CONTEXT_ROW, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights,
-    d_coverage, d_query, D_QUERY_ROW, d_scores, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
-    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
+    d_coverage, d_query, D_QUERY_ROW, d_scores, keys, width, value_width, number,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, SPREAD: tl.constexpr,
+    COVERAGE: tl.constexpr, DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the scores and the query of one step.
 
@@ -97,6 +103,9 @@ def attend_step_backward_kernel(
     key += batch * keys * width
     value += batch * keys * value_width
     query += batch * QUERY_ROW
+    if SPREAD:
+        key += 2 * number
+        value += 2 * number
     values = key_tile(value, rows, value_dims, keys, value_width)
     if EARLY:
         k = key_tile(key, rows, key_dims, keys, width)
