@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jumok.training.compile import compiled_layers
 from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
@@ -41,14 +40,12 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.screen import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
-from jumok.training.config import Compile
 from jumok.training.cuda_graph import ready_for
 from jumok.training.objective import SEQUENCES
 from jumok.training.parallel import BUCKET, Alone, Replicas, Shards
 from jumok.training.processes import joined
 from jumok.training.progress import LineReport
 from jumok.training.state import Origin
-from jumok.training.step import autocast
 
 PAIRS = 100_000_000
 TOKENS = 30
@@ -70,7 +67,7 @@ ONE_PROCESS = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
 WAYS = ("alone", "ddp", "fsdp")
 """One process under torchrun: as it trains there, with the sums of gradients that several would need, and in parts."""
 VOCABULARY = 32_000
-RNN, WRITTEN, COMPILED = "RNNsearch, CUDA graphs", "Transformer, as written", "Transformer, compiled"
+RNN, WRITTEN, FUSED = "RNNsearch, CUDA graphs", "Transformer, as written", "Transformer, fused"
 ROUNDS = 5
 REPEATS = 7
 
@@ -147,7 +144,7 @@ def rnnsearch() -> EncoderDecoder:
 
 def cost() -> Path:
     """Write scale.json."""
-    rate, device = measured("transformer-train", "scale-gpu/Transformer, compiled", "scale-gpu/Transformer, as written")
+    rate, device = measured("transformer-train", "scale-gpu/Transformer, fused", "scale-gpu/Transformer, as written")
     prepared, where = measured("scale-prepare/pairs a second")
     with torch.device("meta"):
         weights = sum(weight.numel() for weight in transformer().parameters())
@@ -210,10 +207,10 @@ class Turns(NamedTuple):
 
     @classmethod
     def begin(cls, work: str, build: Callable[[], nn.Module], batches: "FixedBatches", ways: Sequence[str],
-              stack: ExitStack, *, compile_: Compile) -> "Turns":  # fmt: skip
+              stack: ExitStack, *, fast: bool) -> "Turns":  # fmt: skip
         """Build the models, and record or compile their steps."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        config = TrainingConfig(compile=compile_, log_every=10**9, warmup=1)
+        config = TrainingConfig(fast=fast, log_every=10**9, warmup=1)
         steps: dict[str, Callable[[], object]] = {}
         for way in ways:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -224,8 +221,6 @@ class Turns(NamedTuple):
             trainer = loop.Trainer(
                 model, config, folder, report, None, Origin(), SEQUENCES, publish_weights, resume=False
             )
-            with trainer.parallel.whole():
-                stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
             reader = loop.ReadAhead(batches, loop.Position(0, 0), 1, items=SEQUENCES.items, ready=ready_for(model))
             stack.enter_context(closing(reader))
             steps[way] = partial(trainer.step, reader)
@@ -253,14 +248,14 @@ def wait_for_gpu() -> None:
 
 def serve(works: Sequence[str]) -> None:
     """One process: a line of standard output for every line of standard input, which names a work, a way and steps."""
-    kinds: dict[str, tuple[Callable[[], nn.Module], FixedBatches, Compile]] = {
-        RNN: (rnnsearch, FixedBatches(128, 32, 8_000), "auto"),
-        WRITTEN: (transformer, FixedBatches(400, 64, VOCABULARY), "off"),
-        COMPILED: (transformer, FixedBatches(400, 64, VOCABULARY), "auto"),
+    kinds: dict[str, tuple[Callable[[], nn.Module], FixedBatches, bool]] = {
+        RNN: (rnnsearch, FixedBatches(128, 32, 8_000), True),
+        WRITTEN: (transformer, FixedBatches(400, 64, VOCABULARY), False),
+        FUSED: (transformer, FixedBatches(400, 64, VOCABULARY), True),
     }
     ways = WAYS if is_launched() else WAYS[:1]
     with joined("auto"), ExitStack() as stack:
-        turns = {work: Turns.begin(work, *kinds[work][:2], ways, stack, compile_=kinds[work][2]) for work in works}
+        turns = {work: Turns.begin(work, *kinds[work][:2], ways, stack, fast=kinds[work][2]) for work in works}
         print("{}", flush=True)
         for line in sys.stdin:
             asked = json.loads(line)
