@@ -77,9 +77,9 @@ SHORT = {
 
 
 def bundle(run: Path) -> None:
-    trained = Translator.load(run, device="cpu").trained
+    trained = TRANSLATION.load(run, device="cpu").trained
     TRANSLATION.save(BUNDLED, trained, half=True)
-    translator = Translator.load(BUNDLED, device="cpu")
+    translator = TRANSLATION.load(BUNDLED, device="cpu")
     share = exact_match(translator, list(corpus_pairs("phrases", UNSEEN, split="test")))
     short = exact_match(translator, [Pair(*one) for one in SHORT.items()])
     scores = {

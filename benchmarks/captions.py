@@ -11,17 +11,17 @@ thing, and more than half of all.
 
 import argparse
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.analysis.scores.metrics import Score, score_outputs
+from jumok.analysis.scores.metrics import MetricScore, score_outputs
 from jumok.images.pairs import ImagesConfig, read_split
 from jumok.tasks import load, read_recipe
-from jumok.tasks.evaluation import CaptionScores, evaluate_captioner
+from jumok.tasks.evaluation import CaptionScores, score_captioner
+from jumok.tasks.results import EvaluationOptions
+from jumok.tasks.run import train
 
 RECIPES = {
     "scenes-en": ("scenes", "jumok, English"),
@@ -55,11 +55,12 @@ def earlier() -> list[Row]:
 
 def rows_of(name: str, folder: Path, device: str) -> list[Row]:
     if not (folder / "README.md").exists():
-        command = ["train", f"recipes/{name}.toml", "--out", str(folder), "--device", device]
-        subprocess.run([sys.executable, "-m", "jumok.cli", *command], check=True)
-    recipe, files = load(folder, device="cpu").trained.recipe, read_recipe(f"recipes/{name}.toml").images
-    places = {"images": files.path or None, "captions": files.captions or None}  # it may have been trained elsewhere
-    found = evaluate_captioner(folder, ["bleu", "exact_match"], device=device, **places)
+        train(f"recipes/{name}.toml", out=folder, device=device)
+    captioner, files = load(folder, device=device), read_recipe(f"recipes/{name}.toml").images
+    recipe, metrics = captioner.trained.recipe, ("bleu", "exact_match")
+    # It may have been trained elsewhere, on files in another place.
+    options = EvaluationOptions(source=files.path or None, reference=files.captions or None, metrics=metrics)
+    found = score_captioner(captioner, options)
     seconds = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["seconds"]
     trained = f"recipes/{name}.toml, {recipe.training.steps:,} steps in {seconds:.0f} s"
     conditions = f"{len(found.outputs)} test images; {trained}"
@@ -97,7 +98,7 @@ def pointing(name: str, found: CaptionScores, conditions: str) -> list[Row]:
     return [Row(f"{place}/{what}", system, round(share, 1), "%", said) for what, share in shares.items()]
 
 
-def spread(score: Score) -> str:
+def spread(score: MetricScore) -> str:
     return f"95% interval {score.low:.1f} to {score.high:.1f}"
 
 

@@ -4,8 +4,6 @@ import gzip
 import json
 import lzma
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import jumok
 from jumok.errors import LONGEST, JumokError
+from jumok.training import Report
 
 HOME = TemporaryDirectory(prefix="jumok-fuzz-")
 """Where the tiny run lies, until the program ends."""
@@ -98,8 +98,7 @@ def trained() -> Path:
     """The folder of a tiny run: a model, its checkpoints and its metrics."""
     folder = Path(HOME.name)
     (folder / "tiny.toml").write_text(RUN, encoding="utf-8")
-    command = [sys.executable, "-m", "jumok.cli", "train", folder / "tiny.toml", "--out", folder / "run"]
-    subprocess.run([*command, "--device", "cpu"], check=True, capture_output=True)
+    jumok.train(folder / "tiny.toml", out=folder / "run", device="cpu", report=Report())
     return folder / "run"
 
 
@@ -419,7 +418,7 @@ def _resealed(folder: Path) -> None:
 
 def model(place: Path) -> Format:
     """The folder of a model, signed anew after the damage."""
-    from jumok.tasks.translator import Translator
+    from jumok.tasks import TRANSLATION
 
     names = ("recipe.toml", "recipe.toml", "checksums.json", "model.safetensors", "tokenizer.model")
     samples = {f"{at}/{name}": (trained() / name).read_bytes() for at, name in enumerate(names)}
@@ -431,7 +430,7 @@ def model(place: Path) -> Format:
             (place / other).write_bytes(content if other == file else (trained() / other).read_bytes())
         if file != "checksums.json":
             _resealed(place)
-        Translator.load(place, device="cpu").translate(["March 1"])
+        TRANSLATION.load(place, device="cpu").translate(["March 1"])
 
     return Format(samples, read, 1500)
 
@@ -439,9 +438,9 @@ def model(place: Path) -> Format:
 def safetensors(place: Path) -> Format:
     """Weights."""
     from jumok.models.weights import load_weights, read_tensors
-    from jumok.tasks.translator import Translator
+    from jumok.tasks import TRANSLATION
 
-    empty = Translator.load(trained(), device="cpu").trained.model
+    empty = TRANSLATION.load(trained(), device="cpu").trained.model
     samples = {"model.safetensors": (trained() / "model.safetensors").read_bytes()}
     return Format(samples, _in_file(place, lambda path: load_weights(empty, read_tensors(path), path)), 1000)
 
@@ -539,9 +538,9 @@ def metrics(place: Path) -> Format:
 
 def arguments(place: Path) -> Format:
     """What Python code may hand to a translator, whatever it is."""
-    from jumok.tasks.translator import Translator
+    from jumok.tasks import TRANSLATION
 
-    translator = Translator.load(trained(), device="cpu")
+    translator = TRANSLATION.load(trained(), device="cpu")
     settings = b'{"beam": 2, "n_best": 1, "max_length": 5, "min_length": 0}'
     samples = {"texts": b'["March 1", "May 2"]', "settings": settings}
 

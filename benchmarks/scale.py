@@ -6,8 +6,9 @@
 
 The model: every GPU computes its batches at the measured speed, and all sum their gradients once an update. A ring
 sends 2 (N - 1) / N · P · 4 bytes through each GPU's link, P being the number of weights (Patarasuk & Yuan 2009), over
-NVLink within a machine and over InfiniBand between machines. Gradients travel during the backward pass of the last
-batch, except for the last bucket; what takes longer than that pass is waited for.
+NVLink within a machine and over InfiniBand between machines. After a step that is a CUDA graph, all of it is waited
+for. Where steps run as they are written, as those of several batches do, gradients travel during the backward pass of
+the last batch, except for the last bucket.
 """
 
 import json
@@ -17,60 +18,58 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from benchmarks.results import FOLDER, Row, cpu, write
-from jumok.data import DataConfig, FilterConfig, TokenizerConfig, prepare
-from jumok.models.build import build_model
-from jumok.models.transformer.decoder import TransformerDecoderConfig
-from jumok.models.transformer.encoder import TransformerEncoderConfig
-from jumok.training.parallel import BUCKET
+from jumok.data import Batch, DataConfig, FilterConfig, TokenizerConfig, prepare
+from jumok.models import (
+    RnnDecoderConfig,
+    RnnEncoderConfig,
+    TransformerDecoderConfig,
+    TransformerEncoderConfig,
+    build_model,
+)
+from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.screen import is_launched
+from jumok.training import TrainingConfig, loop
+from jumok.training.checkpoint import publish_weights
+from jumok.training.cuda_graph import ready_for
+from jumok.training.objective import SEQUENCES
+from jumok.training.parallel import BUCKET, Alone, Replicas, Shards
+from jumok.training.processes import joined
+from jumok.training.progress import LineReport
+from jumok.training.state import Origin
 
 PAIRS = 100_000_000
 TOKENS = 30
 """Target tokens of a pair."""
-BATCH = 400 * 64
-"""Target tokens of a batch: that of `transformer-train`."""
 NVLINK, INFINIBAND = 450e9, 50e9
 """Bytes a second and GPU, each way: NVLink 4 within a machine, NDR InfiniBand (400 Gbit/s) between machines."""
 REACHED = 0.8
 """The share of that which NCCL reaches with large messages."""
+BATCH = 400 * 64
+"""Target tokens of a batch, as `transformer-train` has them."""
+UPDATE = 16 * BATCH
+"""Target tokens of an update that is shared by any number of GPUs."""
 MACHINE = 8
 """GPUs of a machine."""
 BACKWARD = 2 / 3
 """The share of the backward pass in the time of a batch: two products of matrices for one of the forward pass."""
 
-LAYERS = {"width": 512, "layers": 6, "heads": 8, "hidden": 2048}
-RECIPE = """
-[data]
-source = "a.txt"
-target = "b.txt"
-valid_size = 50
-[tokenizer]
-kind = "word"
-size = 8000
-[encoder]
-kind = "transformer"
-width = 512
-layers = 6
-heads = 8
-[decoder]
-kind = "transformer"
-width = 512
-layers = 6
-heads = 8
-[batch]
-tokens = 16000
-[training]
-steps = 160
-validate_every = 160
-log_every = 10
-metric = "loss"
-"""
-ONE_PROCESS = ("torch.distributed.run", "--nproc-per-node", "1", "-m")
+ONE_PROCESS = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
+WAYS = ("alone", "ddp", "fsdp")
+"""One process under torchrun: as it trains there, with the sums of gradients that several would need, and in parts."""
+VOCABULARY = 32_000
+RNN, WRITTEN, FUSED = "RNNsearch, CUDA graphs", "Transformer, as written", "Transformer, fused"
+ROUNDS = 5
+REPEATS = 7
 
 
 class Step(NamedTuple):
@@ -79,14 +78,14 @@ class Step(NamedTuple):
     gpus: int
     computing: float
     sending: float
-    waiting: float
-    """The part of `sending` that no backward pass hides."""
-    tokens: int
+    hidden: float
+    """The part of `sending` that a backward pass can hide."""
+    tokens: float
 
     @property
     def seconds(self) -> float:
-        """From one update to the next."""
-        return self.computing + self.waiting
+        """From one update to the next, with nothing hidden."""
+        return self.computing + self.sending
 
     @property
     def rate(self) -> float:
@@ -94,70 +93,74 @@ class Step(NamedTuple):
         return self.tokens / self.seconds
 
 
-def update(gpus: int, batches: int, *, rate: float, weights: int) -> Step:
-    """An update of `batches` batches on each GPU, of which one computes `rate` tokens a second."""
+def update(gpus: int, batches: float, *, rate: float, weights: float) -> Step:
+    """An update of `batches` batches on each GPU, which computes `rate` tokens a second; of 1/4, a smaller batch."""
     link = REACHED * (NVLINK if gpus <= MACHINE else INFINIBAND)
     sending = 2 * (gpus - 1) / gpus * 4 * weights / link
-    hidden = min(BACKWARD * BATCH / rate, sending * (1 - min(BUCKET / weights, 1)))
-    return Step(gpus, batches * BATCH / rate, sending, sending - hidden, gpus * batches * BATCH)
+    hidden = min(BACKWARD * min(batches, 1) * BATCH / rate, sending * (1 - min(BUCKET / weights, 1)))
+    return Step(gpus, batches * BATCH / rate, sending, hidden, gpus * batches * BATCH)
 
 
 def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     """The lines of the table for one number of GPUs."""
     hours = PAIRS * TOKENS / step.rate / 3600
-    alone = step.tokens / step.gpus / step.computing
     found = {
         "computing": (1000 * step.computing, "ms"),
         "sending": (1000 * step.sending, "ms"),
-        "of it waited for": (1000 * step.waiting, "ms"),
         "tokens a second": (step.rate / 1e6, "million"),
-        "of as many single GPUs": (100 * step.rate / (step.gpus * alone), "%"),
-        "one pass over 10⁸ pairs": (hours, "h"),
+        "of as many single GPUs": (100 * step.computing / step.seconds, "%"),
+        "the same with a backward pass that hides it": (100 * step.computing / (step.seconds - step.hidden), "%"),
+        "one pass over 10⁸ pairs": (60 * hours, "min"),
         "GPU hours of it": (step.gpus * hours, "h"),
     }
     system = "1 GPU" if step.gpus == 1 else f"{step.gpus} GPUs"
     return [Row(f"{prefix}/{name}", system, value, unit, conditions) for name, (value, unit) in found.items()]
 
 
-def weights_of_base() -> int:
-    """The weights of a Transformer base with a shared vocabulary of 32,000."""
-    with torch.device("meta"):
-        model = build_model(
-            TransformerEncoderConfig(**LAYERS),
-            TransformerDecoderConfig(**LAYERS),
-            source_vocabulary=32_000,
-            target_vocabulary=32_000,
-            shared_vocabulary=True,
-        )
-    return sum(weight.numel() for weight in model.parameters())
+def measured(*goals: str) -> tuple[float, str]:
+    """The number of results/*.json with the first of these ids that is there; its id and the device."""
+    for goal in goals:
+        for path in sorted(FOLDER.glob("*.json")):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            for row in found["rows"]:
+                if (row["id"], row["system"]) == (goal, "jumok") and row["value"]:
+                    return row["value"], f"{goal}, {found['device']}"
+    raise SystemExit(f"no row {' or '.join(goals)} of jumok in {FOLDER}; run the benchmark that writes it")
 
 
-def measured(goal: str, system: str = "jumok") -> tuple[float, str]:
-    """A number of results/*.json, and the device it was measured on."""
-    for path in sorted(FOLDER.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        for row in found["rows"]:
-            if row["id"] == goal and row["system"] == system:
-                return row["value"], found["device"]
-    raise SystemExit(f"no row {goal} of {system} in {FOLDER}; run the benchmark that writes it")
+def transformer() -> EncoderDecoder:
+    """Transformer base, as benchmarks/train_gpu.py trains it."""
+    sizes: dict[str, Any] = {"width": 512, "heads": 8, "hidden": 2048, "layers": 6}
+    encoder, decoder = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes)
+    return build_model(encoder, decoder, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+
+
+def rnnsearch() -> EncoderDecoder:
+    """An encoder-decoder of recurrent layers, whose steps are CUDA graphs."""
+    sizes: dict[str, Any] = {"width": 512, "embedding": 256}
+    encoder, decoder = RnnEncoderConfig(**sizes), RnnDecoderConfig(**sizes)
+    return build_model(encoder, decoder, source_vocabulary=8_000, target_vocabulary=8_000)
 
 
 def cost() -> Path:
     """Write scale.json."""
-    weights, (prepared, where) = weights_of_base(), measured("scale-prepare/pairs a second")
-    rate, device = measured("transformer-train")
+    rate, device = measured("transformer-train", "scale-gpu/Transformer, fused", "scale-gpu/Transformer, as written")
+    prepared, where = measured("scale-prepare/pairs a second")
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in transformer().parameters())
     rows = [
-        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"transformer-train, {device}"),
-        Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, shared vocabulary of 32,000"),
+        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"400 × 64 tokens, bf16; {device}"),
+        Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, vocabularies of 32,000"),
         Row("input/pairs prepared a second", "jumok", prepared, "pairs/s", f"one core, {where}"),
         Row("input/preparing 10⁸ pairs", "jumok", PAIRS / prepared / 3600, "h", "once, by one process"),
     ]
-    for batches, prefix in ((1, "one-batch"), (4, "four-batches")):
-        for gpus in (1, 8, 64):
-            step = update(gpus, batches, rate=rate, weights=weights)
-            conditions = f"{batches} batches of {BATCH:,} tokens a GPU and update; computed, not measured"
-            rows += rows_of(step, prefix, conditions)
-    return write("scale", rows, device=f"computed from one {device}")
+    for gpus in (1, 8, 64):
+        step = update(gpus, 1, rate=rate, weights=weights)
+        rows += rows_of(step, "per-gpu", f"{BATCH:,} tokens a GPU and update; computed, not measured")
+    for gpus in (1, 8, 64):
+        step = update(gpus, UPDATE / BATCH / gpus, rate=rate, weights=weights)
+        rows += rows_of(step, "per-update", f"{UPDATE:,} tokens an update; computed, not measured")
+    return write("scale", rows, device=f"computed from {device}")
 
 
 def write_corpus(folder: Path, pairs: int, *, words: int = 7000, seed: int = 0) -> None:
@@ -171,28 +174,137 @@ def write_corpus(folder: Path, pairs: int, *, words: int = 7000, seed: int = 0) 
             target.write(" ".join(reversed(line)) + "\n")
 
 
-def measure_gpu() -> Path:
-    """Write scale_gpu.json: the same run alone and under torchrun, in turn, twice each; the median of late lines."""
-    systems = {"jumok": (), "torchrun, ddp": ONE_PROCESS, "torchrun, fsdp": ONE_PROCESS}
-    rates: dict[str, list[float]] = {system: [] for system in systems}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_corpus(folder, 60_000)
-        (folder / "r.toml").write_text(RECIPE)
-        for number in range(2):
-            for system, launch in systems.items():
-                parallel = f'training.parallel="{system[-4:] if "fsdp" in system else "ddp"}"'
-                command = ["jumok", "train", "r.toml", "--out", f"{system} {number}", "--set", parallel]
-                subprocess.run([sys.executable, "-m", *launch, *command], cwd=folder, check=True)
-                lines = (folder / f"{system} {number}/metrics.jsonl").read_text().splitlines()
-                found = [json.loads(line) for line in lines]
-                rates[system] += [one["tokens_per_second"] for one in found if one.get("loss") and one["step"] > 60]
-    conditions = "`jumok train`, 6 + 6 layers of 512, batches of 16,000 tokens, median after step 60 of two runs each"
+class FixedBatches:
+    """One batch of random ids, again and again."""
+
+    def __init__(self, sentences: int, length: int, vocabulary: int) -> None:
+        draws = torch.Generator().manual_seed(0)
+        shape = (sentences, length)
+        source, target_in, target_out = (torch.randint(4, vocabulary, shape, generator=draws) for _ in range(3))
+        visible = torch.ones_like(source, dtype=torch.bool)
+        self._batch = Batch(source, visible, target_in, target_out, visible.clone())
+
+    def steps(self, epoch: int) -> int:
+        """As good as endless."""
+        return 10**9
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The batch."""
+        return self._batch
+
+
+def parallel_as(way: str, model: nn.Module, task: Any, kind: str) -> Alone:
+    """How a process shares its model, whatever the recipe says and however many there are."""
+    return {"alone": Alone, "ddp": Replicas, "fsdp": Shards}[way](model, task)
+
+
+class Turns(NamedTuple):
+    """Models of one kind that train in turns, each shared with other processes in a way of its own."""
+
+    work: str
+    steps: dict[str, Callable[[], object]]
+    tokens: int
+
+    @classmethod
+    def begin(cls, work: str, build: Callable[[], nn.Module], batches: "FixedBatches", ways: Sequence[str],
+              stack: ExitStack, *, fast: bool) -> "Turns":  # fmt: skip
+        """Build the models, and record or compile their steps."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        config = TrainingConfig(fast=fast, log_every=10**9, warmup=1)
+        steps: dict[str, Callable[[], object]] = {}
+        for way in ways:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            torch.manual_seed(0)
+            model = build().to(device).train()
+            loop.parallel_of = partial(parallel_as, way)
+            report = LineReport()
+            trainer = loop.Trainer(
+                model, config, folder, report, None, Origin(), SEQUENCES, publish_weights, resume=False
+            )
+            reader = loop.ReadAhead(batches, loop.Position(0, 0), 1, items=SEQUENCES.items, ready=ready_for(model))
+            stack.enter_context(closing(reader))
+            steps[way] = partial(trainer.step, reader)
+            for _ in range(6):
+                steps[way]()
+            loss = trainer.recorder.sums()[0] / trainer.recorder.sums()[1]
+            print(f"{work}, {way}: loss {loss:.6f}, {len(trainer.graphs.graphs)} graphs", file=sys.stderr, flush=True)
+        return cls(work, steps, SEQUENCES.items(batches.batch(0, 0)))
+
+    def rate(self, way: str, steps: int) -> float:
+        """Tokens a second of one way, over some steps."""
+        wait_for_gpu()
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.steps[way]()
+        wait_for_gpu()
+        return steps * self.tokens / (time.perf_counter() - began)
+
+
+def wait_for_gpu() -> None:
+    """Wait until all that was asked of the GPU is done."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def serve(works: Sequence[str]) -> None:
+    """One process: a line of standard output for every line of standard input, which names a work, a way and steps."""
+    kinds: dict[str, tuple[Callable[[], nn.Module], FixedBatches, bool]] = {
+        RNN: (rnnsearch, FixedBatches(128, 32, 8_000), True),
+        WRITTEN: (transformer, FixedBatches(400, 64, VOCABULARY), False),
+        FUSED: (transformer, FixedBatches(400, 64, VOCABULARY), True),
+    }
+    ways = WAYS if is_launched() else WAYS[:1]
+    with joined("auto"), ExitStack() as stack:
+        turns = {work: Turns.begin(work, *kinds[work][:2], ways, stack, fast=kinds[work][2]) for work in works}
+        print("{}", flush=True)
+        for line in sys.stdin:
+            asked = json.loads(line)
+            print(json.dumps({"rate": turns[asked["work"]].rate(asked["way"], asked["steps"])}), flush=True)
+
+
+def measure_gpu(works: Sequence[str]) -> Path:
+    """Write scale_gpu.json: a process without torchrun and one under it, in all ways, take turns."""
+    command = [sys.executable, "-W", "ignore"]
+    launches = {"jumok": (), "torchrun": ONE_PROCESS}
+    running = {
+        name: subprocess.Popen(
+            [*command, *launch, "-m", "benchmarks.scale", "serve", *works],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, launch in launches.items()
+    }
+    ready = [name for name, process in running.items() if answer(process) is not None]
+    turns = [(name, way) for name in ready for way in (WAYS if launches[name] else WAYS[:1])]
+    rates: dict[tuple[str, str], list[float]] = {}
+    for _ in range(ROUNDS):
+        for work in works:
+            for name, way in turns:
+                asked = {"work": work, "way": way, "steps": 40 if work == RNN else 10}
+                running[name].stdin.write(json.dumps(asked) + "\n")  # type: ignore[union-attr]
+                running[name].stdin.flush()  # type: ignore[union-attr]
+                if found := answer(running[name]):
+                    rates.setdefault((work, name + ("" if way == "alone" else f", {way}")), []).append(found["rate"])
+    for process in running.values():
+        process.communicate()
+    conditions = f"one process, bf16, random batches of one shape; median of {ROUNDS} turns"
     rows = [
-        Row("scale-gpu/tokens a second", system, round(statistics.median(found)), "tok/s", conditions)
-        for system, found in rates.items()
+        Row(f"scale-gpu/{work}", system, round(statistics.median(found)), "tok/s", conditions)
+        for (work, system), found in rates.items()
     ]
-    return write("scale_gpu", rows, device=torch.cuda.get_device_name())
+    for row in rows:
+        print(row.id, row.system, f"{row.value:,} tok/s", flush=True)
+    return write("scale_gpu", rows, device=torch.cuda.get_device_name() if torch.cuda.is_available() else cpu())
+
+
+def answer(process: "subprocess.Popen[str]") -> dict[str, float] | None:
+    """The next line of JSON of a process; None if it has ended."""
+    for line in process.stdout or ():
+        if line.startswith("{"):
+            found: dict[str, float] = json.loads(line)
+            return found
+    return None
 
 
 def measure_preparation(pairs: int = 20_000) -> Path:
@@ -203,13 +315,23 @@ def measure_preparation(pairs: int = 20_000) -> Path:
         data = DataConfig(source=str(folder / "a.txt"), target=str(folder / "b.txt"))
         config = TokenizerConfig(size=6000, sentences=5000)
         prepare(folder / "data", data, config)  # which also learns the vocabulary
-        began = time.perf_counter()
-        prepare(folder / "data", data, config, FilterConfig(max_length=210))
-        seconds = time.perf_counter() - began
-    conditions = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000"
-    rows = [Row("scale-prepare/pairs a second", "jumok", round(pairs / seconds), "pairs/s", conditions)]
+        rates = []
+        for number in range(REPEATS):  # another limit every time, so that all is tokenised again
+            began = time.perf_counter()
+            prepare(folder / "data", data, config, FilterConfig(max_length=200 + number))
+            rates.append(pairs / (time.perf_counter() - began))
+    spread = f"median of {REPEATS} runs from {min(rates):,.0f} to {max(rates):,.0f}"
+    conditions = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000; {spread}"
+    rows = [Row("scale-prepare/pairs a second", "jumok", round(statistics.median(rates)), "pairs/s", conditions)]
     return write("scale_prepare", rows, device=cpu())
 
 
 if __name__ == "__main__":
-    print({"gpu": measure_gpu, "prepare": measure_preparation}.get("".join(sys.argv[1:]), cost)())
+    what, *rest = [*sys.argv[1:], ""]
+    works = [work for work in rest if work] or [RNN, WRITTEN]
+    if what == "serve":
+        serve(works)
+    elif what == "gpu":
+        print(measure_gpu(works))
+    else:
+        print(measure_preparation() if what == "prepare" else cost())

@@ -64,9 +64,9 @@ class Tally:
 def questions(model: str, short: int, long: int) -> tuple[list[Question], list[Question]]:
     """Test texts, short and long, with their translations."""
     from jumok.data import corpus_pairs
-    from jumok.tasks.translator import Translator
+    from jumok.tasks import TRANSLATION
 
-    translator = Translator.load(model, device="cpu")
+    translator = TRANSLATION.load(model, device="cpu")
     texts = list(dict.fromkeys(pair.source for pair in corpus_pairs("phrases", short + 20 * long, split="test")))
     pages = ["; ".join(texts[short + 15 * number :][:15]) for number in range(long)]
 

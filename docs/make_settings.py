@@ -12,9 +12,7 @@ from typing import Any
 
 from jumok.recipe import sections as recipe_sections
 from jumok.settings import Settings, field_types, limit_words, to_toml
-from jumok.tasks.captioning import CaptionRecipe
-from jumok.tasks.node_classification import GraphRecipe
-from jumok.tasks.translation import TranslationRecipe
+from jumok.tasks.recipes import CaptionRecipe, GraphRecipe, TranslationRecipe
 
 PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)

@@ -6,8 +6,7 @@ import pytest
 
 from jumok.data import corpus_pairs
 from jumok.model_folder import BUNDLED
-from jumok.tasks import read_recipe
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION, read_recipe
 from support.commands import well
 
 
@@ -24,7 +23,7 @@ def test_the_bundled_model_was_trained_by_the_committed_recipe():
 @pytest.mark.slow
 def test_the_bundled_model_translates_values_it_never_saw():
     pairs = list(corpus_pairs("phrases", 200, split="test"))
-    found = Translator.load(BUNDLED, device="cpu").translate([pair.source for pair in pairs])
+    found = TRANSLATION.load(BUNDLED, device="cpu").translate([pair.source for pair in pairs])
     right = sum(one.text == pair.target for one, pair in zip(found, pairs, strict=True))
     assert right >= 0.95 * len(pairs)
 
@@ -44,12 +43,12 @@ def test_the_bundled_model_translates_the_short_texts_that_people_type_first():
         "$5.00": "US$5.00",
         "50%": "50%",
     }
-    found = Translator.load(BUNDLED, device="cpu").translate(known)
+    found = TRANSLATION.load(BUNDLED, device="cpu").translate(known)
     assert {one.source: one.text for one in found} == known
 
 
 def test_its_attention_crosses_as_dates_do():
-    shown = Translator.load(BUNDLED, device="cpu").translate(["Friday, December 23, 1988"])[0].attention()
+    shown = TRANSLATION.load(BUNDLED, device="cpu").translate(["Friday, December 23, 1988"])[0].attention()
     weights = shown.weights[-1].mean(0)
     looked = {target: shown.source[int(row.argmax())] for target, row in zip(shown.target, weights, strict=True)}
     assert looked["1988년"] == "1988"

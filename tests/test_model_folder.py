@@ -12,8 +12,7 @@ from jumok.model_folder import ModelFolder
 from jumok.models.weights import weights_of
 from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.average import average_models
-from jumok.tasks.translation import Trained
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import TrainedTranslator
 
 SMALL = {
     "rnn": {"kind": "rnn", "width": 8, "embedding": 6},
@@ -31,7 +30,7 @@ def fresh(encoder="rnn", decoder="rnn", *, shared=True, seed=1, tied="none"):
     }
     recipe = make_recipe(tables)
     tokenizers = TokenizerPair.train([Pair("012", "가나"), Pair("34", "210")], recipe.tokenizer)
-    return Trained(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)
+    return TrainedTranslator(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)
 
 
 def same_weights(one, other):
@@ -45,7 +44,7 @@ def same_weights(one, other):
 def test_what_is_saved_is_loaded_again_the_same(tmp_path, encoder, decoder, shared):
     trained = fresh(encoder, decoder, shared=shared)
     TRANSLATION.save(tmp_path, trained)
-    loaded = Translator.load(tmp_path, device="cpu").trained
+    loaded = TRANSLATION.load(tmp_path, device="cpu").trained
     assert same_weights(loaded.model, trained.model)
     assert loaded.recipe == trained.recipe
     assert loaded.tokenizers.shared is shared
@@ -65,12 +64,12 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monke
         return header(folder)
 
     monkeypatch.setattr(ModelFolder, "header", late)
-    assert same_weights(Translator.load(tmp_path, device="cpu").trained.model, new.model)
+    assert same_weights(TRANSLATION.load(tmp_path, device="cpu").trained.model, new.model)
 
 
 def test_tied_weights_are_saved_once_and_still_tied_when_loaded(tmp_path):
     TRANSLATION.save(tmp_path, fresh("transformer", "transformer", tied="all"))
-    model = Translator.load(tmp_path, device="cpu").trained.model
+    model = TRANSLATION.load(tmp_path, device="cpu").trained.model
     addresses = {tensor.data_ptr() for name, tensor in model.state_dict().items() if tensor.shape == (14, 8)}
     assert len(addresses) <= 1
 
@@ -106,7 +105,7 @@ def test_a_folder_holds_nothing_but_text_tensors_and_tokenizers(tmp_path):
 def test_saving_over_a_model_of_the_other_kind_leaves_a_whole_model(tmp_path):
     TRANSLATION.save(tmp_path, fresh(shared=False))
     TRANSLATION.save(tmp_path, fresh(shared=True))
-    assert Translator.load(tmp_path, device="cpu").trained.tokenizers.shared
+    assert TRANSLATION.load(tmp_path, device="cpu").trained.tokenizers.shared
 
 
 def test_a_recipe_is_not_read_with_the_variables_of_whoever_loads_the_model(tmp_path, monkeypatch):
@@ -114,7 +113,7 @@ def test_a_recipe_is_not_read_with_the_variables_of_whoever_loads_the_model(tmp_
     trained = fresh()
     recipe = make_recipe({"data": {"pairs": "$HERE/a.tsv"}, "encoder": SMALL["rnn"], "decoder": SMALL["rnn"]})
     TRANSLATION.save(tmp_path, trained._replace(recipe=recipe))
-    assert Translator.load(tmp_path, device="cpu").trained.recipe.data.pairs == "/a/$folder/a.tsv"
+    assert TRANSLATION.load(tmp_path, device="cpu").trained.recipe.data.pairs == "/a/$folder/a.tsv"
 
 
 def test_the_average_is_the_mean_and_keeps_the_tokenizers(tmp_path):
@@ -125,9 +124,9 @@ def test_the_average_is_the_mean_and_keeps_the_tokenizers(tmp_path):
     tensors = [load_file(folder / "model.safetensors") for folder in folders]
     for name, mean in load_file(tmp_path / "mean/model.safetensors").items():
         torch.testing.assert_close(mean, sum(one[name].double() for one in tensors).float() / 3)
-    loaded = Translator.load(tmp_path / "mean", device="cpu").trained
-    assert loaded.tokenizers.source.model == Translator.load(folders[0], device="cpu").trained.tokenizers.source.model
-    assert loaded.recipe == Translator.load(folders[0], device="cpu").trained.recipe
+    loaded = TRANSLATION.load(tmp_path / "mean", device="cpu").trained
+    assert loaded.tokenizers.source.model == TRANSLATION.load(folders[0], device="cpu").trained.tokenizers.source.model
+    assert loaded.recipe == TRANSLATION.load(folders[0], device="cpu").trained.recipe
 
 
 def test_one_folder_can_be_averaged_with_weights_alone(tmp_path):
@@ -142,4 +141,4 @@ def test_one_folder_can_be_averaged_with_weights_alone(tmp_path):
 def test_a_model_folder_can_be_moved(tmp_path):
     TRANSLATION.save(tmp_path / "here", fresh())
     shutil.move(tmp_path / "here", tmp_path / "there")
-    assert Translator.load(tmp_path / "there", device="cpu").trained.recipe.data.corpus == "reverse"
+    assert TRANSLATION.load(tmp_path / "there", device="cpu").trained.recipe.data.corpus == "reverse"

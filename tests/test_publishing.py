@@ -10,7 +10,6 @@ from jumok.errors import ModelError
 from jumok.models.weights import weights_of
 from jumok.tasks import TRANSLATION, read_recipe
 from jumok.tasks.run import train
-from jumok.tasks.translator import Translator
 from jumok.training import Report
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from test_model_folder import fresh, same_weights
@@ -63,12 +62,12 @@ def test_a_first_model_is_not_there_or_whole_wherever_its_publishing_is_killed(t
         ended = publish_until(moment, folder, models[0])
         whole = (folder / "model.safetensors").exists()
         if whole:
-            assert same_weights(Translator.load(folder, device="cpu").trained.model, models[0].model)
+            assert same_weights(TRANSLATION.load(folder, device="cpu").trained.model, models[0].model)
         else:
             with pytest.raises(ModelError, match=r"is not a complete model: .* is missing"):
-                Translator.load(folder, device="cpu")
+                TRANSLATION.load(folder, device="cpu")
         publish_again(folder, models[1])
-        assert same_weights(Translator.load(folder, device="cpu").trained.model, models[1].model)
+        assert same_weights(TRANSLATION.load(folder, device="cpu").trained.model, models[1].model)
         assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
         seen.add((whole, ended))
         moment += 1
@@ -84,14 +83,14 @@ def test_a_better_model_replaces_one_wherever_two_publishings_are_killed(tmp_pat
         publish_again(folder, models[0])
         for moment, trained in ((first, models[1]), (5 * first % 14, models[2])):
             publish_until(moment, folder, trained)
-            found = Translator.load(folder, device="cpu").trained.model
+            found = TRANSLATION.load(folder, device="cpu").trained.model
             assert any(same_weights(found, other.model) for other in models)
 
 
 def test_a_model_that_is_saved_over_another_kind_is_never_mixed_with_it(tmp_path):
     TRANSLATION.save(tmp_path, fresh(shared=False))
     TRANSLATION.save(tmp_path, fresh(shared=True, seed=2))
-    assert Translator.load(tmp_path, device="cpu").trained.recipe.training.seed == 2
+    assert TRANSLATION.load(tmp_path, device="cpu").trained.recipe.training.seed == 2
     assert {path.name for path in tmp_path.glob("tokenizer*")} == {"tokenizer.model"}
 
 
@@ -102,14 +101,14 @@ class Loading(Report):
         self.folder, self.loaded = folder, None
 
     def begin(self, **_):
-        self.loaded = Translator.load(self.folder, device="cpu").trained
+        self.loaded = TRANSLATION.load(self.folder, device="cpu").trained
 
 
 @pytest.mark.slow
 def test_a_resumed_run_repairs_its_model_before_its_first_step(tmp_path):
     recipe, folder = write(tmp_path / "r.toml", RECIPE), tmp_path / "run"
     well("train", recipe, "--out", folder, "--device", "cpu", *BRIEFLY)
-    weights = weights_of(Translator.load(folder, device="cpu").trained.model)
+    weights = weights_of(TRANSLATION.load(folder, device="cpu").trained.model)
     for name in ("recipe.toml", "checksums.json"):
         (folder / name).unlink()
     assert jumok("inspect", folder).code == 1

@@ -9,7 +9,7 @@ from jumok.errors import ConfigError
 from jumok.graphs.graph import GraphConfig
 from jumok.recipe import read_tables, sections, write_recipe
 from jumok.tasks import make_recipe, read_recipe, task_of
-from jumok.tasks.translation import TranslationRecipe
+from jumok.tasks.recipes import TranslationRecipe
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"corpus": "reverse"}

@@ -2,12 +2,11 @@
 
 import pytest
 
-from jumok import Translator
 from jumok.errors import ArgumentError, ConfigError
 from jumok.recipe import sections
 from jumok.setting_hints import OPTIONS, SETTINGS
-from jumok.tasks import make_recipe
-from jumok.tasks.translation import TranslationRecipe
+from jumok.tasks import TRANSLATION, make_recipe
+from jumok.tasks.recipes import TranslationRecipe
 from support.commands import jumok, write
 
 DATA = {"source": "a", "target": "b"}
@@ -91,7 +90,7 @@ def test_an_unknown_option_is_told_ours(command, said):
 
 def test_settings_of_the_translator_are_told_ours(reverser):
     with pytest.raises(ArgumentError, match=r"num_beams is not a setting of decoding; here it is decoding\.beam"):
-        Translator.load(reverser, device="cpu").translate(["1"], num_beams=3)
+        TRANSLATION.load(reverser, device="cpu").translate(["1"], num_beams=3)
 
 
 def test_every_name_of_ours_exists():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jumok.regression.estimator import KernelRegressor
     from jumok.soft_database import SoftDatabase
     from jumok.tasks import load
-    from jumok.tasks.captioning import Caption, Captioner
+    from jumok.tasks.captioner import Caption, Captioner
     from jumok.tasks.node_classification import NodeClassifier
     from jumok.tasks.run import Run, train
     from jumok.tasks.translator import Translation, Translator
@@ -42,8 +42,8 @@ prepare_cpu()
 # Imported when first asked for: PyTorch takes a second, and `jumok --help` should not wait for it.
 _HOME = {
     "AttentionMap": "jumok.analysis.maps.attention_map",
-    "Caption": "jumok.tasks.captioning",
-    "Captioner": "jumok.tasks.captioning",
+    "Caption": "jumok.tasks.captioner",
+    "Captioner": "jumok.tasks.captioner",
     "KernelRegressor": "jumok.regression.estimator",
     "NodeClassifier": "jumok.tasks.node_classification",
     "Run": "jumok.tasks.run",

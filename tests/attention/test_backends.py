@@ -101,13 +101,13 @@ def test_what_stands_against_a_backend_names_the_score_as_it_was_given(name):
     inputs, score = random_inputs(), random_score(name, 3)
     plan = explain(*inputs, score=score, normalise="sparsemax")
     said = [reason for reason in plan.against.values() if "score" in reason]
-    assert said
-    assert all(f'score "{name}" is not' in reason for reason in said)
+    assert bool(said) == (name not in DOT_PRODUCTS)
+    assert all(f'score "{name}" is n' in reason for reason in said)
 
 
-def test_a_score_with_a_scale_of_its_own_keeps_its_name():
-    with pytest.raises(BackendError, match='score "scaled_dot" is not additive'):
-        attend(*random_inputs(), score=scaled_dot(0.5), backend="fused")
+def test_a_score_that_is_reduced_to_a_simpler_one_keeps_its_name():
+    with pytest.raises(BackendError, match='score "concat" is not a dot product'):
+        attend(*random_inputs(), score=random_score("concat", 3), backend="sdpa")
 
 
 def test_a_plan_reads_as_sentences():

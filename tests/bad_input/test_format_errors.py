@@ -26,8 +26,8 @@ from jumok.graphs.map import find_node
 from jumok.graphs.store import open_graph, write_graph
 from jumok.images import files as images
 from jumok.images.files import ImageFolder, decode_image
-from jumok.tasks.captioning import Captioner
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
+from jumok.tasks.captioner import Captioner
 from jumok.training.metrics import read_metrics
 from support.commands import write
 from support.graphs import CONFIG, raw_graph
@@ -210,7 +210,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
 
 
 def test_what_are_no_texts_is_said_of_every_call(reverser):
-    translator = Translator.load(reverser, device="cpu")
+    translator = TRANSLATION.load(reverser, device="cpu")
     for texts in (5, None, 2.5, "12", [5], ["a", None]):
         for call in (translator.translate, lambda texts: list(translator.stream(texts))):
             names(refusal(call, texts, kind=ArgumentError), "texts")
@@ -221,7 +221,7 @@ def test_what_are_no_texts_is_said_of_every_call(reverser):
 def test_what_are_no_images_is_said():
     captioner = Captioner.__new__(Captioner)
     names(refusal(captioner.caption, 5, kind=ArgumentError), "list of images")
-    names(refusal(captioner.seen, 5, kind=ArgumentError), "path", "pixels")
+    names(refusal(captioner.model_image, 5, kind=ArgumentError), "path", "pixels")
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from jumok.graphs.graph import GraphConfig, SparseTable
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.store import open_graph, write_graph
 from jumok.tasks import make_recipe
-from jumok.tasks.node_classification import GraphRecipe
+from jumok.tasks.recipes import GraphRecipe
 from support.commands import write
 from support.graphs import CONFIG, raw_graph
 from support.refusals import names, refused, refuses

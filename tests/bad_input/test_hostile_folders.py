@@ -13,7 +13,7 @@ from jumok.errors import DataError, JumokError
 from jumok.images.resnet import ResNet, begin_with_weights
 from jumok.models.weights import read_header, read_tensors, to_bytes, weights_of
 from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, load, make_recipe
-from jumok.tasks.captioning import TrainedCaptioner
+from jumok.tasks.captioner import TrainedCaptioner
 from jumok.tasks.node_classification import TrainedGraph
 from support.commands import jumok, write
 from support.graphs import stored

@@ -159,7 +159,7 @@ def test_a_place_that_does_not_fit_the_sources_is_refused(place, facts):
 )
 def test_the_json_of_a_place_that_is_none_is_one_line(place):
     with refuses(DataError):
-        AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": [[[[1]]]], "place": {place}}}')
+        AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": [[[[1]]]], "layout": {place}}}')
 
 
 def image_map(words: int) -> AttentionMap:
@@ -193,5 +193,6 @@ def test_words_without_quotes_are_told_of_quotes():
 @pytest.mark.parametrize("command", [["look", "two days ago", "--out", "a.png"], ["translate", "--format", "pdf"]])
 def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translated(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("jumok.tasks.translator.Translator.load", lambda *_, **__: pytest.fail("the work has begun"))
+    fail = lambda *_, **__: pytest.fail("the work has begun")  # noqa: E731
+    monkeypatch.setattr("jumok.tasks.translator.Translator.translate", fail)
     names(refused(*command), "matplotlib")

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from jumok.errors import ArgumentError
-from jumok.tasks.captioning import Captioner
-from jumok.tasks.node_classification import NodeClassifier
-from jumok.tasks.translator import Translator
+from jumok.tasks import TASKS
 from support.commands import write
 from support.refusals import MODEL_FILES, damage, names, refused, refuses, reseal, write_recipe
 
@@ -67,7 +65,7 @@ def test_a_model_that_lacks_its_tokenizer_in_the_checksums(model):
 
 @pytest.mark.parametrize("wrong", [3, None, ["runs"]])
 def test_what_is_not_the_path_of_a_folder_is_refused(wrong):
-    for task in (Translator, Captioner, NodeClassifier):
+    for task in TASKS:
         with refuses(ArgumentError, "folder", "path", repr(wrong)):
             task.load(wrong)
 

@@ -14,7 +14,7 @@ import torch
 
 from jumok.errors import CheckpointError, ConfigError, DataError, TrainingError
 from jumok.models.weights import load_weights, read_tensors
-from jumok.tasks.translation import TranslationTraining
+from jumok.tasks.recipes import TranslationTraining
 from jumok.training import TrainingConfig, read_metrics, train
 from jumok.training.checkpoint import checkpoints, write_checkpoint
 from jumok.training.resume import will_go_on

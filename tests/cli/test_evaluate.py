@@ -121,15 +121,15 @@ def test_lines_that_were_cut_for_the_model_are_counted(reverser, tmp_path):
     said = well(
         "evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "ref", "--metrics", "chrf"
     ).err
-    assert f"{reverser}: 1 line was too long for it and was translated in parts (--max-source 7 tokens)" in said
+    assert f"{reverser.name}: 1 line was too long for it and was translated in parts (--max-source 7 tokens)" in said
 
 
 def test_max_source_says_where_lines_are_cut(reverser, tmp_path):
     write(tmp_path / "src", "123456 654321\n")
     command = ["evaluate", reverser, "--source", tmp_path / "src", "--reference", tmp_path / "src", "--metrics", "chrf"]
-    assert f"{reverser}: 1 line has a sentence longer than the 7 tokens it was trained on" in well(*command).err
+    assert f"{reverser.name}: 1 line has a sentence longer than the 7 tokens it was trained on" in well(*command).err
     cut = well(*command, "--max-source", 8).err
-    assert cut == f"{reverser}: 1 line was too long for it and was translated in parts (--max-source 8 tokens)\n"
+    assert cut == f"{reverser.name}: 1 line was too long for it and was translated in parts (--max-source 8 tokens)\n"
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,16 @@ def test_by_length_counts_every_sentence_once(files):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "--reference is missing"),
-        (["--reference", "ref"], "give either a MODEL to translate with or --output"),
+        ([], "give either a MODEL"),
+        (["--reference", "ref"], "give either a MODEL to test or --output"),
         (["model", "--output", "out", "--reference", "ref"], "give either a MODEL"),
-        (["model", "--reference", "ref"], "--source is missing"),
+        (["model", "--reference", "ref"], "there is no model folder model"),
         (["--output", "out", "--reference", "ref", "--by-length"], "--source is missing"),
         (["--output", "out", "--reference", "ref", "--metrics", "blue"], "'blue' is not a score; choose from bleu,"),
         (["--output", "out", "--reference", "ref", "--metrics", ","], "--metrics"),
         (["--output", "out", "--reference", "ref", "--tokenize", "14a"], "'14a' is not a tokenizer of sacrebleu"),
-        (["--output", "ref", "--reference", "short"], "--output ref has 4 lines but --reference short has 2: line n"),
-        (["--output", "one", "--reference", "none"], "--output one has 1 line but --reference none has 0: line n"),
+        (["--output", "ref", "--reference", "short"], "ref has 4 outputs but short has 2 lines: line n"),
+        (["--output", "one", "--reference", "none"], "one has 1 output but none has 0 lines: line n"),
         (
             ["--output", "ref", "--source", "short", "--reference", "ref", "--by-length"],
             "--source short has 2 lines but --reference ref has 4",

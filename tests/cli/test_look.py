@@ -11,7 +11,7 @@ import torch
 
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import FontError
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
 from support.commands import jumok, well
 
 
@@ -26,7 +26,7 @@ def test_the_map_is_shown_below_the_translation(reverser):
 
 def test_json_holds_the_weights_of_the_translator(transformer):
     found = json.loads(well("look", transformer, "27 18", "--json").out)
-    (wanted,) = Translator.load(transformer, device="cpu").translate(["27 18"])
+    (wanted,) = TRANSLATION.load(transformer, device="cpu").translate(["27 18"])
     assert (found["source"], found["text"]) == ("27 18", wanted.text)
     shown = AttentionMap.from_json(json.dumps(found["attention"]))
     torch.testing.assert_close(shown.weights, wanted.attention().weights, atol=1e-5, rtol=0)
@@ -101,7 +101,7 @@ def test_what_cannot_be_drawn_does_not_keep_the_rest_from_being_written(tmp_path
     def no_font(*_, **__):
         raise FontError("no installed font can draw it")
 
-    monkeypatch.setattr("jumok.analysis.draw.scene.fonts_for", no_font)
+    monkeypatch.setattr("jumok.analysis.draw.shapes.fonts_for", no_font)
     done = jumok("look", "3 hours, 25 minutes", "--out", tmp_path / "a.png", "--out", tmp_path / "a.html")
     assert done.code == 1
     assert done.err.splitlines()[-1] == "jumok: no installed font can draw it"

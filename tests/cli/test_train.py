@@ -11,7 +11,7 @@ import pytest
 from jumok.data import prepare
 from jumok.tasks import TRANSLATION, read_recipe
 from jumok.tasks import translation as training_run
-from jumok.tasks.translation import Trained
+from jumok.tasks.translator import TrainedTranslator
 from support.commands import BRIEFLY, RECIPE, jumok, well, write
 from support.runs import assert_same_run
 
@@ -70,7 +70,7 @@ def test_validation_does_not_depend_on_how_unicode_spells_the_targets(two_files,
     prepared = prepare(two_files / "data", recipe.data, recipe.tokenizer, recipe.filter)
     right = [SimpleNamespace(text=unicodedata.normalize("NFC", pair.target)) for pair in prepared.valid_pairs]
     monkeypatch.setattr(training_run.Translator, "translate", lambda *_: right)
-    trained = Trained(TRANSLATION.new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
+    trained = TrainedTranslator(TRANSLATION.new_model(recipe, prepared.tokenizers), recipe, prepared.tokenizers)
     assert TRANSLATION.validate(trained, training_run.held_out_pairs(recipe, prepared))["exact_match"] == 100
 
 

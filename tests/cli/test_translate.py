@@ -9,8 +9,8 @@ from io import StringIO
 
 import pytest
 
-from jumok import Translator
 from jumok.progress import ProgressBars
+from jumok.tasks import TRANSLATION
 from support.commands import jumok, well, write
 
 LINES = ["123", "", "98", "   ", "5", "404"]
@@ -118,7 +118,7 @@ def test_empty_lines_stay_empty_lines_among_lists_too(reverser):
 def test_a_list_longer_than_the_beam_widens_it_here_and_in_python(reverser):
     found = well("translate", reverser, "--n-best", 7, stdin="123\n").out.split("\t")
     assert len(found) == 14
-    (same,) = Translator.load(reverser, device="cpu").translate(["123"], n_best=7)
+    (same,) = TRANSLATION.load(reverser, device="cpu").translate(["123"], n_best=7)
     assert [one.text for one in same.n_best] == found[::2]
 
 

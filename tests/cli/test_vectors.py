@@ -10,7 +10,7 @@ import torch
 
 from jumok.data import read_vectors
 from jumok.models.weights import read_tensors
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
 from jumok.training.checkpoint import checkpoints
 from support.commands import jumok, well, write
 from support.runs import assert_same_run
@@ -79,7 +79,7 @@ def recipe(file, text=RECIPE, content=None):
 
 def begun(folder):
     """The embeddings of the source as they were before the first step, which a rate of nearly 0 leaves."""
-    trained = Translator.load(folder, device="cpu").trained
+    trained = TRANSLATION.load(folder, device="cpu").trained
     return trained.tokenizers.source.pieces, trained.model.encoder.embedding.table.detach()
 
 
@@ -120,7 +120,7 @@ def test_frozen_vectors_stay_as_they_begin_and_others_learn(frozen):
     (_, before), (_, after) = begun("still"), begun("fast")
     assert torch.equal(before, after) == frozen
     weights = [
-        Translator.load(folder, device="cpu").trained.model.encoder.forwards[0].state_dict()
+        TRANSLATION.load(folder, device="cpu").trained.model.encoder.forwards[0].state_dict()
         for folder in ("still", "fast")
     ]
     assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -4,7 +4,7 @@ import pytest
 
 from jumok.data import TokenizerConfig, TokenizerPair, corpus_pairs
 from jumok.model_folder import BUNDLED
-from jumok.tasks.translator import coverage
+from jumok.tasks.translation_warnings import coverage
 
 EVERYDAY = [
     "Hello, how are you?",

@@ -90,13 +90,33 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(penalty):
         assert [h.score for h in hypotheses[:20]] == pytest.approx([score for score, _ in best[:20]])
 
 
-def test_greedy_search_takes_the_likeliest_token_each_time():
+@pytest.mark.parametrize("name", range(12))
+def test_greedy_search_takes_the_likeliest_token_each_time_and_ends_with_the_first_end(name):
     model = AnyLanguage(vocabulary=8)
-    ((found,),) = beam_search(model, sentences(5), SPECIALS, DecodingConfig(beam=1, max_length=30))
+    ((found,),) = beam_search(model, sentences(name), SPECIALS, DecodingConfig(beam=1, max_length=30))
     ids = [SPECIALS.bos]
-    while (token := int(model.next_token(5, ids).argmax())) != SPECIALS.eos:
+    while (token := int(model.next_token(name, ids).argmax())) != SPECIALS.eos and len(ids) <= 30:
         ids.append(token)
     assert found.ids == ids[1:]
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 6), st.floats(-1, 2))
+def test_a_search_for_fewer_hypotheses_finds_the_first_of_those_that_a_full_search_finds(name, beam, n_best, penalty):
+    config, model = DecodingConfig(beam=beam, max_length=8, length_penalty=penalty), AnyLanguage(vocabulary=7)
+    n_best = min(n_best, beam)
+    (all_,) = beam_search(model, sentences(name), SPECIALS, config)
+    (few,) = beam_search(model, sentences(name), SPECIALS, config, n_best=n_best)
+    assert few == all_[:n_best]
+
+
+def test_a_search_for_one_hypothesis_takes_fewer_steps_than_one_for_all():
+    def steps(**options):
+        taken = []
+        config = DecodingConfig(beam=4, max_length=40)
+        beam_search(AnyLanguage(vocabulary=7), sentences(*range(8)), SPECIALS, config, taken.append, **options)
+        return sum(len(survivors.sentences) for survivors in taken)
+
+    assert steps(n_best=1) < steps()
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=6), st.integers(1, 4), st.floats(0, 2))

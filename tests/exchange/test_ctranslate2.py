@@ -10,8 +10,7 @@ import jumok
 from jumok.errors import ModelError
 from jumok.exchange.to_ctranslate2 import export_model
 from jumok.tasks import TRANSLATION, make_recipe
-from jumok.tasks.translation import Trained
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import TrainedTranslator, Translator
 from support.commands import jumok as command
 from support.commands import well
 
@@ -27,7 +26,7 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def random_model(**settings: Any) -> Trained:
+def random_model(**settings: Any) -> TrainedTranslator:
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
     side = {"kind": "transformer", "width": 64, "heads": 4, "hidden": 96, "layers": 2} | settings
@@ -39,10 +38,10 @@ def random_model(**settings: Any) -> Trained:
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight), alpha=0.1)
-    return Trained(model, recipe, tokenizers)
+    return TrainedTranslator(model, recipe, tokenizers)
 
 
-def written_by_engine(folder: Path, trained: Trained, text: str, *, steps: int, beam: int = 1) -> list[str]:
+def written_by_engine(folder: Path, trained: TrainedTranslator, text: str, *, steps: int, beam: int = 1) -> list[str]:
     source = trained.tokenizers.source
     engine = ctranslate2.Translator(str(folder), compute_type="float32")
     pieces = [source.pieces[id] for id in source.encode(text)[1:]]

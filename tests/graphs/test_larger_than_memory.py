@@ -21,7 +21,7 @@ from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import SamplingConfig
 from jumok.graphs.store import open_graph
 from jumok.tasks.node_classification import NodeClassificationTask, held_out_scores
-from jumok.tasks.node_classification import GraphBatches, whole_graph
+from jumok.graphs.batches import GraphBatches, whole_graph
 from jumok.training import TrainingConfig, train
 
 def held():

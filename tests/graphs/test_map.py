@@ -12,7 +12,7 @@ from jumok.analysis import draw
 from jumok.analysis.draw.graph import RING as DRAWN
 from jumok.analysis.draw.graph import graph_drawing
 from jumok.analysis.draw.page import attention_page
-from jumok.analysis.draw.scene import Disc, Label, Line
+from jumok.analysis.draw.shapes import Disc, Label, Line
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError
 from jumok.graphs.graph import GraphConfig

@@ -10,7 +10,8 @@ from jumok.data.subwords import BOS, EOS, SPECIALS
 from jumok.images.encoder import ImageCaptioner, PatchEncoderConfig, build_captioner
 from jumok.images.store import ImageBatch, ImageBatches, PreparedSplit, to_tensor
 from jumok.models.rnn.decoder import RnnDecoderConfig
-from jumok.tasks.captioning import CaptioningTask, CaptionTraining, unevenness
+from jumok.tasks.captioning import CaptioningTask, unevenness
+from jumok.tasks.recipes import CaptionTraining
 from jumok.training import train
 
 COLOURS = np.array([[220, 30, 30], [30, 180, 30], [40, 60, 220], [230, 210, 30]], np.uint8)

@@ -3,8 +3,9 @@
 import pytest
 
 from jumok.images import scenes
-from jumok.tasks import make_recipe
-from jumok.tasks.evaluation import evaluate_captioner
+from jumok.tasks import load, make_recipe
+from jumok.tasks.evaluation import score_captioner
+from jumok.tasks.results import EvaluationOptions
 from jumok.tasks.run import train
 from jumok.training import Report
 
@@ -39,7 +40,7 @@ def two_things_of_one_size(monkeypatch):
 @pytest.mark.usefixtures("two_things_of_one_size")
 def test_a_captioner_of_scenes_names_colours_and_looks_at_them(tmp_path):
     train(make_recipe(RECIPE), out=tmp_path / "model", device="cpu", report=Report(), draw=False)
-    found = evaluate_captioner(tmp_path / "model", ["exact_match"], device="cpu")
+    found = score_captioner(load(tmp_path / "model", device="cpu"), EvaluationOptions(metrics=("exact_match",)))
     wanted = [scene.caption() for scene in scenes.scenes(len(found.outputs), split="test")]
     colours = [colours_of(said) == colours_of(right) for said, right in zip(found.outputs, wanted, strict=True)]
     assert sum(colours) / len(colours) >= 0.9, "by chance one in thirty"

@@ -25,7 +25,7 @@ from jumok.models import (
     TransformerDecoderConfig,
 )
 from jumok.tasks import TRANSLATION
-from jumok.tasks.translation import TranslationTraining
+from jumok.tasks.recipes import TranslationTraining
 from jumok.training import held_out_loss, train
 from support.rnn_decoders import LOOKS, VOCABULARY, decoder, encoder_width, encoding, name, targets
 

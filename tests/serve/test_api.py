@@ -17,7 +17,7 @@ from jumok.data import Pair, corpus_pairs
 from jumok.data.corpora.built_in import corpus_values
 from jumok.model_folder import BUNDLED
 from jumok.serve.models import MAX_EXAMPLES, serve_model
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
 from support.serving import events, serving
 
 TEXTS = ["12", "", "old a", "12 34"]
@@ -25,7 +25,7 @@ TEXTS = ["12", "", "old a", "12 34"]
 
 @pytest.fixture(scope="module")
 def translators(live):
-    return {name: served.translator for name, served in live.service.models.items()}
+    return {name: served.generator for name, served in live.service.models.items()}
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_a_model_of_a_built_in_corpus_aligns_with_the_look_chosen_on_that():
     with serving({"en-ko": BUNDLED}) as bundled:
         asked = {"source": "Friday, December 23, 1988", "target": "1988년 12월 23일 금요일"}
         assert bundled.post("/api/align", asked).json["pharaoh"] == "0-3 1-1 2-2 3-0"
-        trained = Translator.load(BUNDLED, device="cpu").trained
+        trained = TRANSLATION.load(BUNDLED, device="cpu").trained
         pairs = list(corpus_pairs("phrases", 200, split="valid"))
         look = choose_head(trained.model, trained.tokenizers, pairs, alignment_heads(trained.model))
         assert bundled.service.models["en-ko"].aligner.head == look
@@ -172,13 +172,13 @@ def test_a_layer_that_is_asked_for_is_of_the_pass_that_translates(words):
 def taught(folder, **changes):
     """The model as if its recipe had guided alignment."""
     served = serve_model("words", folder, "cpu")
-    trained = served.translator.trained
+    trained = served.generator.trained
     recipe = replace(
         trained.recipe,
         data=replace(trained.recipe.data, alignments="train.links"),
         training=replace(trained.recipe.training, guided_alignment=0.1, **changes),
     )
-    served.translator.trained = trained._replace(recipe=recipe)
+    served.generator.trained = trained._replace(recipe=recipe)
     return served
 
 
@@ -237,7 +237,7 @@ def test_models_say_what_they_are(live):
     assert (first["name"], first["layers"], first["heads"]) == ("reverser", 1, 1)
     assert (second["name"], second["layers"], second["heads"]) == ("words", 2, 2)
     assert first["parameters"] == sum(
-        p.numel() for p in live.service.models["reverser"].translator.trained.model.parameters()
+        p.numel() for p in live.service.models["reverser"].generator.trained.model.parameters()
     )
     assert first["longest"] == 7
     assert first["examples"]
@@ -266,7 +266,7 @@ def test_metrics_count_requests_errors_batches_latency_and_tokens(reverser):
     assert found["jumok_queue_depth",] == 0
     assert found["jumok_batch_items_sum",] == 2
     assert found["jumok_request_seconds_count", "/api/translate"] == 2
-    tokenizer = Translator.load(reverser, device="cpu").trained.tokenizers.source
+    tokenizer = TRANSLATION.load(reverser, device="cpu").trained.tokenizers.source
     read = sum(len(tokenizer.encode(text)) - 2 for text in ("123", "45"))
     assert found["jumok_tokens_total", "reverser", "source"] == read
     assert found["jumok_tokens_total", "reverser", "target"] > 0

@@ -56,6 +56,6 @@ def test_a_request_of_many_minutes_ends_at_its_deadline_and_is_then_refused_at_o
 def test_a_long_text_in_pieces_is_what_the_translator_makes_of_it(live):
     text = "1 2 3. 4 5 6 7 8 9. 10 11 12 " * 5
     (found,) = live.post("/api/translate", {"text": text}).json["translations"]
-    (wanted,) = live.service.models["reverser"].translator.translate([text])
+    (wanted,) = live.service.models["reverser"].generator.translate([text])
     assert (found["source"], found["text"], found["parts"]) == (text, wanted.text, len(wanted.pieces))
     assert found["score"] == pytest.approx(wanted.score, abs=1e-4)

@@ -87,11 +87,11 @@ def test_hovering_over_a_word_lights_up_where_it_looked(visit, both):
     attention = both.post("/api/attention", {"image": ENCODED}).json
     plain = painted(page)
     weights = torch.tensor(attention["weights"]).mean((0, 1))
-    rows, columns = attention["place"]["rows"], attention["place"]["columns"]
+    rows, columns = attention["layout"]["rows"], attention["layout"]["columns"]
     page.hover('#output .word[data-target="1"]')
     expect(page.locator('#output .word[data-target="1"]')).to_have_class(re.compile("chosen"))
     lit = painted(page)
-    width, height = attention["place"]["width"], attention["place"]["height"]
+    width, height = attention["layout"]["width"], attention["layout"]["height"]
     kept = (lit.reshape(height, width, 4)[..., :3].sum(-1) + 1) / (plain.reshape(height, width, 4)[..., :3].sum(-1) + 1)
     row, column = divmod(int(weights[1].argmax()), columns)
     middle = int((row + 0.5) * height / rows), int((column + 0.5) * width / columns)
@@ -175,8 +175,8 @@ def test_it_is_in_korean_and_fits_a_phone(visit):
     expect(page.locator("#choose")).to_have_text("파일 고르기")
     page.set_input_files("#file", FILE)
     described(page)
-    expect(page.locator("#target-name")).to_have_text("설명")
-    expect(page.locator(".jumok-read")).to_contain_text("단어나 그림에 마우스를 올리거나")
+    expect(page.locator("#target-name")).to_have_text("캡션")
+    expect(page.locator(".jumok-read")).to_contain_text("단어나 이미지에 마우스를 올리거나")
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.tap('#output .word[data-target="0"]')
     expect(page.locator('#output .word[data-target="0"]')).to_have_class(re.compile("chosen"))

@@ -12,7 +12,7 @@ from jumok.errors import ModelError
 from jumok.images.scenes import scene
 from jumok.serve.models import MAX_EXAMPLES, serve_model
 from jumok.serve.service import MAX_IMAGE_SIDE
-from jumok.tasks.captioning import Captioner
+from jumok.tasks import CAPTIONING
 from support.commands import jumok
 from support.serving import serving
 
@@ -34,7 +34,7 @@ PICTURE = base64(image_file(PIXELS))
 
 def test_captions_are_those_of_the_captioner(both, captioner):
     answer = both.post("/api/caption", {"image": PICTURE, "beam": 3, "n_best": 2}).json
-    (wanted,) = Captioner.load(captioner, device="cpu").caption([PIXELS], beam=3, n_best=2)
+    (wanted,) = CAPTIONING.load(captioner, device="cpu").caption([PIXELS], beam=3, n_best=2)
     assert (answer["model"], answer["text"]) == ("scenes", wanted.text)
     assert answer["score"] == pytest.approx(wanted.score, abs=1e-4)
     assert [(one["text"], tuple(one["ids"])) for one in answer["n_best"]] == [
@@ -44,11 +44,11 @@ def test_captions_are_those_of_the_captioner(both, captioner):
 
 def test_attention_is_that_of_the_caption_over_the_image(both, captioner):
     answer = both.post("/api/attention", {"image": PICTURE}).json
-    (caption,) = Captioner.load(captioner, device="cpu").caption([PIXELS])
+    (caption,) = CAPTIONING.load(captioner, device="cpu").caption([PIXELS])
     wanted = caption.attention()
     assert (answer["text"], answer["target"]) == (caption.text, list(wanted.target))
     torch.testing.assert_close(torch.tensor(answer["weights"]), wanted.weights, atol=1e-5, rtol=0)
-    place = answer["place"]
+    place = answer["layout"]
     assert place["kind"] == "image"
     assert place["rows"] * place["columns"] == len(answer["source"])
     drawn = Image.open(io.BytesIO(b64decode(place["image"].partition(",")[2])))
@@ -76,7 +76,7 @@ def test_data_urls_and_large_photos_are_accepted(both):
     large = np.kron(PIXELS, np.ones((20, 30, 1), np.uint8))  # 1280 × 1920
     answer = both.post("/api/attention", {"image": base64(image_file(large, "JPEG"))})
     assert answer.status == 200
-    assert max(answer.json["place"]["width"], answer.json["place"]["height"]) <= MAX_IMAGE_SIDE
+    assert max(answer.json["layout"]["width"], answer.json["layout"]["height"]) <= MAX_IMAGE_SIDE
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_graph_network_is_refused_with_what_to_do_instead(tmp_path):
         serve_model("graph", tmp_path)
     done = jumok("serve", tmp_path, "--port", 0)
     assert done.code == 1
-    assert "graph network" in done.err
+    assert "classifies the nodes of a graph, which jumok serve does not support" in done.err
     assert done.err.count("\n") == 1
 
 

@@ -27,7 +27,7 @@ def test_of_64_clients_every_one_gets_the_answer_to_its_own_question(live):
 
     with ThreadPoolExecutor(64) as clients:
         answers = list(clients.map(client, range(64)))
-    translator = live.service.models["reverser"].translator
+    translator = live.service.models["reverser"].generator
     for beam in (1, 2, 3):
         mine = [number for number in range(64) if 1 + number % 3 == beam]
         expected = translator.translate([questions[number] for number in mine], beam=beam)
@@ -106,7 +106,7 @@ def failing(translator, when):
 
 def test_a_search_that_is_done_again_because_its_batch_failed_is_watched_from_its_beginning(reverser, monkeypatch):
     with serving({"reverser": reverser}) as live:
-        translator = live.service.models["reverser"].translator
+        translator = live.service.models["reverser"].generator
         alone = live.post("/api/beam", {"text": "123"}).json, streamed(live, "123")
         monkeypatch.setattr(translator, "translate", failing(translator, lambda texts: len(texts) > 1))
         with busy(live) as blocker, ThreadPoolExecutor(3) as clients:
@@ -120,7 +120,7 @@ def test_a_search_that_is_done_again_because_its_batch_failed_is_watched_from_it
 
 def test_a_stream_that_breaks_off_says_so_in_its_last_event(reverser, monkeypatch):
     with serving({"reverser": reverser}) as live:
-        translator = live.service.models["reverser"].translator
+        translator = live.service.models["reverser"].generator
         monkeypatch.setattr(translator, "translate", failing(translator, lambda texts: True))
         (first, _), *_, (last, said) = streamed(live, "123")
     assert (first, last) == ("partial", "error")

@@ -245,7 +245,7 @@ def test_a_page_saved_from_the_korean_page_is_in_korean(visit, tmp_path):
     kept = page.context.browser.new_page(locale="en-US")  # its reader's browser does not matter
     kept.goto((tmp_path / "map.html").as_uri())
     assert kept.evaluate("document.documentElement.lang") == "ko"
-    expect(kept.locator("header")).to_contain_text("단어별 주목")
+    expect(kept.locator("header")).to_contain_text("단어별 어텐션")
     expect(kept.locator(".jumok-read")).to_contain_text("단어에 마우스를 올리거나")
     expect(kept.locator(".jumok-side")).to_have_text(["원문", "번역문"])
     expect(kept.locator(".jumok-copy")).to_have_text("SVG로 복사")

@@ -4,6 +4,7 @@ import pytest
 
 import jumok
 from jumok.errors import ArgumentError, ConfigError, ModelError
+from jumok.tasks import TRANSLATION
 from jumok.training import Report
 
 RECIPE = """
@@ -66,8 +67,8 @@ def test_tables_are_a_recipe_and_their_sections_tell_the_task(tmp_path):
     loaded = jumok.load(tmp_path / "graph", device="cpu")
     assert loaded.accuracy().value == run.metrics["test accuracy"]
     assert loaded.attention(0).weights.sum() > 0
-    with pytest.raises(ModelError, match="holds a model that classifies the nodes of a graph"):
-        jumok.Translator.load(tmp_path / "graph", device="cpu")
+    with pytest.raises(ModelError, match="does not hold a model that translates text"):
+        TRANSLATION.load(tmp_path / "graph", device="cpu")
 
 
 def test_without_a_folder_the_bundled_model_is_loaded():

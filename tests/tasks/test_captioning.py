@@ -12,7 +12,6 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.images.encoder import GridEncoderConfig
 from jumok.images.scenes import scene
 from jumok.tasks import CAPTIONING, task_in
-from jumok.tasks.captioning import Captioner
 from support.commands import jumok, well, write
 
 RECIPE = """
@@ -74,14 +73,14 @@ def pictures(tmp_path):
 def test_a_text_given_to_a_captioner_is_no_image_and_that_is_said(model, text):
     done = jumok("look", model, text)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith(f"jumok: there is no image {text}; {model} is a captioner")
+    assert done.err.startswith(f"jumok: there is no image {text}; {model} captions images")
     assert done.err.count("\n") == 1
 
 
 def test_a_folder_of_images_gets_a_line_for_each(model, pictures):
     lines = well("caption", model, pictures).out.splitlines()
     assert [line.split("\t")[0] for line in lines] == [str(pictures / f"{number}.png") for number in range(3)]
-    found = Captioner.load(model).caption([pictures / f"{number}.png" for number in range(3)])
+    found = CAPTIONING.load(model).caption([pictures / f"{number}.png" for number in range(3)])
     assert [line.split("\t")[1] for line in lines] == [one.text for one in found]
 
 
@@ -134,7 +133,7 @@ def test_evaluate_scores_test_scenes_and_says_where_words_looked(model, tmp_path
 
 
 def test_evaluate_takes_other_images_with_several_captions_each(model, pictures, tmp_path):
-    caption = Captioner.load(model).caption([pictures / "0.png"])[0].text
+    caption = CAPTIONING.load(model).caption([pictures / "0.png"])[0].text
     rows = [("0.png", caption), ("0.png", "다른 말"), ("1.png", "아무 말")]
     write(tmp_path / "captions.tsv", "".join(f"{image}\t{text}\n" for image, text in rows))
     arguments = ("--source", pictures, "--reference", tmp_path / "captions.tsv", "--metrics", "exact_match,bleu")
@@ -159,7 +158,7 @@ def test_inspect_shows_what_a_captioner_is_made_of(model):
 
 
 def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
-    captioner, picture = Captioner.load(model), scene(0, split="test").picture(50)
+    captioner, picture = CAPTIONING.load(model), scene(0, split="test").picture(50)
     (found,) = captioner.caption([picture])
     shown = found.attention()
     assert " ".join(shown.target) == found.text == shown.title
@@ -173,7 +172,7 @@ def test_a_map_is_over_the_grid_and_its_words_are_those_of_the_caption(model):
 
 
 def test_a_map_lies_on_the_whole_image_where_the_model_saw_its_middle(model):
-    captioner = Captioner.load(model)
+    captioner = CAPTIONING.load(model)
     middle = scene(0, split="test").picture(600)
     wide = np.full((600, 1000, 3), 255, np.uint8)
     wide[:, 200:800] = middle
@@ -186,7 +185,7 @@ def test_a_map_lies_on_the_whole_image_where_the_model_saw_its_middle(model):
 
 def test_what_is_loaded_captions_like_what_was_trained(model):
     images = [scene(number, split="valid").picture(32) for number in range(4)]
-    one, other = Captioner.load(model), Captioner.load(model)
+    one, other = CAPTIONING.load(model), CAPTIONING.load(model)
     other.batch = 1
     found, alone = one.caption(images), other.caption(images)
     assert [caption.text for caption in found] == [caption.text for caption in alone]
@@ -202,7 +201,7 @@ def test_look_shows_the_caption_and_where_each_word_looked_and_writes_what_is_as
     assert all(word in done.out.splitlines()[1] for word in ("작은", "별이", "있다"))
     assert all(f"wrote {out}" in done.err and out.stat().st_size > 500 for out in outs)
     saved = AttentionMap.from_json(outs[-1].read_text(encoding="utf-8"))
-    wanted = Captioner.load(model, device="cpu").attention(pictures / "0.png", "작은 별이 있다")
+    wanted = CAPTIONING.load(model, device="cpu").attention(pictures / "0.png", "작은 별이 있다")
     torch.testing.assert_close(saved.weights, wanted.weights, atol=1e-5, rtol=0)
     np.testing.assert_array_equal(saved.layout.image, wanted.layout.image)
     found = json.loads(well("look", model, pictures / "0.png", "--json", "--beam", "1").out)
@@ -220,7 +219,7 @@ def test_what_cannot_be_looked_at_is_said_in_one_line(model, pictures):
         ([], "jumok look"),
         ([pictures / "no.png"], "there is no image"),
         ([pictures / "notes.txt"], "notes.txt"),
-        ([image, "--grid"], "--grid applies to models that translate"),
+        ([image, "--grid"], "--grid does not apply to"),
         ([image, "--node", "3"], "captions images; write: jumok look"),
         ([image, "--layer", "7"], "layer = 7 does not exist; there are 1"),
         ([image, "--target", ""], "the caption is empty"),
@@ -243,7 +242,7 @@ def test_a_run_begins_with_the_weights_of_a_file_and_keeps_them_frozen(recipe, t
     for name, weight in source.state_dict().items():
         assert torch.equal(trained[f"encoder.network.{name}"], weight), name
     (tmp_path / "weights.pth").unlink()  # once trained, the folder is all there needs to be
-    assert Captioner.load(tmp_path / "run").caption([np.zeros((9, 9, 3), np.uint8)])
+    assert CAPTIONING.load(tmp_path / "run").caption([np.zeros((9, 9, 3), np.uint8)])
 
 
 def test_the_average_of_captioners_is_their_mean_and_captions(model, pictures, tmp_path):
@@ -261,4 +260,4 @@ def test_what_is_no_captioner_is_said_to_be_none(model, pictures, reverser, tmp_
     for arguments in (("caption", reverser, pictures / "0.png"), ("average", model, reverser, "--out", tmp_path / "x")):
         done = jumok(*arguments)
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert f"{reverser} holds a model that translates text, not one that captions images" in done.err
+        assert f"{reverser} does not hold a model that captions images: its recipe has the section [data]" in done.err

@@ -1,126 +1,21 @@
-"""A fourth task is one file: a toy that tags each character trains, resumes, is inspected, averaged and loaded."""
+"""A fourth task is one file of under 100 lines, which Python and the commands use as they use jumok's own tasks."""
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import json
+from pathlib import Path
 
 import pytest
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
-from jumok.settings import Settings
-from jumok.tasks import load
+from jumok.errors import ArgumentError, ModelError
+from jumok.tasks import load, read_task
 from jumok.tasks.average import average_models
 from jumok.tasks.inspect import inspect
 from jumok.tasks.run import train
-from jumok.tasks.task import Task, TaskData, parameters
-from jumok.training import Report, TrainingConfig
-from jumok.training.loss import smoothed_cross_entropy
+from jumok.training import Report
+from support.commands import jumok, well, write
 from support.runs import Remarks, assert_same_run, interrupt
 
-LETTERS, TAGS = "aeiouxyz", ("consonant", "vowel")
-
-
-# The task, in under 100 lines
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextConfig(Settings):
-    length: int = 6
-    count: int = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggerConfig(Settings):
-    section = "tagger"
-    width: int = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggingTraining(TrainingConfig):
-    metric: Literal["loss", "accuracy"] = "accuracy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggingRecipe:
-    text: TextConfig
-    tagger: TaggerConfig
-    training: TaggingTraining
-
-
-class TrainedTagger(NamedTuple):
-    model: nn.Module
-    recipe: TaggingRecipe
-    letters: str
-
-
-class Batch(NamedTuple):
-    letters: Tensor
-    tags: Tensor
-
-    def pinned(self):
-        return self
-
-
-class Texts(NamedTuple):
-    config: TextConfig
-    seed: int
-
-    def steps(self, epoch):
-        return 4
-
-    def batch(self, epoch, step):
-        draws = torch.Generator().manual_seed(1000 * self.seed + 10 * epoch + step)
-        letters = torch.randint(len(LETTERS), (self.config.count, self.config.length), generator=draws)
-        return Batch(letters, (letters < 5).long())
-
-
-class Tagger(NamedTuple):
-    trained: TrainedTagger
-
-    def tag(self, text):
-        ids = torch.tensor([self.trained.letters.index(letter) for letter in text])
-        return [TAGS[tag] for tag in self.trained.model(ids).argmax(-1)]
-
-
-class Tagging(Task[TaggingRecipe, str]):
-    name, does, unit = "tagging", "tags the characters of a text", "char"
-    recipe, trained, own_sections, model_sections = TaggingRecipe, TrainedTagger, frozenset({"tagger"}), ("tagger",)
-
-    def prepare(self, recipe, run):
-        texts, held_out = Texts(recipe.text, recipe.training.seed), Texts(recipe.text, 9).batch(0, 0)
-        return TaskData(recipe=recipe, assets=LETTERS, train=texts, held_out=held_out, fingerprint="letters")
-
-    def build(self, recipe, assets):
-        width = recipe.tagger.width
-        return nn.Sequential(nn.Embedding(len(assets), width), nn.Dropout(0.1), nn.Linear(width, len(TAGS)))
-
-    def items(self, batch):
-        return batch.tags.numel()
-
-    def loss(self, model, batch, device, config):
-        logits = model(batch.letters.to(device)).flatten(0, 1)
-        return smoothed_cross_entropy(logits, batch.tags.to(device).flatten(), smoothing=config.label_smoothing)
-
-    def validate(self, trained, held_out):
-        logits, tags = trained.model(held_out.letters).flatten(0, 1), held_out.tags.flatten()
-        right = (logits.argmax(-1) == tags).float().mean()
-        return {"loss": float(F.cross_entropy(logits, tags)), "accuracy": 100 * float(right)}
-
-    def predictor(self, trained):
-        return Tagger(trained)
-
-    def files(self, assets):
-        return {"letters.txt": assets.encode()}
-
-    def read_assets(self, folder, recipe):
-        return folder.files(["letters.txt"])["letters.txt"].decode()
-
-    def describe(self, trained):
-        return {"does": self.does, "parameters": parameters(trained.model), "letters": trained.letters}
-
-
-# What all tasks share works with it
+FILE = Path(__file__).with_name("tagging.py")
+TAGGING = read_task(FILE)
 
 
 TABLES = {"tagger": {"width": 8}, "training": {"steps": 60, "learning_rate": 0.05, "warmup": 1, "validate_every": 20}}
@@ -129,7 +24,7 @@ TABLES = {"tagger": {"width": 8}, "training": {"steps": 60, "learning_rate": 0.0
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagging") / "run"
-    return train(TABLES, out=folder, device="cpu", report=Report(), draw=False, task=Tagging())
+    return train(TABLES, out=folder, device="cpu", report=Report(), draw=False, task=TAGGING)
 
 
 def test_it_trains_and_validates(run):
@@ -139,11 +34,11 @@ def test_it_trains_and_validates(run):
 
 
 def test_it_is_loaded_from_its_folder(run):
-    assert load(run.folder, device="cpu", task=Tagging()).tag("you") == ["consonant", "vowel", "vowel"]
+    assert load(run.folder, device="cpu", task=TAGGING).tag("you") == ["consonant", "vowel", "vowel"]
 
 
 def test_it_resumes_exactly(run, tmp_path):
-    settings = {"device": "cpu", "draw": False, "task": Tagging()}
+    settings = {"device": "cpu", "draw": False, "task": TAGGING}
     first = train(TABLES, out=tmp_path / "run", report=Remarks({30: interrupt}), **settings)
     assert first.stopped == "interrupted"
     train(TABLES, out=tmp_path / "run", report=Remarks(), resume=True, **settings)
@@ -151,7 +46,7 @@ def test_it_resumes_exactly(run, tmp_path):
 
 
 def test_it_is_inspected(run):
-    facts, shapes = inspect(run.folder, task=Tagging())
+    facts, shapes = inspect(run.folder, task=TAGGING)
     assert facts["does"] == "tags the characters of a text"
     assert facts["training"]["best"] == 100
     assert sum(facts["parts"].values()) == facts["parameters"] == 8 * 8 + 8 * 2 + 2
@@ -159,5 +54,74 @@ def test_it_is_inspected(run):
 
 
 def test_it_is_averaged(run, tmp_path):
-    average_models([run.folder, run.folder], tmp_path / "mean", task=Tagging())
-    assert load(tmp_path / "mean", device="cpu", task=Tagging()).tag("axe") == run.model.tag("axe")
+    average_models([run.folder, run.folder], tmp_path / "mean", task=TAGGING)
+    assert load(tmp_path / "mean", device="cpu", task=TAGGING).tag("axe") == run.model.tag("axe")
+
+
+def test_it_is_one_file_of_under_100_lines():
+    assert len([line for line in FILE.read_text(encoding="utf-8").splitlines() if line.strip()]) < 100
+
+
+# The commands are told its file
+
+
+RECIPE = """
+[tagger]
+width = 8
+[training]
+steps = 30
+learning_rate = 0.05
+warmup = 1
+validate_every = 10
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    tmp_path = tmp_path_factory.mktemp("commands")
+    write(tmp_path / "tagging.toml", RECIPE)
+    out, task = tmp_path / "run", ("--task", FILE, "--device", "cpu")
+    well("train", tmp_path / "tagging.toml", "--out", out, "--set", "training.steps=20", *task)
+    done = well("train", tmp_path / "tagging.toml", "--out", out, "--resume", *task)
+    assert "resuming after step 20" in done.err
+    assert f"jumok inspect {out} --task {FILE}" in done.err
+    return out
+
+
+def test_commands_train_resume_inspect_average_and_evaluate_it(folder, tmp_path):
+    facts = json.loads(well("inspect", folder, "--task", FILE, "--json").out)
+    assert (facts["does"], facts["training"]["steps"]) == ("tags the characters of a text", 30)
+    well("average", folder, folder, "--out", tmp_path / "mean", "--task", FILE)
+    models, options = (folder, tmp_path / "mean"), ("--task", FILE)
+    scores = [json.loads(well("evaluate", model, *options, "--json").out)["accuracy"] for model in models]
+    assert scores[0] == scores[1] > 90
+    assert well("evaluate", folder, *options).out.split() == ["score", "value", "accuracy", f"{scores[0]:.1f}"]
+
+
+def test_no_code_is_run_that_the_user_did_not_name(folder):
+    for command in ("inspect", "evaluate"):
+        done = jumok(command, folder)
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert "the section [tagger], which no task of jumok has" in done.err
+        assert "--task FILE" in done.err
+    with pytest.raises(ModelError, match="which no task of jumok has"):
+        load(folder)
+
+
+def test_what_it_does_not_do_is_one_line(folder):
+    for command, said in (
+        (("evaluate", folder, "--beam", "2"), f"--beam does not apply to {folder}, which tags the characters"),
+        (("look", folder, "axe"), "there is no attention map of a model that tags the characters of a text"),
+    ):
+        done = jumok(*command, "--task", FILE)
+        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+        assert said in done.err
+
+
+@pytest.mark.parametrize("text", ["", "from jumok.tasks.translation import TranslationTask as Mine\n"])
+def test_a_file_without_a_task_of_its_own_is_refused(tmp_path, text):
+    path = write(tmp_path / "mine.py", text)
+    with pytest.raises(ArgumentError, match=r"must define one class derived from .*Task; it defines none"):
+        read_task(path)
+    with pytest.raises(ArgumentError, match="there is no task in"):
+        read_task(tmp_path / "missing.py")

@@ -7,18 +7,14 @@ import pytest
 import torch
 
 from jumok.errors import ConfigError, TrainingError
+from jumok.graphs.batches import GraphBatches, predict
 from jumok.graphs.graph import GraphConfig
 from jumok.graphs.network import GatConfig, GraphAttentionNetwork
 from jumok.graphs.sampling import ALL, SamplingConfig
 from jumok.graphs.store import write_graph
-from jumok.tasks.node_classification import (
-    GraphBatches,
-    GraphRecipe,
-    GraphTraining,
-    NodeClassificationTask,
-    held_out_scores,
-    predict,
-)
+from jumok.tasks import make_recipe
+from jumok.tasks.node_classification import NodeClassificationTask, held_out_scores
+from jumok.tasks.recipes import GraphRecipe, GraphTraining
 from jumok.tasks.run import train
 from support.graphs import raw_graph, stored
 from support.runs import Remarks, assert_same_run, interrupt
@@ -125,7 +121,12 @@ def test_memory_that_does_not_suffice_is_said_with_what_to_set(tmp_path):
         NodeClassificationTask().halves(GraphBatches(graph, graph.train, SamplingConfig(), layers=2).batch(0, 0))
 
 
-def test_a_fanout_has_one_number_for_each_layer(tmp_path):
-    graph = stored(tmp_path)
-    with pytest.raises(ConfigError, match=r"sampling.fanout = \[5\] has 1 numbers, but network.layers = 2"):
-        GraphBatches(graph, graph.train, SamplingConfig(fanout=(5,)), layers=2)
+@pytest.mark.parametrize("name", ["fanout", "evaluation_fanout"])
+def test_a_fanout_has_one_number_for_each_layer(name):
+    with pytest.raises(ConfigError, match=rf"sampling.{name} = \[5\] has 1 numbers, but network.layers = 2"):
+        make_recipe({"graph": {"built_in": "planted"}, "sampling": {name: [5]}})
+
+
+def test_neighbours_are_not_sampled_where_graphs_are_classified():
+    with pytest.raises(ConfigError, match=r"sampling.fanout is for nodes"):
+        make_recipe({"graph": {"built_in": "planted"}, "network": {"pooling": "mean"}, "sampling": {"fanout": [5, 5]}})

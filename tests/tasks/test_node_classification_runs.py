@@ -113,8 +113,7 @@ def test_training_that_stopped_goes_on_to_the_same_model(tmp_path, monkeypatch, 
 def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, reverser):
     done = jumok("translate", model, stdin="hello\n")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "holds a model that classifies the nodes of a graph, not one that translates text" in done.err
-    assert "jumok look" in done.err
+    assert f"{model} does not hold a model that translates text: its recipe has the section [graph]" in done.err
     done = jumok("look", reverser, "--node", 3)
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "--node is for graph models" in done.err
@@ -128,8 +127,8 @@ def test_a_graph_model_does_not_translate_and_a_translator_has_no_nodes(model, r
         ([], "--node 0"),
         (["--node", "5", "--layer", "2"], "layer = 2 does not exist; there are 2, counted from 0"),
         (["--node", "5", "--head", "1"], "layer 1, head = 1 does not exist; there are 1"),
-        (["--node", "5", "--grid"], "--grid applies to models that translate"),
-        (["--node", "5", "--target", "x"], "--target applies to models that translate"),
+        (["--node", "5", "--grid"], "--grid does not apply to"),
+        (["--node", "5", "--target", "x"], "--target does not apply to"),
         (["--node", "5", "--out", "five.doc"], "should end in one of"),
     ],
 )
@@ -154,13 +153,23 @@ def test_a_copied_model_reads_its_graph_again_and_says_when_it_is_gone(model, tm
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--report", "x.html"], ["--source", "a"], ["--reference", "b"], ["--output", "c"], ["--by-length"]]
+    "arguments",
+    [
+        ["--report", "x.html"],
+        ["--source", "a"],
+        ["--reference", "b"],
+        ["--by-length"],
+        ["--beam", "2"],
+        ["--metrics", "bleu"],
+        ["--tokenize", "13a"],
+        ["--lowercase"],
+    ],
 )
 def test_what_is_asked_of_texts_only_is_refused_not_ignored(model, arguments):
     done = jumok("evaluate", model, *arguments)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(f"jumok: {arguments[0]} ")
-    assert f"{model} is a graph model" in done.err
+    assert f"does not apply to {model}, which classifies the nodes of a graph" in done.err
 
 
 def test_inspect_shows_what_a_graph_model_is_made_of(model):
@@ -184,4 +193,4 @@ def test_the_average_of_graph_models_is_their_mean(model, reverser, tmp_path):
     assert json.loads(well("evaluate", tmp_path / "mean", "--json").out)["items"] == 16
     done = jumok("average", model, reverser, "--out", tmp_path / "other")
     assert (done.code, done.err.count("\n")) == (1, 1)
-    assert "holds a model that translates text" in done.err
+    assert f"{reverser} does not hold a model that classifies the nodes of a graph" in done.err

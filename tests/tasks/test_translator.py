@@ -10,20 +10,19 @@ from jumok.data import BOS, corpus_pairs
 from jumok.errors import ArgumentError
 from jumok.model_folder import BUNDLED
 from jumok.tasks import TRANSLATION, make_recipe
-from jumok.tasks.translation import Trained
-from jumok.tasks.translator import Translator
+from jumok.tasks.translator import TrainedTranslator, Translator
 
 DIGITS = ["12", "", "987654", "3", "   ", "00", "41414", "2718", "12"]
 
 
 @pytest.fixture(scope="module", params=["reverser", "transformer"])
 def translator(request):
-    return Translator.load(request.getfixturevalue(request.param), device="cpu")
+    return TRANSLATION.load(request.getfixturevalue(request.param), device="cpu")
 
 
 @pytest.fixture(scope="module")
 def learned(reverser):
-    return Translator.load(reverser, device="cpu")
+    return TRANSLATION.load(reverser, device="cpu")
 
 
 def outcome(found):
@@ -59,7 +58,7 @@ def test_the_batch_size_never_changes_an_output(translator, beam):
 
 @pytest.mark.long
 def test_whatever_is_in_the_batch_translations_are_the_same_and_scores_to_the_fifth_decimal():
-    bundled = Translator.load(BUNDLED, device="cpu")
+    bundled = TRANSLATION.load(BUNDLED, device="cpu")
     texts = [pair.source for pair in corpus_pairs("phrases", 24, split="test")]
     alone = {text: bundled.translate([text], n_best=3)[0] for text in texts}
     draws = Random(0)
@@ -146,7 +145,7 @@ def test_a_text_that_is_too_long_is_refused_if_it_must_not_be_split(learned):
 
 
 def test_learned_positions_also_say_how_long_a_text_may_be(transformer):
-    translator = Translator.load(transformer, device="cpu")
+    translator = TRANSLATION.load(transformer, device="cpu")
     translator.trained.model.encoder.limit = 5  # that of learned positions, the end of the text among them
     assert translator.longest == translator.limits().sentence == 4
     with pytest.raises(ArgumentError, match="max_source = 5, but the encoder has learnt positions for 4 tokens only"):
@@ -211,7 +210,9 @@ def test_a_model_without_attention_says_that_it_has_none(learned):
     half = {"kind": "rnn", "width": 8, "embedding": 6}
     recipe = make_recipe({"data": {"corpus": "reverse"}, "encoder": half, "decoder": half | {"attention": "none"}})
     tokenizers = learned.trained.tokenizers
-    (found,) = Translator(Trained(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)).translate(["12"])
+    (found,) = Translator(TrainedTranslator(TRANSLATION.new_model(recipe, tokenizers), recipe, tokenizers)).translate(
+        ["12"]
+    )
     with pytest.raises(ArgumentError, match="this model has no attention"):
         found.attention()
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
 from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Position, read_step
-from jumok.training.processes import Processes, check_shares
-from support.processes import recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
+from jumok.training.processes import Processes, check_seen, check_shares
+from support.processes import gpu_runs, recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
 from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.tiny import TinyBatches
 
@@ -75,9 +75,27 @@ def test_one_process_goes_on_for_two(alone, pair, tmp_path):
     assert_followed(pair / "half", alone / "two")
 
 
+def test_gradients_in_buckets_have_the_same_sums_in_both_processes(pair):
+    sums = [torch.load(pair / f"sums-{rank}") for rank in range(2)]
+    for found in (*sums[0], sums[1][1]):
+        torch.testing.assert_close(found, sums[1][0], rtol=0, atol=0)
+    assert len(sums[0][0]) > 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_steps_that_send_their_gradients_follow_those_that_do_not(tmp_path):
+    assert together(1, gpu_runs, tmp_path, device="cuda") == [0]
+    assert_followed(tmp_path / "ddp", tmp_path / "alone", tolerance=1e-2)
+    assert_followed(tmp_path / "fsdp", tmp_path / "alone", tolerance=1e-2)
+
+
 def test_a_signal_to_one_process_stops_both_with_everything_saved(pair):
     assert 5 <= state_of(pair / "stopped")["step"] <= 8
     assert len(checkpoints(pair / "stopped/checkpoints")) >= 1
+
+
+def test_a_signal_to_one_process_in_a_validation_breaks_it_off_in_both_and_it_comes_again(pair):
+    assert_same_run(pair / "broken-off", pair / "ddp")
 
 
 def test_an_error_in_one_process_is_raised_in_all(pair):
@@ -98,21 +116,25 @@ def recipes_of_two(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["translation", "translation-fsdp", "graph", "captions"])
 def test_recipes_of_every_task_are_followed_by_two_processes(recipes_of_one, recipes_of_two, task):
     assert_followed(recipes_of_two / task, recipes_of_one / task)
 
 
+@pytest.mark.long
 def test_batch_normalisation_is_that_of_each_batch_and_its_running_moments_are_means(recipes_of_one, recipes_of_two):
     for mine, theirs in zip(metrics_of(recipes_of_two / "grid"), metrics_of(recipes_of_one / "grid"), strict=True):
         if "validation" not in mine:
             assert mine == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.long
 def test_the_model_that_processes_kept_in_parts_is_whole_at_the_end(recipes_of_one, recipes_of_two):
     assert (recipes_of_two / "text").read_text() == (recipes_of_one / "text").read_text()
 
 
+@pytest.mark.long
 def test_a_whole_graph_is_refused_with_one_line(tmp_path, capfd):
     assert together(2, whole_graph_run, tmp_path) == [1, 1]
     said = capfd.readouterr().err
@@ -136,3 +158,12 @@ def test_fewer_batches_than_processes_are_refused(monkeypatch):
     monkeypatch.setattr("jumok.training.processes._here", Processes(0, 8))
     with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; go on with 4 processes"):
         check_shares(4)
+
+
+def test_a_folder_that_another_machine_does_not_share_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("jumok.training.processes._here", Processes(3, 8))
+    monkeypatch.setattr("jumok.training.processes.SLOWEST_DISK", 0.0)
+    with pytest.raises(
+        DataError, match=r"process 3 on .* does not see the folder .*nowhere, which process 0 made; name"
+    ):
+        check_seen(tmp_path / "nowhere")

@@ -42,6 +42,7 @@ class ModifiedDot(Score):
     """Entries of the last leading axis; None for all."""
 
     parameter_axes: ClassVar[dict[str, int]] = {"bias": 2, "slopes": 0, "sinks": 0}
+    any_dtype: ClassVar[tuple[str, ...]] = ("slopes",)
 
     def prepare(self, query: Tensor, key: Tensor) -> Prepared:
         """The same with its scale."""
@@ -62,7 +63,7 @@ class ModifiedDot(Score):
             scores = self._changed(scores, rows, cols)
         if self.slopes is not None:
             distances = (rows[:, None] + self.offset - cols).abs().to(scores.dtype)
-            scores = scores - self.slopes[..., None, None] * distances
+            scores = scores - self.slopes.to(scores.dtype)[..., None, None] * distances
         if self.bias is None:
             return scores
         spans = self.rows is not None and self.bias.dim() > 1 and self.bias.shape[-2] != 1

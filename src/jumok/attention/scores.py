@@ -26,6 +26,8 @@ class Score(ABC):
 
     parameter_axes: ClassVar[dict[str, int]] = {}
     """For each parameter tensor, the number of its own (last) axes; the axes before them are leading axes."""
+    any_dtype: ClassVar[tuple[str, ...]] = ()
+    """Parameter tensors that need not have the dtype of the queries."""
 
     @abstractmethod
     def __call__(
@@ -286,7 +288,8 @@ def check_score(score: Score, query: Tensor, key: Tensor) -> None:
                 f"{name} of {score} must be floating point with at least {own} axes, but it is {describe(tensor)}"
             )
         # As in PyTorch, a scalar may have any dtype and device; autocast converts dtypes.
-        wrong_type = tensor.dtype != query.dtype and not is_autocast(query.device)
+        free = name in score.any_dtype or is_autocast(query.device)
+        wrong_type = tensor.dtype != query.dtype and not free
         if tensor.dim() and (tensor.device != query.device or wrong_type):
             raise ArgumentError(
                 f"{name} of {score} is {tensor.dtype} on {tensor.device}, "

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from typer import BadParameter, Option
 
@@ -14,6 +14,7 @@ from jumok.errors import ArgumentError, MissingExtraError
 from jumok.files import check_file
 from jumok.model_folder import BUNDLED, own_files
 from jumok.screen import to_screen
+from jumok.tasks import read_task
 
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Beam = Annotated[
@@ -29,6 +30,10 @@ ColumnNames = Annotated[
 ]
 TestReference = Annotated[
     str | None, Option(help="Reference translations, one per line; leave it out if --source holds pairs.")
+]
+TaskFile = Annotated[
+    Path | None,
+    Option("--task", help="Python file that defines a task of your own; its code is run."),
 ]
 PAIRS = "or pairs: .tsv, .jsonl, lines of `a ||| b`."
 
@@ -51,12 +56,12 @@ def named_path(argument: str) -> NamedPath:
 
 
 def named_paths(arguments: Sequence[str]) -> list[NamedPath]:
-    """Several named paths with distinct names."""
+    """Model folders or files of outputs, with distinct names."""
     models = [named_path(argument) for argument in arguments]
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ArgumentError(f"two models are called {twice!r}; give each a name: NAME=FOLDER")
+        raise ArgumentError(f"two systems are called {twice!r}; give each a name of its own: NAME=PATH")
     return models
 
 
@@ -99,11 +104,9 @@ def parse_numbers(argument: str, option: str) -> list[int]:
         ) from None
 
 
-def check_unused(model: str | Path, kind: str, options: dict[str, object]) -> None:
-    """Refuse options that only apply to models of texts."""
-    used = next((option for option, value in options.items() if value not in (None, False)), None)
-    if used is not None:
-        raise ArgumentError(f"{used} applies to models that translate, but {model} is {kind}; leave it out")
+def own_task(path: Path | None) -> Any:
+    """The task in the file that --task names; None if it is one of jumok's."""
+    return None if path is None else read_task(path)
 
 
 def check_output_path(option: str, output: Path | None, inputs: Iterable[str | Path | None]) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import named_folder
+from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
 from jumok.tasks.average import average_models, how_many, without_backups
 
@@ -13,10 +13,11 @@ from jumok.tasks.average import average_models, how_many, without_backups
 def average(
     models: Annotated[list[Path], Argument(help="Model folders, checkpoints of a run, or .safetensors files.")],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
+    task: TaskFile = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Average the weights of several models into a new one; everything else is taken from the first."""
-    average_models(models, out)
+    average_models(models, out, task=own_task(task))
     averaged = without_backups(models)
     if json:
         print_json({"folder": str(out), "averaged": [str(model) for model in averaged]})

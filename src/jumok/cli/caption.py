@@ -12,7 +12,8 @@ from jumok.decoding.config import WIDEST
 from jumok.errors import DataError
 from jumok.images.files import SUFFIXES
 from jumok.progress import progress
-from jumok.tasks.captioning import Caption, Captioner
+from jumok.tasks import CAPTIONING
+from jumok.tasks.captioner import Caption, Captioner
 
 
 def caption(
@@ -31,7 +32,7 @@ def caption(
 ) -> None:
     """Caption images: one line per image, with its file name and its caption."""
     files = list(_files(images))
-    captioner = Captioner.load(model, device=device)
+    captioner: Captioner = CAPTIONING.load(model, device=device)
     readable = _readable(files, captioner) if len(files) > 1 else files
     captions = captioner.stream(readable, beam=beam, n_best=n_best, max_length=max_length, no_repeat=no_repeat)
     for result in progress(captions, "captioning", len(readable)):
@@ -46,7 +47,7 @@ def _readable(files: list[Path], captioner: Captioner) -> list[Path]:
     readable = []
     for file in files:
         try:
-            captioner.seen(file)
+            captioner.model_image(file)
             readable.append(file)
         except DataError as error:
             say(str(error))

@@ -30,7 +30,7 @@ from jumok.cli.usage import CommandGroup
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, check_model, comparison
+from jumok.tasks import TRANSLATION, comparison
 from jumok.tasks.evaluation import check_system, read_system
 
 compare = typer.Typer(
@@ -69,10 +69,12 @@ def length(
     _check_out(out, paths, source, reference)
     sources, references = comparison.read_joined(source, reference, sizes)
     for name, path in paths:
-        check_system(name, path, len(sources))
+        check_system(TRANSLATION, name, path, len(sources))
     with ProgressBars() as bars:
         decoding: dict[str, Any] = {"beam": beam, "max_source": max_source}
-        systems = [read_system(name, path, sources, device=device, watch=bars, **decoding) for name, path in paths]
+        systems = [
+            read_system(TRANSLATION, name, path, sources, device=device, watch=bars, **decoding) for name, path in paths
+        ]
         curves = comparison.quality_by_length(
             systems, sources, references, metric=metric, edges=edges, tokenize=tokenize, watch=bars
         )
@@ -170,7 +172,7 @@ def speed(
 
 def _check_models(paths: Sequence[NamedPath]) -> None:
     for _, path in paths:
-        check_model(path, TRANSLATION)
+        TRANSLATION.check_folder(path)
 
 
 def _check_out(out: Path | None, models: Sequence[NamedPath], *inputs: str | None) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from jumok.cli.arguments import TaskFile, own_task
 from jumok.cli.output import print_json, print_table
 from jumok.tasks.inspect import inspect as inspect_model
 
@@ -12,10 +13,11 @@ from jumok.tasks.inspect import inspect as inspect_model
 def inspect(
     model: Annotated[Path, Argument(help="Folder written by `jumok train`.")],
     weights: Annotated[bool, Option("--weights", help="Also list every weight with its shape.")] = False,
+    task: TaskFile = None,
     json: Annotated[bool, Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Show what a model consists of, and check all of its files."""
-    facts, shapes = inspection = inspect_model(model)
+    facts, shapes = inspection = inspect_model(model, task=own_task(task))
     if json:
         print_json({**facts, **({"weights": shapes} if weights else {})})
         return

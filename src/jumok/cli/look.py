@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from os.path import exists, isdir, isfile  # which are False for a text that is too long to be a file name
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option
@@ -18,20 +18,23 @@ from jumok.cli.arguments import (
     Beam,
     Device,
     MaxSource,
+    TaskFile,
     check_output_path,
     check_picture_kind,
-    check_unused,
     model_or_bundled,
+    own_task,
 )
 from jumok.cli.output import print_json, save_all, say
 from jumok.data import read_lines
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, ModelError
 from jumok.files import known_kind, open_bytes
 from jumok.images.files import SUFFIXES
-from jumok.tasks import CAPTIONING, NODE_CLASSIFICATION, TRANSLATION, task_in
-from jumok.tasks.attention_maps import MappedOutput, map_caption, map_node, map_translation
-from jumok.tasks.captioning import Captioner
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION, task_in
+from jumok.tasks.results import MapOptions, MappedOutput
+from jumok.tasks.task import Task
+
+EXAMPLES = {"text": '"text"', "image": "image.jpg", "node": "--node 0"}
+"""What to write behind the model, by what its task reads."""
 
 
 def look(
@@ -53,6 +56,7 @@ def look(
     beam: Beam = None,
     max_source: MaxSource = None,
     node: Annotated[str | None, Option(help="For a graph model: number or name of the node to show.")] = None,
+    task: TaskFile = None,
     device: Device = "auto",
     json: Annotated[bool, Option("--json", help="Print the translation and all weights as JSON.")] = False,
 ) -> None:
@@ -65,21 +69,18 @@ def look(
     for path in out or ():
         check_picture_kind(check_format(path.suffix.lstrip(".").lower(), path))
         check_output_path("--out", path, [model, text])
-    task = TRANSLATION if model is None else task_in(model)
-    if node is not None or task is NODE_CLASSIFICATION:
-        text_options = {"--target": target, "--beam": beam, "--tokens": tokens, "--grid": grid}
-        check_unused(str(model), "a graph model", {**text_options, "--max-source": max_source})
-        output = map_node(*_graph_model_and_node(model, node), layers=layer or (), heads=head or (), device=device)
-    elif model is not None and task is CAPTIONING:
-        check_unused(model, "a captioner", {"--grid": grid, "--max-source": max_source})
-        captioner, image = Captioner.load(model, device=device), _image(model, text)
-        output = map_caption(captioner, image, _decoded(target), beam=beam, words=not tokens).select(layer, head)
-    else:
-        folder, text = _model_and_text(model, text)
-        translator = Translator.load(folder, device=device)
-        output = map_translation(
-            translator, text, _decoded(target), beam=beam, max_source=max_source, words=not tokens
-        ).select(layer, head)
+    folder, its_task, source = _source(model, text, node, own_task(task))
+    options = MapOptions(
+        target=_decoded(target),
+        layer=tuple(layer or ()),
+        head=tuple(head or ()),
+        tokens=tokens,
+        grid=grid,
+        beam=beam,
+        max_source=max_source,
+    )
+    options.check_used(its_task.map_options, folder, its_task.does)
+    output = its_task.map(its_task.load(folder, device=device), source, options)
     # The files come first: the reader of standard output may leave after one line.
     maps = {saved: shown for path in out or () for saved, shown in _output_paths(path, output.maps)}
     error = save_all(maps, lambda path: draw.save(maps[path], path, grid=grid))
@@ -90,26 +91,29 @@ def look(
         raise error
 
 
-def _graph_model_and_node(model: str | None, node: str | None) -> tuple[str, str]:
-    if model is None:
+def _source(
+    model: str | None, text: str | None, node: str | None, own: Task[Any, Any] | None
+) -> tuple[Path, Task[Any, Any], str]:
+    """The model folder, its task, and what to look at, which is checked."""
+    if model is None and node is not None:
         raise ArgumentError(f"--node needs a graph model: jumok look MODEL --node {node}")
-    if Path(model).is_dir() and (task := task_in(model)) is not NODE_CLASSIFICATION:
-        does, wanted = ("captions images", "image.jpg") if task is CAPTIONING else ("translates", '"text"')
-        raise ArgumentError(f"--node is for graph models, and {model} {does}; write: jumok look {model} {wanted}")
-    if node is None:
-        raise ArgumentError(f"{model} is a graph model; name the node to show: jumok look {model} --node 0")
-    return model, node
-
-
-def _image(model: str, image: str | None) -> str:
-    if image is None:
-        raise ArgumentError(f"{model} is a captioner; name an image to look at: jumok look {model} image.jpg")
-    if not exists(image):
+    if model is not None and node is not None and not isdir(model):
+        raise ModelError(f"there is no model folder {model}; `jumok train` writes one")
+    task = own or (task_in(model) if model is not None and isdir(model) else TRANSLATION)
+    if task.reads == "text" and node is None:
+        folder, text = _model_and_text(model, text)
+        return folder, task, text
+    example = f"jumok look {model} {EXAMPLES.get(task.reads, '...')}"
+    if (task.reads == "node") != (node is not None):
+        wrong = "no node is named" if node is None else "--node is for graph models"
+        raise ArgumentError(f"{wrong}, and {model} {task.does}; write: {example}")
+    if node is None and text is None:
+        raise ArgumentError(f"{model} {task.does}; name what to look at: {example}")
+    if task.reads == "image" and not exists(str(text)):
         raise ArgumentError(
-            f"there is no image {image}; {model} is a captioner and needs an image: jumok look {model} image.jpg (a "
-            "caption of your own is given with --target)"
+            f"there is no image {text}; {model} {task.does}: {example} (a caption of your own is given with --target)"
         )
-    return image
+    return Path(str(model)), task, str(text if node is None else node)
 
 
 def _model_and_text(model: str | None, text: str | None) -> tuple[Path, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from jumok.cli.arguments import named_folder
+from jumok.cli.arguments import TaskFile, named_folder, own_task
 from jumok.cli.output import print_json, say
 from jumok.screen import speaks
 from jumok.tasks.run import train as train_model
@@ -23,6 +23,7 @@ def train(
     ] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Change a setting: training.steps=2000.")] = None,
     resume: Annotated[bool, Option("--resume", help="Continue from the newest checkpoint.")] = False,
+    task: TaskFile = None,
     device: Annotated[
         str, Option(help="auto, cpu or cuda; each process that torchrun starts takes a GPU of its own.")
     ] = "auto",
@@ -32,12 +33,14 @@ def train(
 
     On several GPUs: torchrun --nproc-per-node 8 -m jumok train recipe.toml
     """
-    run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device)
+    run = train_model(recipe, overrides=set_ or (), out=out, resume=resume, device=device, task=own_task(task))
     if not speaks():
         sys.exit(run.stopped == "interrupted")
     if json:
         print_json({"folder": str(run.folder), "stopped": run.stopped, **run.metrics})
     else:
-        say(f"the model is in {run.folder}; use it: {', '.join(run.commands(quote(str(run.folder))))}")
+        own = "" if task is None else f" --task {quote(str(task))}"
+        commands = ", ".join(f"{command}{own}" for command in run.commands(quote(str(run.folder))))
+        say(f"the model is in {run.folder}; use it: {commands}")
     if run.stopped == "interrupted":
         raise KeyboardInterrupt  # a script that trains and then does more must not go on

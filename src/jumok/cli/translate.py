@@ -27,6 +27,7 @@ from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
 from jumok.progress import ProgressBars
+from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import Translation, Translator
 
 
@@ -67,7 +68,7 @@ def translate(
     check_picture_kind(format)
     older_maps = set() if attention is None else _saved_maps(attention)
     source = _source(model, file, source)
-    translator = Translator.load(model_or_bundled(model), device=device)
+    translator: Translator = TRANSLATION.load(model_or_bundled(model), device=device)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not _is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:

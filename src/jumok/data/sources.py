@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
@@ -123,6 +124,15 @@ class DataConfig(Settings):
         return self.corpus or self.dataset or self.imported or (display_name(self.pairs) if self.pairs else files)
 
     @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """The languages of source and target if known: from the locales of a built-in corpus, or file names."""
+        if not self.corpus:
+            return _file_language(self.source), _file_language(self.target)
+        source, target = self.locales
+        by_corpus = {"cldr": (source, target), "phrases": (source, target), "dates": (source, None)}
+        return by_corpus.get(self.corpus, (None, None))
+
+    @property
     def holds_out(self) -> bool:
         """Whether validation pairs are held out from the training pairs."""
         return not (self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split))
@@ -193,9 +203,21 @@ class DataConfig(Settings):
             return read_pairs(self.pairs, columns=self.columns, only=self.only)
         return read_pairs(self.source, self.target)
 
+    def examples(self, count: int) -> list[str]:
+        """Short test sentences of the built-in corpus; none for other data."""
+        from jumok.data.corpora.built_in import example_texts  # Babel is slow to import
+
+        return example_texts(self.corpus, count, locales=self.locales, longest=self.longest) if self.corpus else []
+
     def _built_in(self, split: Split, count: int) -> Iterator[Pair]:
         from jumok.data.corpora.built_in import corpus_pairs  # Babel is slow to import
 
         assert self.corpus
         source, target = self.locales
         return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)
+
+
+def _file_language(path: str) -> str | None:
+    """The language of a file such as train.ko or train.en.gz."""
+    ending = Path(path.removesuffix(".gz").removesuffix(".xz")).suffix[1:]
+    return ending if 2 <= len(ending) <= 3 and ending.isalpha() and ending != "txt" else None

@@ -34,7 +34,7 @@ from jumok.data.subwords import (
     train_model,
     with_settings,
 )
-from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
@@ -42,7 +42,7 @@ SHARED = "tokenizer.model"
 SEPARATE = ("tokenizer.source.model", "tokenizer.target.model")
 """Files of the two tokenizers: one for both sides, or one for each."""
 Side = Literal["source", "target"]
-Kind = Literal["unigram", "bpe", "char", "word"]
+TokenizerKind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
@@ -55,7 +55,7 @@ class TokenizerConfig(Settings):
 
     section: ClassVar[str] = "tokenizer"
 
-    kind: Kind = "unigram"
+    kind: TokenizerKind = "unigram"
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
@@ -121,7 +121,7 @@ class Tokenizer:
     def __init__(self, model: bytes, *, origin: str = "the tokenizer") -> None:
         try:
             settings = settings_of(model)
-            self.kind: Kind = settings["kind"]
+            self.kind: TokenizerKind = settings["kind"]
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
             self._normalises = bool(settings.get("normalises"))  # whether sentencepiece changes letters as well
@@ -130,7 +130,7 @@ class Tokenizer:
             self.pieces: list[str] = [self._processor.id_to_piece(id).removeprefix(UNUSED_MARK) for id in range(size)]
             self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
         except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
-            raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({_first_line(error)})") from None
+            raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({first_line(error)})") from None
         self.model = model
         self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
@@ -393,7 +393,3 @@ def _letters_from_bytes(surfaces: list[str], values: list[int | None]) -> Iterat
             continue
         yield letter
         spelling.clear()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -92,11 +92,15 @@ def beam_search(
     specials: Specials,
     config: DecodingConfig,
     observe: Observer | None = None,
+    *,
+    n_best: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses for every sentence of the batch, best first: up to `config.beam` of them, all different.
+    """The best hypotheses for every sentence of the batch, best first: up to `n_best` of them, all different.
 
+    `n_best` defaults to `config.beam`. A search for fewer ends sooner, because it ends when no better one can come.
     `observe` is called with the hypotheses that every step keeps; it changes nothing.
     """
+    n_best = config.beam if n_best is None else n_best
     search = _begin(decoder, encoding, specials, config)
     outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
@@ -105,10 +109,10 @@ def beam_search(
         log_probs = _allowed(log_probs, search, length, specials, config)
         search = _extend(replace(search, state=state), log_probs, length, specials, config, observe)
         length += 1
-        done = _finished(search, length, config)
+        done = _finished(search, length, config, n_best)
         if done.any():
             for row in done.nonzero().flatten().tolist():
-                outputs[int(search.sentences[row])] = _hypotheses(search, row, specials)
+                outputs[int(search.sentences[row])] = _hypotheses(search, row, specials)[:n_best]
             search = search.keep(~done)
     return outputs
 
@@ -187,8 +191,8 @@ def _pool(search: _Search, ids: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]
     return _rows(torch.cat([older, ids], 1), order), scores
 
 
-def _finished(search: _Search, length: int, config: DecodingConfig) -> Bool[Tensor, " sentence"]:
-    """Sentences at their greatest length, or whose pool no growing hypothesis can enter any more.
+def _finished(search: _Search, length: int, config: DecodingConfig, n_best: int) -> Bool[Tensor, " sentence"]:
+    """Sentences at their greatest length, or of whose growing hypotheses none can be among the `n_best` any more.
 
     Greedy search, with a beam of 1, ends with the first output that ends.
     """
@@ -197,7 +201,7 @@ def _finished(search: _Search, length: int, config: DecodingConfig) -> Bool[Tens
     # A total only falls; its divisor may still grow until the greatest length.
     reach = search.longest if config.length_penalty > 0 else torch.full_like(search.longest, length)
     best_to_come = search.totals.amax(1) / (reach + 1.0) ** config.length_penalty
-    return (length > search.longest) | (search.pool_scores[:, -1] >= best_to_come)
+    return (length > search.longest) | (search.pool_scores[:, n_best - 1] >= best_to_come)
 
 
 def _hypotheses(search: _Search, row: int, specials: Specials) -> list[Hypothesis]:

@@ -9,7 +9,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])")
 SPACE = re.compile(r"\s+")
 
 
-class Limits(NamedTuple):
+class PartLimits(NamedTuple):
     """The most tokens of a part of a text."""
 
     part: int
@@ -18,7 +18,7 @@ class Limits(NamedTuple):
     """The limit for a part that is a single sentence, which is not split up to here."""
 
 
-def split_text(text: str, limits: Limits, count: Callable[[str], int]) -> list[str]:
+def split_text(text: str, limits: PartLimits, count: Callable[[str], int]) -> list[str]:
     """Parts within the limits, by the tokens that `count` counts; the whole text if it is short enough."""
     tokens = count(text)
     if tokens <= limits.part:

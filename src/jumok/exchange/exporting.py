@@ -7,7 +7,7 @@ from jumok.errors import ModelError
 from jumok.exchange import to_ctranslate2
 from jumok.exchange.to_ctranslate2 import Quantization
 from jumok.files import check_place
-from jumok.tasks import TRANSLATION, load_trained
+from jumok.tasks import TRANSLATION
 
 Format = Literal["ctranslate2"]
 
@@ -20,5 +20,5 @@ def export_model(
     check_place(out)
     if out.exists() and any(out.iterdir()):
         raise ModelError(f"{out} is not empty; export into a new folder")
-    _, trained = load_trained(folder, task=TRANSLATION)
+    trained = TRANSLATION.load(folder, device="cpu").trained
     to_ctranslate2.export_model(trained, out, quantization=quantization)

@@ -7,10 +7,10 @@ from jumok.exchange.marian import MarianFolder
 from jumok.files import check_place
 from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION
-from jumok.tasks.translation import Trained
+from jumok.tasks.translator import TrainedTranslator
 
 
-def import_model(folder: str | Path, out: str | Path) -> Trained:
+def import_model(folder: str | Path, out: str | Path) -> TrainedTranslator:
     """Read a model of another toolkit and write it as the model folder `out`, which must not hold one yet."""
     out = Path(out)
     check_place(out)

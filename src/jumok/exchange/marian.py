@@ -22,7 +22,8 @@ from jumok.exchange.sentencepiece_model import make_tokenizer, missing_pieces, r
 from jumok.files import parse_json, read_plain
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights, read_tensors
-from jumok.tasks.translation import Trained, TranslationRecipe
+from jumok.tasks.recipes import TranslationRecipe
+from jumok.tasks.translator import TrainedTranslator
 
 CONFIG, VOCABULARY, TARGET_VOCABULARY = "config.json", "vocab.json", "target_vocab.json"
 SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
@@ -88,7 +89,7 @@ class MarianFolder:
             raise DataError(f"{path}: Marian models with normalize_before or normalize_embedding are not supported")
         return cls(Path(path), config)
 
-    def trained(self) -> Trained:
+    def trained(self) -> TrainedTranslator:
         """The model with its recipe and its tokenizers."""
         from jumok.tasks import TRANSLATION, make_recipe
 
@@ -97,7 +98,7 @@ class MarianFolder:
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers, tables.tied), origin=self.path / CONFIG)
         model = TRANSLATION.build(recipe, tokenizers)
         load_weights(model, self._weights(tables, source, target), self.path)
-        return Trained(model.eval(), recipe, tokenizers)
+        return TrainedTranslator(model.eval(), recipe, tokenizers)
 
     @property
     def separate(self) -> bool:

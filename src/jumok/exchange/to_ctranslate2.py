@@ -19,7 +19,7 @@ from jumok.layers.transformer import FeedForward
 from jumok.models.transformer.config import TransformerConfig
 from jumok.models.transformer.decoder import TransformerDecoder
 from jumok.models.transformer.encoder import TransformerEncoder
-from jumok.tasks.translation import Trained
+from jumok.tasks.translator import TrainedTranslator
 
 Quantization = Literal["float32", "int8", "int8_float32", "int16", "float16"]
 POSITIONS = 4096
@@ -29,7 +29,7 @@ NEVER = -1e9
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 
 
-def why_not(trained: Trained) -> str | None:
+def why_not(trained: TrainedTranslator) -> str | None:
     """Why a model cannot run on CTranslate2; None if it can."""
     for name, part in (("encoder", trained.model.encoder), ("decoder", trained.model.decoder)):
         if not isinstance(part, TransformerEncoder | TransformerDecoder):
@@ -44,7 +44,7 @@ def why_not(trained: Trained) -> str | None:
     return None
 
 
-def export_model(trained: Trained, folder: str | Path, *, quantization: Quantization = "float32") -> None:
+def export_model(trained: TrainedTranslator, folder: str | Path, *, quantization: Quantization = "float32") -> None:
     """Write `folder` as a model of CTranslate2; a ModelError for a model that it cannot run."""
     if (reason := why_not(trained)) is not None:
         raise ModelError(reason)
@@ -66,7 +66,7 @@ def specs() -> Any:
     return ctranslate2.specs
 
 
-def _specification(trained: Trained) -> Any:
+def _specification(trained: TrainedTranslator) -> Any:
     """The description of the model, with its weights."""
     module = specs()
     encoder, decoder = (cast(Any, part) for part in (trained.model.encoder, trained.model.decoder))

@@ -116,7 +116,7 @@ class GraphAttentionNetwork(nn.Module):
         `hops`, one per layer, cut a sampled neighbourhood to what the layer needs; the nodes to classify come first.
         """
         if hops and len(hops) != len(self.layers):
-            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; wanted one per layer")
+            raise ArgumentError(f"hops has {len(hops)} entries for {len(self.layers)} layers; expected one per layer")
         attention = []
         for number, layer in enumerate(self.layers):
             if hops:
@@ -190,5 +190,5 @@ def _membership(graph: Tensor | None, graphs: int | None, nodes: int) -> tuple[T
     if graph is None:
         raise ArgumentError("graph is missing: a network with pooling needs the number of every node's graph")
     if graph.shape != (nodes,):
-        raise ArgumentError(f"graph is {list(graph.shape)}; wanted one number for each of the {nodes} nodes")
+        raise ArgumentError(f"graph is {list(graph.shape)}; expected one number for each of the {nodes} nodes")
     return graph, graphs if graphs is not None else int(graph.max()) + 1 if nodes else 0

@@ -140,7 +140,7 @@ class GridEncoder(ImageEncoder):
         if cells < 2:
             raise ConfigError(
                 f"images.size = {side} leaves a single region, because the network's are {network.shrinks} pixels a "
-                f"side; wanted at least {network.shrinks + 1}, or fewer stages"
+                f"side; expected at least {network.shrinks + 1}, or fewer stages"
             )
         super().__init__(config, side=side, grid=(cells, cells))
         self.config, self.network = config, network
@@ -168,7 +168,7 @@ class PatchEncoder(ImageEncoder):
     def __init__(self, config: PatchEncoderConfig, *, side: int) -> None:
         if side % config.patch:
             raise ConfigError(
-                f"encoder.patch = {config.patch} does not divide images.size = {side}; wanted a divisor of it"
+                f"encoder.patch = {config.patch} does not divide images.size = {side}; expected a divisor of it"
             )
         super().__init__(config, side=side, grid=(side // config.patch, side // config.patch))
         self.config = config

@@ -29,20 +29,20 @@ class Pointing(NamedTuple):
     """The share of attention, in percent, that lies on the thing a word names, on average."""
 
 
-def pointing(looks: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, language: Language = "en") -> Pointing:
-    """Of scenes, and where each word of their true captions looked."""
+def pointing(maps: Iterable[tuple[Scene, Float[np.ndarray, "_ _ _"]]], *, language: Language = "en") -> Pointing:
+    """The pointing accuracy on scenes, each with the attention of every word of its true caption."""
     hits: dict[str, list[bool]] = {kind: [] for kind in KINDS}
     masses: list[float] = []
-    for scene, weights in looks:
+    for scene, weights in maps:
         words = scene.words(language)
         if len(words) != len(weights):
             raise ArgumentError(
                 f"the caption has {len(words)} words, but there is attention for {len(weights)}; the numbers must match"
             )
         reach = regions(scene, weights.shape[1:])
-        for word, look in zip(words, weights, strict=True):
+        for word, attention in zip(words, weights, strict=True):
             if word.thing is not None:
-                on = (look * reach).sum((1, 2))
+                on = (attention * reach).sum((1, 2))
                 masses.append(float(on[word.thing]))
                 hits[kind_of(word.text)].append(bool(on.argmax() == word.thing and on[word.thing] > 0.5))
     every = [hit for kind in KINDS for hit in hits[kind]]

@@ -114,9 +114,9 @@ def scene(number: int, *, split: Split = "train", seed: int = 0) -> Scene:
             return Scene(things, draws.randrange(205, 250), draws.getrandbits(32))
 
 
-def relation(one: Thing, other: Thing) -> str | None:
-    """Where one thing is, seen from another; None where that is hard to say."""
-    across, down = one.x - other.x, one.y - other.y
+def relation(first: Thing, second: Thing) -> str | None:
+    """Where the first thing is, seen from the second; None where that is hard to say."""
+    across, down = first.x - second.x, first.y - second.y
     if abs(across) > SIDEWAYS * abs(down):
         return "right of" if across > 0 else "left of"
     if abs(down) > SIDEWAYS * abs(across):

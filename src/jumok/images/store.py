@@ -113,7 +113,7 @@ FORMAT = 1
 SPLITS: tuple[Split, ...] = ("train", "valid")
 REFERENCES = "references.json"
 Say = Callable[[str], None]
-Watch = Callable[[Sequence[CaptionedImage]], Iterable[CaptionedImage]]
+WatchImages = Callable[[Sequence[CaptionedImage]], Iterable[CaptionedImage]]
 """Passes images on, and may show progress."""
 
 
@@ -197,7 +197,7 @@ def prepare_images(
     tokenizer: TokenizerConfig,
     *,
     say: Say = lambda message: None,
-    watch: Watch = iter,
+    watch: WatchImages = iter,
 ) -> PreparedImages:
     """Resize images and tokenise captions, unless they are up to date; images pass through `watch` one by one."""
     folder, sources = Path(folder), image_fingerprint(config, tokenizer)
@@ -298,7 +298,7 @@ def _encoded_captions(
 
 
 def _write_images(
-    path: Path, rows: Sequence[CaptionedImage], read: Callable[[str], Pixels], config: ImagesConfig, watch: Watch
+    path: Path, rows: Sequence[CaptionedImage], read: Callable[[str], Pixels], config: ImagesConfig, watch: WatchImages
 ) -> dict[str, Any]:
     """Write every image as the model sees it, and return their checksum and shape."""
     unfinished = path.with_name(f".{path.stem}.unfinished.npy")

@@ -74,7 +74,7 @@ def token_table(
         embedding = TokenEmbedding(vocabulary=vocabulary, width=width, scale=scale)
     elif (len(embedding.table), embedding.width) != (vocabulary, width):
         raise ArgumentError(
-            f"the embedding holds {len(embedding.table)} tokens, {embedding.width} wide; wanted {vocabulary} tokens, "
+            f"the embedding holds {len(embedding.table)} tokens, {embedding.width} wide; expected {vocabulary} tokens, "
             f"{width} wide"
         )
     if config.freeze_vectors:

@@ -80,7 +80,7 @@ def search(
     valleys = [bottom(errors, step) for step in _valleys(errors)]
     least = min(error for _, error in valleys)
     step, error = min(valley for valley in valleys if valley[1] <= AS_GOOD * least)
-    return Chosen(smoother.bandwidth * ladder.at(step), error)
+    return Chosen(smoother.bandwidth * ladder.bandwidth(step), error)
 
 
 def learn(
@@ -178,14 +178,14 @@ class Ladder:
     steps: int
     count: int
 
-    def at(self, step: float) -> float:
+    def bandwidth(self, step: float) -> float:
         """The bandwidth `step` steps below the widest."""
         return self.widest * 2 ** (-step / self.steps)
 
     @property
     def bandwidths(self) -> list[float]:
         """All bandwidths, the widest first."""
-        return [self.at(step) for step in range(self.count)]
+        return [self.bandwidth(step) for step in range(self.count)]
 
     def reaching(self, squared: Float[Tensor, "query point"]) -> Int[Tensor, "query point"]:
         """The number of bandwidths at least as wide as each distance."""
@@ -259,7 +259,7 @@ def _add_gaussians(sums: Float[Tensor, "bandwidth query value"], further: Tile, 
             if squarings % (SQUARINGS + 1):
                 weights.clamp_(min=smallest).square_()
             else:
-                exponentials(weights.copy_(further.squared), ladder.at(step))
+                exponentials(weights.copy_(further.squared), ladder.bandwidth(step))
             sums[step] += further.mixed(weights)
 
 

@@ -20,7 +20,7 @@ from jumok.serve.errors import (
     WrongHostError,
     error_response,
 )
-from jumok.serve.metrics import Metrics
+from jumok.serve.metrics import ServerMetrics
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -40,7 +40,7 @@ HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 class ResponseMiddleware:
     """Counts and times responses, and adds the security headers."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServerMetrics, paths: Collection[str]) -> None:
         self.app, self.metrics, self.paths = app, metrics, set(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

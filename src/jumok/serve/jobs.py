@@ -10,16 +10,17 @@ from jumok.data.word_links import Link
 from jumok.decoding import BeamTree, Node
 from jumok.images.files import Pixels
 from jumok.serve.messages import BeamNode
-from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, Source
+from jumok.serve.models import ServedModel, Source
 from jumok.serve.queue import CancelCheck
-from jumok.tasks.captioning import Caption
-from jumok.tasks.translator import Translation, join_parts
+from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.text_generator import TextGenerator
+from jumok.tasks.translator import Translation, Translator, join_parts
 
 
 class SearchWatcher:
     """Collects the beam search for one text: a tree for each part of it."""
 
-    def __init__(self, model: ServedTranslator, on_change: Callable[[str], None] | None = None) -> None:
+    def __init__(self, model: ServedModel[Translator], on_change: Callable[[str], None] | None = None) -> None:
         self.model, self.on_change = model, on_change
         self.trees: dict[int, BeamTree] = {}
         self._shown = ""
@@ -38,9 +39,9 @@ class SearchWatcher:
 
     def best_output(self) -> str:
         """The best output so far."""
-        penalty = self.model.decoding.length_penalty
+        penalty = self.model.generator.decoding.length_penalty
         best = (self.trees[part].best(penalty)[0] for part in sorted(self.trees))
-        return " ".join(map(self.model.tokenizer.decode, best))
+        return " ".join(map(self.model.generator.tokenizer.decode, best))
 
     def steps(self, translation: Translation) -> list[list[BeamNode]]:
         """The tree of a text that was translated in one part, with the ranks in the n-best list."""
@@ -55,10 +56,10 @@ class SearchWatcher:
         ids, ended = tree.ids(step, index), tree.is_end(node)
         return BeamNode(
             parent=node.parent if step else 0,
-            token=self.model.tokenizer.pieces[node.token],
-            text=self.model.tokenizer.decode(ids),
+            token=self.model.generator.tokenizer.pieces[node.token],
+            text=self.model.generator.tokenizer.decode(ids),
             log_prob=round(node.total, 5),
-            score=round(tree.score(step, index, self.model.decoding.length_penalty), 5),
+            score=round(tree.score(step, index, self.model.generator.decoding.length_penalty), 5),
             ended=ended,
             rank=ranks.get(tuple(ids)) if ended else None,
         )
@@ -76,7 +77,7 @@ class SourceText(NamedTuple):
 class TranslationJob:
     """Translation with these settings."""
 
-    model: ServedTranslator
+    model: ServedModel[Translator]
     beam: int
     n_best: int = 1
 
@@ -92,11 +93,11 @@ class TranslationJob:
 
     def size(self, source: SourceText) -> int:
         """The number of tokens."""
-        return self.model.size(source.text) + 1
+        return self.model.generator.size(source.text) + 1
 
     def split(self, source: SourceText) -> list[SourceText]:
         """The parts that the model reads at once; an empty text is its own part."""
-        parts = self.model.translator.parts(source.text) or [source.text]
+        parts = self.model.generator.parts(source.text) or [source.text]
         return [SourceText(text, source.watcher, number) for number, text in enumerate(parts)]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:
@@ -113,7 +114,7 @@ class TranslationJob:
             if number in watched:
                 watched[number].grow(batch[number].part, nodes)
 
-        return self.model.translator.translate(
+        return self.model.generator.translate(
             [source.text for source in batch],
             beam=self.beam,
             n_best=self.n_best,
@@ -125,7 +126,7 @@ class TranslationJob:
 class UnsplitJob:
     """A job whose items are computed in one piece."""
 
-    model: ServedModel
+    model: ServedModel[Any]
 
     @property
     def weight(self) -> int:
@@ -151,7 +152,7 @@ class UnsplitJob:
 class CaptionJob(UnsplitJob):
     """Captioning with these settings."""
 
-    model: ServedCaptioner
+    model: ServedModel[Captioner]
     beam: int
     n_best: int = 1
 
@@ -162,12 +163,12 @@ class CaptionJob(UnsplitJob):
 
     def size(self, image: Pixels) -> int:
         """The number of regions."""
-        return self.model.size(image)
+        return self.model.generator.size(image)
 
     def __call__(self, images: list[Pixels], check: CancelCheck) -> list[Caption]:
         """The caption of every image."""
         check()
-        return self.model.captioner.caption(images, beam=self.beam, n_best=self.n_best)
+        return self.model.generator.caption(images, beam=self.beam, n_best=self.n_best)
 
 
 class ForcedOutput(NamedTuple):
@@ -181,19 +182,19 @@ class ForcedOutput(NamedTuple):
 class AttentionJob(UnsplitJob):
     """The attention of a model while it writes given tokens."""
 
-    model: ServedModel
+    model: ServedModel[TextGenerator]
     words: bool = True
 
     def size(self, output: ForcedOutput) -> int:
         """The number of tokens of both sides."""
-        return self.model.size(output.source) + len(output.ids)
+        return self.model.generator.size(output.source) + len(output.ids)
 
     def __call__(self, batch: list[ForcedOutput], check: CancelCheck) -> list[AttentionMap]:
         """The map of every output."""
         maps = []
         for source, ids in batch:
             check()
-            maps.append(self.model.attention_map(source, ids, words=self.words))
+            maps.append(self.model.generator.map_of(source, ids, words=self.words))
         return maps
 
 
@@ -201,13 +202,13 @@ class AttentionJob(UnsplitJob):
 class AlignmentJob(UnsplitJob):
     """Word alignment with the given layer and head."""
 
-    model: ServedTranslator
+    model: ServedModel[Translator]
     layer: int | None = None
     head: int | None = None
 
     def size(self, pair: Pair) -> int:
         """The number of tokens of both sides."""
-        return self.model.size(pair.source) + len(self.model.tokenizer.encode(pair.target))
+        return self.model.generator.size(pair.source) + len(self.model.generator.tokenizer.encode(pair.target))
 
     def __call__(self, pairs: list[Pair], check: CancelCheck) -> list[set[Link]]:
         """The links of every pair."""

@@ -12,8 +12,8 @@ from jumok.analysis.draw.page import widget_data
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
-from jumok.serve.models import ServedModel, ServedTranslator
-from jumok.tasks.captioning import Caption
+from jumok.serve.models import ServedModel
+from jumok.tasks.captioner import Caption
 from jumok.tasks.translator import Translation
 
 SCORE_DIGITS = 4
@@ -168,9 +168,9 @@ class TranslationAnswer(Message):
     n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the translation.")]
 
     @classmethod
-    def of(cls, translation: Translation, model: ServedTranslator) -> "TranslationAnswer":
+    def of(cls, translation: Translation, model: ServedModel[Any]) -> "TranslationAnswer":
         """The message for a translation."""
-        decode = model.tokenizer.decode
+        decode = model.generator.tokenizer.decode
         return cls(
             source=translation.source,
             text=translation.text,
@@ -201,7 +201,7 @@ class CaptionAnswer(Message):
     n_best: Annotated[list[Hypothesis], Field(description="Best first; the first one is the caption.")]
 
     @classmethod
-    def of(cls, caption: Caption, model: ServedModel) -> "CaptionAnswer":
+    def of(cls, caption: Caption, model: ServedModel[Any]) -> "CaptionAnswer":
         """The message for a caption."""
         best = [
             Hypothesis(text=one.text, score=round(one.score, SCORE_DIGITS), ids=list(one.ids))
@@ -225,7 +225,7 @@ class WeightMatrix(Message):
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
 
 
-class ImagePlace(Message):
+class ImageLayoutAnswer(Message):
     """The image of a caption, as the page draws it."""
 
     kind: Literal["image"]
@@ -247,14 +247,14 @@ class AttentionAnswer(WeightMatrix):
 
     model: str
     names: AxisNames
-    place: Annotated[ImagePlace | None, Field(description="The image, if the source is one.")] = None
+    layout: Annotated[ImageLayoutAnswer | None, Field(description="The image, if the source is one.")] = None
     tokens: Annotated[
         WeightMatrix | None, Field(description="The weights of tokens, if requested and some word has several tokens.")
     ] = None
     text: Annotated[str, Field(description="The translation or caption.")]
 
 
-def attention_answer(model: ServedModel, attention: AttentionMap, text: str) -> dict[str, Any]:
+def attention_answer(model: ServedModel[Any], attention: AttentionMap, text: str) -> dict[str, Any]:
     """An AttentionAnswer as plain lists: it is large and needs no validation."""
     plain = widget_data(attention)
     plain.pop("title", None)
@@ -273,7 +273,7 @@ class AlignAnswer(Message):
     head: Annotated[int | None, Field(description="The head used; null for the mean of the layer's heads.")]
 
     @classmethod
-    def of(cls, model: ServedModel, pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
+    def of(cls, model: ServedModel[Any], pair: Pair, links: Collection[Link], used: AlignmentHead) -> "AlignAnswer":
         """The message for an alignment; words are separated by white space."""
         return cls(
             model=model.name,
@@ -312,7 +312,7 @@ class ModelAnswer(Message):
     """A model on this server."""
 
     name: str
-    task: Literal["translation", "captioning"]
+    task: Annotated[str, Field(description="Such as `translation` or `captioning`.")]
     parameters: int
     source_language: str | None
     target_language: str | None
@@ -324,9 +324,10 @@ class ModelAnswer(Message):
     examples: Annotated[list[str], Field(description="Texts to try; for a captioner, images as data URLs.")]
 
     @classmethod
-    def of(cls, model: ServedModel) -> "ModelAnswer":
+    def of(cls, model: ServedModel[Any]) -> "ModelAnswer":
         """The message for a model."""
-        source, target = model.languages
+        generator = model.generator
+        source, target = generator.languages
         return cls(
             name=model.name,
             task=model.task,
@@ -335,9 +336,9 @@ class ModelAnswer(Message):
             target_language=target,
             layers=model.layers,
             heads=model.heads,
-            longest=model.translator.longest if isinstance(model, ServedTranslator) else None,
-            beam=model.decoding.beam,
-            corpus=model.corpus or None,
+            longest=generator.longest,
+            beam=generator.decoding.beam,
+            corpus=generator.corpus or None,
             examples=list(model.examples),
         )
 

@@ -8,7 +8,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Metrics:
+class ServerMetrics:
     """The counters of one server."""
 
     def __init__(self) -> None:

@@ -64,11 +64,11 @@ IMAGE_PATHS = ("/api/caption", "/api/attention", "/api/page")
 """Where requests may have an image."""
 
 
-def model_routes(service: Service, security: list[Any]) -> APIRouter:
-    """The routes that use a model."""
-    router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
+def translation_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that use a translator."""
+    router = APIRouter(prefix="/api", tags=["translation"], responses=ERRORS, dependencies=security)
 
-    @router.post("/translate", tags=["translation"])
+    @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -77,7 +77,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
         return TranslateAnswer(model=job.model.name, translations=answers)
 
-    @router.post("/stream", tags=["translation"], response_class=Response, responses={200: EVENTS})
+    @router.post("/stream", response_class=Response, responses={200: EVENTS})
     async def stream(body: TextRequest, request: Request) -> StreamingResponse:
         """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -85,7 +85,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         opened = await open_stream(service, job, body.text, request)
         return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
 
-    @router.post("/beam", tags=["translation"])
+    @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
         """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -98,19 +98,26 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
             model=job.model.name, source=translation.source, text=translation.text, beam=job.beam, steps=steps
         )
 
-    @router.post("/align", tags=["translation"])
+    @router.post("/align")
     async def align(body: AlignRequest, request: Request) -> AlignAnswer:
         """Align the words of a sentence and its translation by the attention of the model."""
         model = service.translator(body.model)
         service.limits.check_texts([body.source, body.target])
         model.check_attention()
-        model.check_source(body.source)
+        model.generator.check_source(body.source)
         model.output_ids(body.target)
         model.check_head(body.layer, body.head)
         await run_in_threadpool(getattr, model, "aligner")  # the first time takes seconds, outside the queue
         pair = Pair(body.source, body.target)
         (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head), [pair])
         return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).head)
+
+    return router
+
+
+def attention_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that caption an image, and those that show the attention of any model."""
+    router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
 
     @router.post("/caption", tags=["captioning"])
     async def caption(body: CaptionRequest, request: Request) -> CaptionAnswer:
@@ -176,26 +183,28 @@ def server_routes(service: Service, security: list[Any]) -> APIRouter:
     return router
 
 
-class Output(NamedTuple):
+class AttendedOutput(NamedTuple):
     """A translation or caption with its attention."""
 
-    model: ServedModel
+    model: ServedModel[Any]
     attention: AttentionMap
     text: str
 
 
-async def _output(service: Service, body: AttentionRequest, request: Request) -> Output:
+async def _output(service: Service, body: AttentionRequest, request: Request) -> AttendedOutput:
     async with service.time_limit():  # for all steps together
         if body.image is None:
             return await _translation_attention(service, body, request, body.text or "")
         return await _caption_attention(service, body, request, body.image)
 
 
-async def _translation_attention(service: Service, body: AttentionRequest, request: Request, text: str) -> Output:
+async def _translation_attention(
+    service: Service, body: AttentionRequest, request: Request, text: str
+) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
     job = service.translation_job(body.model, body.beam, 1)
     job.model.check_attention()
-    job.model.check_source(text)
+    job.model.generator.check_source(text)
     ids = _given_ids(job.model, body)
     if ids is None:
         (translation,) = await service.translations(request, job, [text])
@@ -204,7 +213,9 @@ async def _translation_attention(service: Service, body: AttentionRequest, reque
     return await _forced_attention(service, body, request, job.model, ForcedOutput(text, ids))
 
 
-async def _caption_attention(service: Service, body: AttentionRequest, request: Request, content: bytes) -> Output:
+async def _caption_attention(
+    service: Service, body: AttentionRequest, request: Request, content: bytes
+) -> AttendedOutput:
     service.limits.check_texts([body.target or ""])
     job = service.caption_job(body.model, body.beam, 1)
     job.model.check_attention()
@@ -216,13 +227,13 @@ async def _caption_attention(service: Service, body: AttentionRequest, request: 
 
 
 async def _forced_attention(
-    service: Service, body: AttentionRequest, request: Request, model: ServedModel, output: ForcedOutput
-) -> Output:
+    service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
+) -> AttendedOutput:
     (attention,) = await service.results(request, AttentionJob(model, body.words), [output])
-    return Output(model, attention, model.tokenizer.decode(output.ids))
+    return AttendedOutput(model, attention, model.generator.tokenizer.decode(output.ids))
 
 
-def _given_ids(model: ServedModel, body: AttentionRequest) -> tuple[int, ...] | None:
+def _given_ids(model: ServedModel[Any], body: AttentionRequest) -> tuple[int, ...] | None:
     """The tokens of the target in the request; None if it has no target."""
     target = body.target if body.target_ids is None else body.target_ids
     return None if target is None else model.output_ids(target)

@@ -15,11 +15,11 @@ from jumok.serve.auth import client_address
 from jumok.serve.batching import Batcher
 from jumok.serve.errors import ClientGoneError, TimeLimitError
 from jumok.serve.jobs import CaptionJob, SourceText, TranslationJob
-from jumok.serve.metrics import Metrics
-from jumok.serve.models import ServedCaptioner, ServedModel, ServedTranslator, find_model
+from jumok.serve.metrics import ServerMetrics
+from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
-from jumok.tasks.captioning import Caption
-from jumok.tasks.translator import Translation
+from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.translator import Translation, Translator
 
 MAX_IMAGE_SIDE = 1024
 """Larger images are reduced to so many pixels, so that a queue of them fits into memory."""
@@ -73,19 +73,19 @@ class Limits:
 class Service:
     """The models of one server and the thread that computes."""
 
-    models: Mapping[str, ServedModel]
+    models: Mapping[str, ServedModel[Any]]
     batcher: Batcher
     limits: Limits
-    metrics: Metrics
+    metrics: ServerMetrics
     decoding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an image is decoded: a file of a few bytes can take a gigabyte of memory, and two would take two."""
 
     @classmethod
     def start(
-        cls, models: Mapping[str, ServedModel], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
+        cls, models: Mapping[str, ServedModel[Any]], limits: Limits, *, batch_tokens: int = 4096, window: float = 0.003
     ) -> "Service":
         """A service with its own queue; `close` ends it."""
-        metrics = Metrics()
+        metrics = ServerMetrics()
         batcher = Batcher(
             batch_tokens=batch_tokens,
             window=window,
@@ -101,17 +101,17 @@ class Service:
         self.batcher.close()
 
     @property
-    def has_captioner(self) -> bool:
+    def reads_images(self) -> bool:
         """Whether some model reads images."""
-        return any(isinstance(model, ServedCaptioner) for model in self.models.values())
+        return any(model.generator.reads == "image" for model in self.models.values())
 
-    def translator(self, name: str | None) -> ServedTranslator:
+    def translator(self, name: str | None) -> ServedModel[Translator]:
         """The translator of that name, or the first one."""
-        return find_model(self.models, name, ServedTranslator)
+        return find_model(self.models, name, "text")
 
-    def captioner(self, name: str | None) -> ServedCaptioner:
+    def captioner(self, name: str | None) -> ServedModel[Captioner]:
         """The captioner of that name, or the first one."""
-        return find_model(self.models, name, ServedCaptioner)
+        return find_model(self.models, name, "image")
 
     def translation_job(self, model: str | None, beam: int | None, n_best: int) -> TranslationJob:
         """A translation within the limits."""
@@ -123,9 +123,9 @@ class Service:
         captioner = self.captioner(model)
         return CaptionJob(captioner, self._beam(captioner, beam, n_best), n_best)
 
-    def _beam(self, model: ServedModel, beam: int | None, n_best: int) -> int:
+    def _beam(self, model: ServedModel[Any], beam: int | None, n_best: int) -> int:
         """The beam size; defaults to that of the model, or to `n_best` if that is larger."""
-        size = max(model.decoding.beam, n_best) if beam is None else beam
+        size = max(model.generator.decoding.beam, n_best) if beam is None else beam
         if size > self.limits.beam:
             name = "n_best" if beam is None else "beam"
             raise ArgumentError(f"{name} = {size} is more than the {self.limits.beam} allowed")
@@ -164,10 +164,10 @@ class Service:
         self.metrics.count_tokens(job.model.name, source=job.size(image), target=len(caption.ids))
         return caption
 
-    def count(self, model: ServedTranslator, translations: Sequence[Translation]) -> None:
+    def count(self, model: ServedModel[Translator], translations: Sequence[Translation]) -> None:
         """Count the tokens of translations."""
         pieces = [piece for translation in translations for piece in translation.pieces]
-        source, target = sum(model.size(text) for text, _ in pieces), sum(len(ids) for _, ids in pieces)
+        source, target = sum(model.generator.size(text) for text, _ in pieces), sum(len(ids) for _, ids in pieces)
         self.metrics.count_tokens(model.name, source=source, target=target)
 
     async def wait_for(self, request: Request, answer: asyncio.Future[Result]) -> Result:

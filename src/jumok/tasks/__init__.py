@@ -1,33 +1,35 @@
-"""Tasks: translation, captioning, node classification, and which one a recipe or a model folder is of."""
+"""Tasks: translation, captioning and node classification; finding the task of a recipe or of a model folder."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from jumok.devices import find_device
-from jumok.errors import ModelError
-from jumok.model_folder import BUNDLED, ModelFolder, read_folder, recipe_tables
+from jumok.errors import ArgumentError, ModelError
+from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
-from jumok.tasks.captioning import CaptioningTask
-from jumok.tasks.node_classification import NodeClassificationTask
-from jumok.tasks.task import Task
-from jumok.tasks.translation import TranslationTask
+from jumok.tasks.captioning import CAPTIONING
+from jumok.tasks.node_classification import NODE_CLASSIFICATION
+from jumok.tasks.task import Task, read_trained
+from jumok.tasks.translation import TRANSLATION
 
-TRANSLATION = TranslationTask()
-CAPTIONING = CaptioningTask()
-NODE_CLASSIFICATION = NodeClassificationTask()
+__all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
+__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_in", "task_of"]
+
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
 
 def task_of(tables: Mapping[str, Any]) -> Task[Any, Any]:
-    """The task of a recipe by its sections; translation if they do not tell."""
+    """The task that a recipe belongs to, by its sections; translation by default."""
     return next((task for task in TASKS if not task.own_sections.isdisjoint(tables)), TRANSLATION)
 
 
 def task_in(folder: str | Path) -> Task[Any, Any]:
-    """The task of a model folder, by its recipe; translation where there is none, and `load` says what is wrong."""
+    """The task of a model folder, by its recipe; translation if the recipe cannot be read, which `load` reports."""
     return task_of(recipe_tables(folder))
 
 
@@ -46,8 +48,7 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
 def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
-    Without a folder it is the tiny English-Korean model that comes with jumok. A folder of another task than `task`,
-    if one is given, is refused.
+    Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     """
     task, trained = load_trained(folder, find_device(device), task=task)
     return task.predictor(trained)
@@ -58,33 +59,33 @@ def load_trained(
 ) -> tuple[Task[Any, Any], Any]:
     """The task of a model folder, and its trained model in evaluation mode."""
 
-    def read(opened: ModelFolder) -> tuple[Task[Any, Any], Any]:
-        tables = opened.recipe()
-        found = _task_for(opened, tables, task)
-        return found, found.read(opened, tables)
+    def choose(tables: Mapping[str, Any]) -> Task[Any, Any]:
+        if task is not None:
+            return task
+        known = task_of(tables)
+        if known.own_sections.isdisjoint(tables) and (other := tables.keys() - sections(known.recipe)):
+            raise ModelError(
+                f"the recipe of {folder} has the section [{min(other)}], which no task of jumok has; if the task is "
+                "your own, name its file: --task FILE, in Python task="
+            )
+        return known
 
-    found, trained = read_folder(folder, read)
-    return found, trained._replace(model=trained.model.to(device).eval())
-
-
-def check_model(folder: str | Path, task: Task[Any, Any]) -> None:
-    """Raise an error unless a folder is a whole model of this task; the model is not built."""
-
-    def read(opened: ModelFolder) -> None:
-        _task_for(opened, opened.recipe(), task)
-        opened.verify()
-
-    read_folder(folder, read)
+    return read_trained(folder, choose, device)
 
 
-def _task_for(folder: ModelFolder, tables: Mapping[str, Any], wanted: Task[Any, Any] | None) -> Task[Any, Any]:
-    """The task wanted, or where none is given that of the recipe; a ModelError where the recipe is of another one."""
-    found = task_of(tables)
-    if wanted is None:
-        return found
-    if found.name == wanted.name or tables.keys() <= sections(wanted.recipe).keys():
-        return wanted
-    commands = " or ".join(found.commands(str(folder.path)))
-    raise ModelError(
-        f"{folder.path} holds a model that {found.does}, not one that {wanted.does}; use it with {commands}"
-    )
+def read_task(path: str | Path) -> Task[Any, Any]:
+    """A task of your own, from a Python file that defines one class derived from `Task`; the file is run."""
+    path = Path(path)
+    name = f"jumok_task_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ArgumentError(f"there is no task in {path}; name a .py file that defines a class derived from Task")
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    defined = [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == name]
+    tasks = [cls for cls in defined if issubclass(cls, Task)]
+    if len(tasks) != 1:
+        names = ", ".join(cls.__name__ for cls in tasks) or "none"
+        raise ArgumentError(f"{path} must define one class derived from jumok.tasks.task.Task; it defines {names}")
+    task: Task[Any, Any] = tasks[0]()
+    return task

@@ -6,14 +6,21 @@ from typing import NamedTuple, cast, get_args
 
 from jumok.analysis.alignment.aligner import Aligner, Extraction, Join, TwoWayAligner, turned
 from jumok.analysis.alignment.error_rate import Gold, read_gold
-from jumok.analysis.alignment.head_choice import SAMPLE, choose_by_agreement, choose_head, guided_head, links_by_head
+from jumok.analysis.alignment.head_choice import (
+    SAMPLE,
+    choose_by_agreement,
+    choose_head,
+    default_head,
+    guided_head,
+    links_by_head,
+)
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads
 from jumok.analysis.maps.attention_map import resolve_index
 from jumok.analysis.scores.metrics import Watch, unwatched
-from jumok.data import Pair
+from jumok.data import Pair, corpus_pairs
 from jumok.errors import ArgumentError, DataError
-from jumok.tasks.translation import Trained
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
+from jumok.tasks.translator import TrainedTranslator
 
 Development = tuple[Sequence[Pair], Sequence[Gold]]
 """Sentence pairs with gold links, on which to choose a layer and a head."""
@@ -54,12 +61,12 @@ def make_aligner(
 ) -> Aligner | TwoWayAligner:
     """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
     options.check()
-    forward = Translator.load(model, device=device).trained
+    forward = TRANSLATION.load(model, device=device).trained
     if reverse is None:
         head = _choose(forward, options, _sample(pairs), dev, watch)
         say(f"aligning with {head}")
         return _aligner(forward, head, options)
-    backward = Translator.load(reverse, device=device).trained
+    backward = TRANSLATION.load(reverse, device=device).trained
     heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")
@@ -68,7 +75,24 @@ def make_aligner(
     return TwoWayAligner(*directions, cast(Join, options.symmetrise), threshold)
 
 
-def candidates(trained: Trained, options: AlignmentOptions) -> list[AlignmentHead]:
+def default_aligner(trained: TrainedTranslator) -> Aligner:
+    """An aligner with the guided head, else with the one that aligns best on the model's built-in corpus, if any."""
+    guided = guided_head(trained.model, trained.recipe.training.guide)
+    return Aligner(trained.model, trained.tokenizers, guided or _corpus_head(trained))
+
+
+def _corpus_head(trained: TrainedTranslator) -> AlignmentHead:
+    """The head that `jumok align` chooses on the built-in corpus of the model; the usual one for other data."""
+    heads, data = alignment_heads(trained.model), trained.recipe.data
+    if not data.corpus:
+        return default_head(heads, recurrent=trained.recipe.decoder.kind == "rnn")
+    sample = corpus_pairs(
+        data.corpus, SAMPLE, split="valid", source=data.locales[0], target=data.locales[1], longest=data.longest
+    )
+    return choose_head(trained.model, trained.tokenizers, list[Pair](sample), heads)
+
+
+def candidates(trained: TrainedTranslator, options: AlignmentOptions) -> list[AlignmentHead]:
     """The heads of a model that fit the options; of a model trained with guided alignment, the guided one."""
     layer, head, shift = options.layer, options.head, options.shift
     guided = guided_head(trained.model, trained.recipe.training.guide) if layer is None and head is None else None
@@ -94,7 +118,7 @@ def read_gold_links(path: str, pairs: Sequence[Pair]) -> list[Gold]:
 
 
 def _choose(
-    trained: Trained, options: AlignmentOptions, pairs: Sequence[Pair], dev: Development | None, watch: Watch
+    trained: TrainedTranslator, options: AlignmentOptions, pairs: Sequence[Pair], dev: Development | None, watch: Watch
 ) -> AlignmentHead:
     sample, gold = (pairs, None) if dev is None else dev
     method, threshold = options.extraction
@@ -111,8 +135,8 @@ def _choose(
 
 
 def _choose_both(
-    forward: Trained,
-    backward: Trained,
+    forward: TrainedTranslator,
+    backward: TrainedTranslator,
     options: AlignmentOptions,
     pairs: Sequence[Pair],
     dev: Development | None,
@@ -140,7 +164,7 @@ def _choose_both(
     return choose_by_agreement(links, back_links)
 
 
-def _aligner(trained: Trained, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
+def _aligner(trained: TrainedTranslator, head: AlignmentHead, options: AlignmentOptions) -> Aligner:
     return Aligner(trained.model, trained.tokenizers, head, *options.extraction)
 
 

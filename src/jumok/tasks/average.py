@@ -44,7 +44,7 @@ def how_many(models: Sequence[str | Path]) -> str:
 
 
 def _folders(models: Sequence[str | Path]) -> list[Path]:
-    """The folders of the models, of checkpoints those of their runs."""
+    """The model folders; for a checkpoint, the folder of its run."""
     if missing := [model for model in models if not Path(model).exists()]:
         raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
     folders = list(dict.fromkeys(_run_of(Path(model)) for model in models if Path(model).is_dir()))

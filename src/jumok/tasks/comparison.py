@@ -11,9 +11,8 @@ from jumok.analysis.scores.length_bands import EDGES, Band, joined, score_bands
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
+from jumok.tasks import TRANSLATION
 from jumok.tasks.evaluation import read_test_set
-from jumok.tasks.translation import TranslationTask
-from jumok.tasks.translator import Translator
 
 CHART_KINDS = (".svg", ".png", ".pdf")
 
@@ -61,9 +60,9 @@ def gradient_by_distance(
     """The gradient that arrives at source tokens against their distance from the end of the source, for every model."""
     curves = {}
     for name, folder in models.items():
-        model, recipe, tokenizers = Translator.load(folder, device=device).trained
+        model, recipe, tokenizers = TRANSLATION.load(folder, device=device).trained
         if untrained:
-            model = TranslationTask().new_model(recipe, tokenizers).to(next(model.parameters()).device)
+            model = TRANSLATION.new_model(recipe, tokenizers).to(next(model.parameters()).device)
         batches = list(batches_of(tokenizers, sources, references, shortest=shortest, most=sentences))
         gradients = list(relative_gradients(model, watch(batches, f"gradients of {name}", len(batches))))
         curves[name] = reach_by_distance(gradients, ends=ends, shortest=shortest)
@@ -82,7 +81,7 @@ def speed_by_length(
     """The time of a training step and of a decoded token at each length, for every model."""
     curves = {}
     for name, folder in models.items():
-        model = Translator.load(folder, device=device).trained.model
+        model = TRANSLATION.load(folder, device=device).trained.model
         times = step_times(model, lengths, tokens=tokens, repeats=repeats)
         curves[name] = list(watch(times, f"timing {name}", len(lengths)))
     return curves

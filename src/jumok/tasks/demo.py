@@ -17,8 +17,8 @@ from jumok.files import check_file
 from jumok.model_folder import COMING, NEW_WEIGHTS
 from jumok.recipe import parse_recipe
 from jumok.soft_database import Answer, SoftDatabase
+from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.run import train
-from jumok.tasks.translation import TranslationRecipe
 from jumok.tasks.translator import Translator
 from jumok.training.progress import report_to_stderr
 from jumok.training.resume import BESIDE, WRITTEN, only_here

@@ -9,7 +9,7 @@ SCORES = {"additive": "additive (Bahdanau's) attention", "none": "no attention: 
 PIECES = {"unigram": "pieces of words (unigram)", "bpe": "pieces of words (BPE)", "char": "letters", "word": "words"}
 
 
-def half_in_words(config: Any) -> str:
+def config_in_words(config: Any) -> str:
     """An encoder or a decoder of any kind, in a few words."""
     words = {"transformer": _transformer, "rnn": _rnn}.get(config.kind, _image)(config)
     return ", ".join(words)

@@ -1,18 +1,18 @@
 """Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.report.numbers import System, Task, make_report
+from jumok.analysis.report.numbers import EvaluationSet, System, make_report
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
+    MetricScore,
     Paired,
-    Score,
     Watch,
     check_scores,
     count_outputs,
@@ -30,30 +30,36 @@ from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_
 from jumok.images.pointing import Pointing, pointing
 from jumok.images.scenes import scenes
 from jumok.screen import to_screen
-from jumok.tasks import TRANSLATION, check_model
-from jumok.tasks.captioning import Captioner
+from jumok.tasks.captioner import Captioner
+from jumok.tasks.describe import count
+from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, write_outputs
+from jumok.tasks.task import Task
 from jumok.tasks.translator import Translation, Translator
 
-METRICS = ("bleu", "chrf", "ter")
+METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
+"""The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Scores of one or more systems on the same test set; the first system is the one that others are compared with."""
 
-    task: Task
+    test: EvaluationSet
     systems: list[System]
-    scores: list[list[Score]]
+    scores: list[list[MetricScore]]
     """For each system, its score in every metric."""
     paired: list[Paired]
     """The difference of every other system from the first, with its p-value."""
     bands: list[Band] | None = None
     """The first metric of the first system by source length."""
 
-    def as_plain(self) -> dict[str, Any]:
-        """The numbers for JSON."""
+    def result(self) -> EvaluationResult:
+        """The scores as `jumok evaluate` prints them."""
+        return EvaluationResult(self._values(), self._tables(), self._write_report)
+
+    def _values(self) -> dict[str, Any]:
         values: dict[str, Any] = {
-            "sentences": len(self.task.references),
+            "sentences": len(self.test.references),
             "scores": [vars(score) for score in self.scores[0]],
         }
         if len(self.systems) > 1:
@@ -71,59 +77,128 @@ class Evaluation:
             ]
         return values
 
+    def _tables(self) -> list[Table]:
+        tables = [score_table(self.scores[0])] if len(self.systems) == 1 else self._comparison()
+        if self.bands is not None:
+            rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in self.bands]
+            tables.append(Table(["source words", "sentences", self.scores[0][0].name], rows))
+        return tables
 
-def evaluate(
-    model: str | Path,
-    source: str | Path,
-    reference: str | Path | None = None,
+    def _comparison(self) -> list[Table]:
+        """A row for every score of every system; p is empty for the first and for scores without a paired test."""
+        p = {(pair.other, pair.score): f"{pair.p:.3f}" for pair in self.paired}
+        rows = [
+            [score.name, system.name, f"{score.value:.2f}", _interval(score), p.get((system.name, score.name), "")]
+            for of_metric in zip(*self.scores, strict=True)
+            for system, score in zip(self.systems, of_metric, strict=True)
+        ]
+        first = self.systems[0].name
+        note = f"p: probability of so large a difference from {first} if both were equally good" if self.paired else ""
+        signatures = [[score.name, score.signature] for score in self.scores[0]]
+        compared = Table(["score", "system", "value", "95% interval", "p"], rows, note)
+        return [compared, Table(["score", "signature"], signatures)]
+
+    def _write_report(self, path: Path, watch: Watch) -> None:
+        report = make_report(self.test, self.systems, watch=watch)
+        with atomic_write(path) as file:
+            file.write(report_page(report).encode(errors="replace"))
+
+
+def score_table(scores: Sequence[MetricScore]) -> Table:
+    """Scores with their intervals and signatures."""
+    rows = [[score.name, f"{score.value:.2f}", _interval(score), score.signature] for score in scores]
+    return Table(["score", "value", "95% interval", "signature"], rows)
+
+
+def _interval(score: MetricScore) -> str:
+    return f"{score.low:.2f} - {score.high:.2f}"
+
+
+def evaluate_translations(
+    task: Task[Any, Any],
+    first: Callable[[Sequence[str]], System],
+    options: EvaluationOptions,
     *,
-    metrics: Sequence[str] = METRICS,
-    tokenize: str = "13a",
-    lowercase: bool = False,
-    by_length: bool = False,
+    name: str,
     device: str = "auto",
     watch: Watch = unwatched,
-    **decoding: Any,
-) -> Evaluation:
-    """Translate a test set with a model and score the outputs; without `reference`, `source` is a file of pairs."""
-    check_scores(list(metrics), tokenize)
-    sources, references = read_test_set(source, reference)
-    system = translate_system(Path(model).name, model, sources, device=device, watch=watch, **decoding)
-    task = Task(sources, references, list(metrics), tokenize, lowercase)
-    return score_systems(task, [system], by_length=by_length, watch=watch)
+) -> EvaluationResult:
+    """Score the outputs of the system called `name`, which `first` gives for the source sentences, and of others.
+
+    `task` loads the models among the others.
+    """
+    metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
+    check_scores(metrics, tokenize)
+    _check_sources(options)
+    sources, references = read_test_set(options.source, options.reference, options.columns)
+    for other, path in options.compare:
+        check_system(task, other, path, len(references))
+    system = first(sources)
+    if len(system.outputs) != len(references):
+        reference = options.reference or options.source
+        raise ArgumentError(
+            f"{name} has {count(len(system.outputs), 'output')} but {reference} has {len(references)} lines: line n of "
+            "each must be the same sentence"
+        )
+    write_outputs(options.save, system.outputs)
+    decoding = {"beam": options.beam, "max_source": options.max_source}
+    others = [
+        read_system(task, other, path, sources, device=device, watch=watch, **decoding)
+        for other, path in options.compare
+    ]
+    test = EvaluationSet(sources, references, metrics, tokenize, options.lowercase, _facts(options))
+    return score_systems(test, [system, *others], by_length=options.by_length, watch=watch).result()
+
+
+def evaluate_outputs(
+    task: Task[Any, Any],
+    path: Path,
+    options: EvaluationOptions,
+    *,
+    name: str,
+    device: str = "auto",
+    watch: Watch = unwatched,
+) -> EvaluationResult:
+    """Score the outputs in a file, one per line, and those of other systems."""
+
+    def first(sources: Sequence[str]) -> System:
+        return System(name, read_composed(path))
+
+    return evaluate_translations(task, first, options, name=name, device=device, watch=watch)
+
+
+def _check_sources(options: EvaluationOptions) -> None:
+    """Refuse options that need source sentences where there are none."""
+    needed = options.by_length or options.report is not None or any(path.is_dir() for _, path in options.compare)
+    if options.source is None and options.reference is not None and needed:
+        raise ArgumentError("--source is missing: the test sentences, one per line")
+
+
+def _facts(options: EvaluationOptions) -> dict[str, str]:
+    """What a report says about the test set."""
+    files = {"source": str(options.source), "reference": str(options.reference)}
+    facts = files if options.reference else {"pairs": str(options.source)}
+    return facts if options.beam is None else facts | {"beam": str(options.beam)}
 
 
 def score_systems(
-    task: Task, systems: Sequence[System], *, by_length: bool = False, watch: Watch = unwatched
+    test: EvaluationSet, systems: Sequence[System], *, by_length: bool = False, watch: Watch = unwatched
 ) -> Evaluation:
     """Score the outputs of every system, and compare each with the first one by the paired bootstrap.
 
     A metric that would take minutes on these outputs is left out with a message, unless it is the only one.
     """
-    task = replace(task, metrics=_without_slow(task.metrics, systems, task.references))
-    options: dict[str, Any] = {"tokenize": task.tokenize, "lowercase": task.lowercase}
+    test = replace(test, metrics=_without_slow(test.metrics, systems, test.references))
+    options: dict[str, Any] = {"tokenize": test.tokenize, "lowercase": test.lowercase}
     counted = [
-        replace(system, counts=count_outputs(system.outputs, task.references, task.metrics, **options, watch=watch))
+        replace(system, counts=count_outputs(system.outputs, test.references, test.metrics, **options, watch=watch))
         for system in systems
     ]
-    scores = [[score_counts(system.counts[name], watch=watch) for name in task.metrics] for system in counted]
-    first = counted[0].counts[task.metrics[0]]
-    bands = bands_of(first, task.sources, resamples=1) if by_length else None
+    scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
+    first = counted[0].counts[test.metrics[0]]
+    bands = bands_of(first, test.sources, resamples=1) if by_length else None
     paired = paired_bootstrap([(system.name, system.counts) for system in counted], watch=watch)
-    return Evaluation(task, counted, scores, paired, bands)
-
-
-def write_report(path: Path, evaluation: Evaluation, *, watch: Watch = unwatched) -> None:
-    """Write an HTML page about the evaluation: curves, attention, good and bad cases."""
-    report = make_report(evaluation.task, evaluation.systems, watch=watch)
-    with atomic_write(path) as file:
-        file.write(report_page(report).encode(errors="replace"))
-
-
-def write_outputs(path: Path, outputs: Sequence[str]) -> None:
-    """Write outputs to a file, one per line."""
-    with atomic_write(path) as file:
-        file.write("".join(f"{output}\n" for output in outputs).encode())
+    return Evaluation(test, counted, scores, paired, bands)
 
 
 def read_test_set(
@@ -135,8 +210,11 @@ def read_test_set(
             raise ArgumentError(f"--columns applies to a file of pairs, but --reference {reference} is a second file")
         references = read_composed(reference)
         sources = [] if source is None else list(read_lines(source))
-        if source is not None:
-            check_line_count("--source", source, len(sources), reference, len(references))
+        if source is not None and len(sources) != len(references):
+            raise ArgumentError(
+                f"--source {source} has {count(len(sources), 'line')} but --reference {reference} has "
+                f"{len(references)}: line n of each must be the same sentence"
+            )
         return sources, references
     if source is None:
         raise ArgumentError("--reference is missing: the reference translations, one per line")
@@ -164,55 +242,45 @@ def _composed(lines: Sequence[str], path: str | Path) -> list[str]:
     return composed
 
 
-def check_line_count(option: str, path: str | Path, lines: int, reference: str | Path, references: int) -> None:
-    """Refuse a file that does not have one line for each reference."""
-    if lines != references:
-        counted = "1 line" if lines == 1 else f"{lines} lines"
-        raise ArgumentError(
-            f"{option} {path} has {counted} but --reference {reference} has {references}: line n of each must be the "
-            "same sentence"
-        )
-
-
-def check_system(name: str, path: Path, sentences: int) -> None:
-    """Refuse a path that is neither a model that translates nor a file with one output per sentence."""
+def check_system(task: Task[Any, Any], name: str, path: Path, sentences: int) -> None:
+    """Refuse a path that is neither a model of the task nor a file with one output per sentence."""
     if not path.exists():
         raise ModelError(f"there is no model folder or file of outputs {path}; `jumok train` writes a model")
     if not path.is_file():
-        check_model(path, TRANSLATION)
+        task.check_folder(path)
     elif (lines := sum(1 for _ in read_lines(path))) != sentences:
         raise ArgumentError(f"{name} has {lines} outputs, but there are {sentences} source sentences")
 
 
 def read_system(
-    name: str, path: Path, sources: Sequence[str], *, device: str = "auto", watch: Watch = unwatched, **decoding: Any
-) -> System:
-    """The outputs of a model on the sources, or those in a file."""
-    if path.is_file():
-        return System(name, read_composed(path))
-    return translate_system(name, path, sources, device=device, watch=watch, **decoding)
-
-
-def translate_system(
+    task: Task[Any, Any],
     name: str,
-    model: str | Path,
+    path: Path,
     sources: Sequence[str],
     *,
     device: str = "auto",
     watch: Watch = unwatched,
     **decoding: Any,
 ) -> System:
+    """The outputs in a file, or those of a translator on the sources, which `task` loads."""
+    if path.is_file():
+        return System(name, read_composed(path))
+    return translate_system(name, task.load(path, device=device), sources, watch=watch, **decoding)
+
+
+def translate_system(
+    name: str, translator: Translator, sources: Sequence[str], *, watch: Watch = unwatched, **decoding: Any
+) -> System:
     """The translations of a model, with the attention of each sentence if it has any."""
-    translator = Translator.load(model, device=device)
     stream = translator.stream(sources, chunk=256, **decoding)
-    translations: list[Translation] = list(watch(stream, f"translating with {model}", len(sources)))
+    translations: list[Translation] = list(watch(stream, f"translating with {name}", len(sources)))
     if split := sum(len(translation.pieces) > 1 for translation in translations):
         lines = "1 line was too long for it and was" if split == 1 else f"{split:,} lines were too long for it and were"
         most = decoding.get("max_source") or translator.longest
-        to_screen(f"{model}: {lines} translated in parts (--max-source {most} tokens)")
+        to_screen(f"{name}: {lines} translated in parts (--max-source {most} tokens)")
     if longer := sum("length" in translation.warnings() for translation in translations):
         lines = "1 line has a sentence" if longer == 1 else f"{longer:,} lines have a sentence"
-        to_screen(f"{model}: {lines} longer than the {translator.longest} tokens it was trained on")
+        to_screen(f"{name}: {lines} longer than the {translator.longest} tokens it was trained on")
     whole = next((translation for translation in translations if len(translation.pieces) == 1), None)
     has_attention = whole is not None and _attention(whole) is not None
     attention = (lambda number: _attention(translations[number])) if has_attention else None
@@ -241,37 +309,34 @@ class CaptionScores(NamedTuple):
     """Captions of test images, their scores, and for generated scenes how well words point at what they name."""
 
     outputs: list[str]
-    scores: list[Score]
+    scores: list[MetricScore]
     pointing: Pointing | None
 
-    def as_plain(self) -> dict[str, Any]:
-        """The numbers for JSON."""
-        pointed = {} if self.pointing is None else {"pointing": self.pointing._asdict()}
-        return {"images": len(self.outputs), "scores": [vars(score) for score in self.scores], **pointed}
+    def result(self) -> EvaluationResult:
+        """The scores as `jumok evaluate` prints them."""
+        values: dict[str, Any] = {"images": len(self.outputs), "scores": [vars(score) for score in self.scores]}
+        tables = [score_table(self.scores)]
+        if self.pointing is not None:
+            values["pointing"] = self.pointing._asdict()
+            columns = ["words that attend to what they name, %", "of size", "of colour", "of shape", "words", "mass, %"]
+            shares = [f"{share:.1f}" for share in self.pointing[:4]]
+            tables.append(Table(columns, [[*shares, str(self.pointing.words), f"{self.pointing.mass:.1f}"]]))
+        return EvaluationResult(values, tables)
 
 
-def evaluate_captioner(
-    folder: str | Path,
-    metrics: Sequence[str] = METRICS,
-    *,
-    images: str | None = None,
-    captions: str | None = None,
-    tokenize: str = "13a",
-    lowercase: bool = False,
-    beam: int | None = None,
-    device: str = "auto",
-    watch: Watch = unwatched,
-) -> CaptionScores:
+def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:
     """Caption the test images of the recipe, or others, and compare each with all its reference captions."""
-    captioner = Captioner.load(folder, device=device)
-    config = captioner.trained.recipe.images
-    source = _test_images(config, images, captions)
-    stream = captioner.stream((source.read(row.image) for row in source.rows), beam=beam)
+    metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
+    check_scores(metrics, tokenize)
+    recipe = captioner.trained.recipe
+    source = _test_images(recipe.images, options.source, options.reference)
+    stream = captioner.stream((source.read(row.image) for row in source.rows), beam=options.beam)
     outputs = [caption.text for caption in watch(stream, "captioning", len(source.rows))]
-    lowercase = lowercase or captioner.trained.recipe.tokenizer.lowercase
+    write_outputs(options.save, outputs)
+    lowercase = options.lowercase or recipe.tokenizer.lowercase
     references = [row.captions for row in source.rows]
-    scores = score_outputs(outputs, references, list(metrics), tokenize=tokenize, lowercase=lowercase, watch=watch)
-    own_scenes = bool(config.scenes) and images is None
+    scores = score_outputs(outputs, references, metrics, tokenize=tokenize, lowercase=lowercase, watch=watch)
+    own_scenes = bool(recipe.images.scenes) and options.source is None
     return CaptionScores(outputs, scores, scene_pointing(captioner, watch=watch) if own_scenes else None)
 
 

@@ -1,6 +1,5 @@
-"""What a task is: the one interface between an application, such as translation, and training, folders and commands."""
+"""The interface of a task, such as translation, to training, model folders and commands."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +9,26 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from jumok.analysis.scores.metrics import References, score_outputs
-from jumok.errors import ConfigError, NoOutputError, TrainingError
-from jumok.model_folder import NEW_WEIGHTS, README, RECIPE, WEIGHTS, ModelFolder, publish, withdraw, write_file
-from jumok.models.config import TextModelConfig
+from jumok.analysis.scores.metrics import Watch, unwatched
+from jumok.devices import find_device
+from jumok.errors import ArgumentError, ConfigError, ModelError, TrainingError
+from jumok.model_folder import (
+    NEW_WEIGHTS,
+    README,
+    RECIPE,
+    WEIGHTS,
+    ModelFolder,
+    publish,
+    read_folder,
+    withdraw,
+    write_file,
+)
 from jumok.models.memory_check import Build
 from jumok.models.weights import check_model_fits, from_bytes, load_weights, to_bytes, weights_of
-from jumok.recipe import parse_recipe, write_recipe
+from jumok.recipe import parse_recipe, sections, write_recipe
+from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.training.loss import BatchSource, Loss
 from jumok.training.progress import Report, score_name, score_value
-
-TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
 
 R = TypeVar("R", bound=Any)
 A = TypeVar("A", bound=Any)
@@ -82,11 +90,20 @@ class Task(ABC, Generic[R, A]):
     """What progress counts."""
     draws_curve: ClassVar[bool] = True
     """Whether a run draws curve.png after every validation."""
+    reads: ClassVar[Literal["text", "image", "node", ""]] = ""
+    """What `jumok look` gives to a model; "" for a task without attention maps."""
+    evaluation_options: ClassVar[frozenset[str]] = frozenset()
+    map_options: ClassVar[frozenset[str]] = frozenset()
+    """The options of `jumok evaluate` and `jumok look` that the task uses; the commands refuse the others."""
 
     # Training
 
+    def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tables of a recipe with those that it takes from elsewhere, such as a model to start from."""
+        return tables
+
     def check(self, recipe: R, run: RunContext) -> None:
-        """Raise an error for what cannot work, before any data are prepared."""
+        """Raise an error for a recipe that cannot work, before any data are prepared."""
 
     @abstractmethod
     def prepare(self, recipe: R, run: RunContext) -> TaskData[R, A]:
@@ -123,7 +140,7 @@ class Task(ABC, Generic[R, A]):
         """Scores of the final model on test data; most tasks have none."""
         return {}
 
-    # Model folders
+    # Trained models
 
     @abstractmethod
     def predictor(self, trained: Any) -> Any:
@@ -145,9 +162,23 @@ class Task(ABC, Generic[R, A]):
         """Commands that use a model."""
         return (f"jumok inspect {folder}",)
 
-    def difference(self, one: Any, other: Any) -> str:
-        """Why the weights of one model have no mean with those of the other: "has another vocabulary than"; or ""."""
+    def difference(self, first: Any, second: Any) -> str:
+        """Why the weights of two models have no mean: "has another vocabulary than"; or ""."""
         return ""
+
+    def evaluate(
+        self, predictor: Any, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
+    ) -> EvaluationResult:
+        """Score a model on test data, for `jumok evaluate`; `name` is what tables call the model."""
+        raise ArgumentError(f"there is no test for a model that {self.does}")
+
+    def input_files(self, recipe: R) -> list[str]:
+        """The files that a recipe names, which `jumok evaluate` must not overwrite."""
+        return []
+
+    def map(self, predictor: Any, source: str, options: MapOptions) -> MappedOutput:
+        """The attention of a model for a source given on the command line, for `jumok look`."""
+        raise ArgumentError(f"there is no attention map of a model that {self.does}")
 
     # The same for all tasks
 
@@ -155,7 +186,9 @@ class Task(ABC, Generic[R, A]):
         """The recipe's model with fresh weights, the same ones for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
-            return self.build(recipe, assets)
+            model = self.build(recipe, assets)
+        freeze(model, recipe.training.freeze)
+        return model
 
     def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
         """A function that builds the model from its sections, and those sections."""
@@ -165,12 +198,35 @@ class Task(ABC, Generic[R, A]):
 
         return build, [getattr(recipe, name) for name in self.model_sections]
 
+    def load(self, folder: str | Path, *, device: str = "auto") -> Any:
+        """The predictor of a model folder, on a GPU if there is one; a ModelError for a model of another task."""
+        _, trained = read_trained(folder, lambda tables: self, find_device(device))
+        return self.predictor(trained)
+
+    def check_folder(self, folder: str | Path) -> None:
+        """Raise an error unless a folder is a whole model of this task; the model is not built."""
+
+        def read(opened: ModelFolder) -> None:
+            self.check_sections(opened.path, opened.recipe())
+            opened.verify()
+
+        read_folder(folder, read)
+
+    def check_sections(self, folder: Path, tables: Mapping[str, Any]) -> None:
+        """Raise a ModelError if the recipe of a model folder has sections of another task."""
+        if other := [name for name in tables if name not in sections(self.recipe)]:
+            raise ModelError(
+                f"{folder} does not hold a model that {self.does}: its recipe has the section [{other[0]}]; "
+                f"`jumok inspect {folder}` says what it is for"
+            )
+
     def read(self, folder: ModelFolder, tables: Mapping[str, Any]) -> Any:
         """The trained model of a folder.
 
         Recipe, assets and the header of the weights come first: a model that does not fit them is never built.
         """
         path = folder.path / WEIGHTS
+        self.check_sections(folder.path, tables)
         recipe = parse_recipe(self.recipe, tables, origin=folder.path / RECIPE, variables=False)
         assets, header = self.read_assets(folder, recipe), folder.header()
         build, configs = self.builder(recipe, assets)
@@ -181,7 +237,7 @@ class Task(ABC, Generic[R, A]):
         return self.trained(model, recipe, assets)
 
     def publish(self, folder: str | Path, trained: Any, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
-        """Make the file `weights`, which is in the folder, its model's, with everything needed to use it."""
+        """Publish a model folder whose weights are the file `weights` in it, with everything needed to use them."""
         files = {RECIPE: write_recipe(trained[1]).encode(), **self.files(trained[2])}
         publish(Path(folder), files, self.page(trained, scores or {}), weights)
 
@@ -204,8 +260,33 @@ class Task(ABC, Generic[R, A]):
         return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
 
     def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
-        """Write the README of a model folder again, with scores that are known only now."""
+        """Write the README of a model folder again, with further scores."""
         write_file(folder / README, self.page(trained, scores).encode())
+
+
+def read_trained(
+    folder: str | Path, choose: Callable[[Mapping[str, Any]], Task[Any, Any]], device: torch.device | str = "cpu"
+) -> tuple[Task[Any, Any], Any]:
+    """The task that `choose` finds for the tables of a folder's recipe, and its trained model in evaluation mode."""
+
+    def read(opened: ModelFolder) -> tuple[Task[Any, Any], Any]:
+        tables = opened.recipe()
+        task = choose(tables)
+        return task, task.read(opened, tables)
+
+    task, trained = read_folder(folder, read)
+    return task, trained._replace(model=trained.model.to(device).eval())
+
+
+def freeze(model: nn.Module, parts: Sequence[str]) -> None:
+    """Keep the weights of some parts of a model as they are."""
+    for part in parts:
+        frozen = [weight for name, weight in model.named_parameters() if name == part or name.startswith(f"{part}.")]
+        if not frozen:
+            names = ", ".join(name for name, _ in model.named_children())
+            raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
+        for weight in frozen:
+            weight.requires_grad_(False)
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -231,26 +312,3 @@ def shown_scores(scores: Mapping[str, float]) -> dict[str, str]:
 def parameters(model: nn.Module) -> int:
     """How many numbers the weights of a model have; shared ones count once."""
     return sum(tensor.numel() for tensor in weights_of(model).values())
-
-
-def check_positions(half: TextModelConfig, longest: int, setting: str) -> None:
-    """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
-    if half.limit is not None and half.limit <= longest:
-        raise ConfigError(
-            f"{half.section}.longest = {half.limit} positions are too few for {setting} = {longest} tokens and "
-            f"their end; set {half.section}.longest = {longest + 1} or {setting} = {half.limit - 1}"
-        )
-
-
-def text_score(
-    metric: TextMetric, loss: float, outputs: Callable[[], Sequence[str]], wanted: Sequence[References]
-) -> float:
-    """The validation score of what a model writes; NaN for one that is too broken to write anything."""
-    if not math.isfinite(loss):
-        return math.nan
-    try:
-        written = outputs()
-    except NoOutputError:
-        return math.nan
-    (score,) = score_outputs(written, wanted, [metric], resamples=1)
-    return score.value

@@ -1,45 +1,42 @@
 """Translation: recipes with a section [data], trained on pairs of sentences and validated by translating."""
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import nn
 
-from jumok.data import (
-    BatchConfig,
-    Batches,
-    Pair,
-    Prepared,
-    Tokenizer,
-    TokenizerConfig,
-    TokenizerPair,
-    prepare,
-    vector_width,
-    vectors_of,
-)
-from jumok.data.filters import FilterConfig
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.report.numbers import System
+from jumok.analysis.scores.metrics import Watch, unwatched
+from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
-from jumok.data.sources import DataConfig
-from jumok.decoding.config import DecodingConfig
-from jumok.errors import ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, ModelFolder
-from jumok.models.build import DecoderConfig, EncoderConfig, build_model
+from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
+from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
-from jumok.settings import NonNegativeFloat
-from jumok.tasks.describe import half_in_words, tokenizer_in_words
-from jumok.tasks.task import RunContext, Task, TaskData, TextMetric, check_positions, parameters, text_score
-from jumok.tasks.translator import Translator, longest_source
-from jumok.training.config import Context, TrainingConfig
+from jumok.models.weights import load_weights, weights_of
+from jumok.tasks.describe import config_in_words, tokenizer_in_words
+from jumok.tasks.evaluation import evaluate_translations, translate_system
+from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
+from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
+from jumok.tasks.task import RunContext, Task, TaskData, parameters
+from jumok.tasks.text_generator import with_metric
+from jumok.tasks.translator import TrainedTranslator, Translator
+from jumok.training.config import TrainingConfig
 from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
 from jumok.training.processes import here
 from jumok.training.step import autocast
 
+STARTED_FROM = ("tokenizer", "encoder", "decoder")
+"""Sections of a recipe that a model trained further takes from the model it starts from."""
 VALIDATED = 1000
 """Sentences translated at a validation, at most."""
 FEW = 50
@@ -50,84 +47,8 @@ FASTEST = 5e10
 """Operations a second of two cores: what is short at this pace need not be measured."""
 MEASURED = 24
 """Sentences whose pass is timed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslationTraining(TrainingConfig):
-    """Training of a translation model, with guided alignment (Chen et al. 2016; Garg et al. 2019)."""
-
-    metric: TextMetric = "chrf"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
-
-    The lower loss decides between equal scores.
-    """
-    guided_alignment: NonNegativeFloat = 0.0
-    """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
-    guided_layer: int | None = None
-    """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
-    guided_head: int | None = None
-    """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
-    guided_shift: bool = True
-    """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
-    guided_context: Context = "causal"
-    """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
-
-    "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
-    """
-    guided_null: bool = False
-    """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
-
-    @property
-    def guide(self) -> GuidedAlignment | None:
-        """The attention that is trained on word links; None without guided alignment."""
-        if not self.guided_alignment:
-            return None
-        return GuidedAlignment(
-            weight=self.guided_alignment,
-            layer=self.guided_layer,
-            head=self.guided_head,
-            shift=self.guided_shift,
-            context=self.guided_context,
-            null=self.guided_null,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslationRecipe:
-    """Everything that decides the result of a run: the data, the model, how it is trained and how it is used."""
-
-    data: DataConfig
-    tokenizer: TokenizerConfig
-    filter: FilterConfig
-    batch: BatchConfig
-    encoder: EncoderConfig
-    decoder: DecoderConfig
-    training: TranslationTraining
-    decoding: DecodingConfig
-
-    def __post_init__(self) -> None:
-        if self.training.guided_alignment and not self.data.alignments:
-            raise ConfigError(
-                f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
-                "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
-            )
-        if self.training.guided_context == "full" and self.decoder.kind != "transformer":
-            raise ConfigError(
-                'training.guided_context = "full" needs decoder.kind = "transformer": a recurrent decoder reads its '
-                'target word by word; set it to "causal"'
-            )
-        if self.data.alignments and not self.training.guided_alignment:
-            raise ConfigError(
-                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
-            )
-
-
-class Trained(NamedTuple):
-    """A translation model and what is needed to use it."""
-
-    model: EncoderDecoder
-    recipe: TranslationRecipe
-    tokenizers: TokenizerPair
+LONGEST_TITLE = 90
+"""Characters of a text and its translation that make the title of a map."""
 
 
 class HeldOut(NamedTuple):
@@ -146,22 +67,31 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
     recipe = TranslationRecipe
     own_sections = frozenset({"data", "filter"})
     model_sections: ClassVar = ("encoder", "decoder")
-    trained = Trained
+    trained = TrainedTranslator
+    reads = "text"
+    evaluation_options = frozenset(option.name for option in fields(EvaluationOptions))
+    map_options = frozenset(option.name for option in fields(MapOptions))
 
     def check(self, recipe: TranslationRecipe, run: RunContext) -> None:
         """A new run needs fitting vectors and enough memory, a resumed one the data it began with."""
-        check_vocabulary(recipe, run.device)  # whatever its size will be
+        build = partial(
+            build_model,
+            source_vocabulary=1,  # at least; the real sizes are not known yet
+            target_vocabulary=1,
+            shared_vocabulary=recipe.tokenizer.shared,
+        )
+        check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
         if not run.resumed:
-            for half in (recipe.encoder, recipe.decoder):
-                check_vectors(half)
-                check_positions(half, recipe.filter.max_length, "filter.max_length")
-        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter):
+            for config in (recipe.encoder, recipe.decoder):
+                check_vectors(config)
+        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, self._tokenizers(recipe)):
             raise ConfigError(why)
 
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
         """Tokenise the pairs."""
         data = kept_input(run.data, recipe.data) if run.resumed else recipe.data
-        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, say=run.say)
+        given = self._tokenizers(recipe)
+        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, tokenizers=given, say=run.say)
         run.say(str(prepared.report))
         if recipe.data.holds_out:
             run.say(held_out_message(len(prepared.valid_pairs)))
@@ -191,34 +121,54 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         )
 
     def begin(self, model: EncoderDecoder, data: TaskData[TranslationRecipe, TokenizerPair], run: RunContext) -> None:
-        """Start from pretrained vectors where the recipe names some; warn of a run that takes hours on a CPU."""
+        """Start from another model or from pretrained vectors, where the recipe names some.
+
+        Warn of a run that takes hours on a CPU.
+        """
         recipe, tokenizers = data.recipe, data.assets
-        begin_with_vectors(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
-        begin_with_vectors(model.decoder, recipe.decoder, tokenizers.target, "target", run.say)
+        if recipe.training.start_from:
+            start = self.load(recipe.training.start_from, device="cpu").trained.model
+            load_weights(model, weights_of(start), recipe.training.start_from)
+            run.say(f"starting from the model in {recipe.training.start_from}")
+        initialise_embeddings(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
+        initialise_embeddings(model.decoder, recipe.decoder, tokenizers.target, "target", run.say)
         if run.device.type == "cpu" and (message := patience_message(model, data.train, recipe)):
             run.say(message)
+
+    def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With training.start_from, the shape of the model and its tokenizer are those of that model."""
+        folder = tables.get("training", {}).get("start_from")
+        if not folder or not isinstance(folder, str):
+            return tables
+        folder = os.path.expanduser(os.path.expandvars(folder))
+        self.check_folder(folder)
+        start = recipe_tables(folder)
+        return {**tables, **{name: {**start[name], **tables.get(name, {})} for name in STARTED_FROM}}
+
+    def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
+        """The tokenizers of the model to start from, if there is one."""
+        if not recipe.training.start_from:
+            return None
+        tokenizers: TokenizerPair = self.load(recipe.training.start_from, device="cpu").trained.tokenizers
+        return tokenizers
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
         return config.guide
 
-    def validate(self, trained: Trained, held_out: HeldOut) -> dict[str, float]:
+    def validate(self, trained: TrainedTranslator, held_out: HeldOut) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search."""
-        metric = trained.recipe.training.metric
-        scores = held_out_loss(trained.model, held_out.batches)
-        if metric != "loss":
-            translator = Translator(trained)
 
-            def translate(pairs: Sequence[Pair]) -> list[str]:
-                return [output.text for output in translator.translate([pair.source for pair in pairs])]
+        def translate(pairs: Sequence[Pair]) -> list[str]:
+            return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
 
-            def outputs() -> list[str]:
-                return here().map(translate, held_out.pairs)
+        def outputs() -> list[str]:
+            return here().map(translate, held_out.pairs)
 
-            scores[metric] = text_score(metric, scores["loss"], outputs, held_out.references)
-        return scores
+        losses = held_out_loss(trained.model, held_out.batches)
+        return with_metric(losses, trained.recipe.training, outputs, held_out.references)
 
-    def predictor(self, trained: Trained) -> Translator:
+    def predictor(self, trained: TrainedTranslator) -> Translator:
         """A Translator."""
         return Translator(trained)
 
@@ -230,31 +180,67 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The tokenizers."""
         return TokenizerPair.of_files(folder.files(TOKENIZERS), folder.path)
 
-    def describe(self, trained: Trained) -> dict[str, Any]:
+    def describe(self, trained: TrainedTranslator) -> dict[str, Any]:
         """Encoder, decoder, vocabularies and data."""
         recipe, tokenizers = trained.recipe, trained.tokenizers
         return {
             "does": self.does,
             "encoder": recipe.encoder.kind,
             "decoder": recipe.decoder.kind,
-            "in words": {"encoder": half_in_words(recipe.encoder), "decoder": half_in_words(recipe.decoder)},
+            "in words": {"encoder": config_in_words(recipe.encoder), "decoder": config_in_words(recipe.decoder)},
             "parameters": parameters(trained.model),
             "tokenizer": tokenizer_in_words(recipe.tokenizer),
             "source vocabulary": tokenizers.source.size,
             "target vocabulary": tokenizers.target.size,
             "shared vocabulary": tokenizers.shared,
-            "longest source": f"{longest_source(trained):,} tokens; longer texts are translated in parts",
+            "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
         }
 
-    def commands(self, folder: str, trained: Trained | None = None) -> tuple[str, ...]:
+    def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
         """`jumok translate`."""
         return (f"jumok translate {folder} < input.txt > output.txt",)
 
-    def difference(self, one: Trained, other: Trained) -> str:
+    def difference(self, first: TrainedTranslator, second: TrainedTranslator) -> str:
         """The weights of two models must stand for the same tokens."""
-        same = all(mine.pieces == their.pieces for mine, their in zip(one.tokenizers, other.tokenizers, strict=True))
-        return "" if same else "has another vocabulary than"
+        sides = zip(first.tokenizers, second.tokenizers, strict=True)
+        return "" if all(mine.pieces == theirs.pieces for mine, theirs in sides) else "has another vocabulary than"
+
+    def evaluate(
+        self, predictor: Translator, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
+    ) -> EvaluationResult:
+        """Translate a test set and score the outputs, and those of other systems."""
+        if options.source is None:
+            missing = "--reference" if options.reference is None else "--source"
+            raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
+
+        def first(sources: Sequence[str]) -> System:
+            decoding = {"beam": options.beam, "max_source": options.max_source}
+            return translate_system(name, predictor, sources, watch=watch, **decoding)
+
+        device = str(predictor.device)
+        return evaluate_translations(self, first, options, name=name, device=device, watch=watch)
+
+    def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
+        """The model's own translation of a text, or the given one, and its maps."""
+        words, max_source, target = not options.tokens, options.max_source, options.target
+        if target is not None:
+            shown = predictor.attention(source, target, words=words, max_source=max_source)
+            output = MappedOutput({"source": source, "text": target}, [_titled(shown, source, target)])
+        else:
+            (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source)
+            facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
+            maps = [
+                _titled(shown, part.strip(), predictor.tokenizer.decode(ids))
+                for shown, (part, ids) in zip(translation.attention_maps(words=words), translation.pieces, strict=True)
+            ]
+            output = MappedOutput(facts, maps, tuple(translation.warnings().values()))
+        return output.select(options.layer, options.head)
+
+
+def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
+    title = f"{source} → {target}"
+    return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 
 def held_out_pairs(recipe: TranslationRecipe, prepared: Prepared) -> HeldOut:
@@ -262,16 +248,6 @@ def held_out_pairs(recipe: TranslationRecipe, prepared: Prepared) -> HeldOut:
     pairs = list(prepared.valid_pairs[:VALIDATED])
     references = [prepared.tokenizers.target.normaliser.rewritten(pair.target) for pair in pairs]
     return HeldOut(Batches(prepared.valid, recipe.batch), pairs, references)
-
-
-def check_vocabulary(recipe: TranslationRecipe, device: torch.device, *, source: int = 1, target: int = 1) -> None:
-    """Raise a ConfigError if the model, with vocabularies of these sizes, is larger than memory."""
-
-    def build(encoder: EncoderConfig, decoder: DecoderConfig) -> nn.Module:
-        sizes = {"source_vocabulary": source, "target_vocabulary": target}
-        return build_model(encoder, decoder, **sizes, shared_vocabulary=recipe.tokenizer.shared)
-
-    check_memory(build, recipe.encoder, recipe.decoder, device=device)
 
 
 def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe:
@@ -282,7 +258,7 @@ def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe
 
 
 def held_out_message(pairs: int) -> str:
-    """A message on pairs of the training text that are validated on instead."""
+    """A message about pairs of the training text that are held out for validation."""
     message = f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on"
     if pairs >= FEW:
         return message
@@ -290,7 +266,7 @@ def held_out_message(pairs: int) -> str:
 
 
 def check_vectors(config: TextModelConfig) -> None:
-    """Say what is wrong with the file a half names, if it names one, before any work is done."""
+    """Raise an error if the file of vectors that an encoder or decoder names cannot be used."""
     if not config.vectors:
         return
     found = vector_width(config.vectors)
@@ -301,28 +277,28 @@ def check_vectors(config: TextModelConfig) -> None:
         )
 
 
-def begin_with_vectors(
-    half: Encoder | Decoder,
+def initialise_embeddings(
+    part: Encoder | Decoder,
     config: TextModelConfig,
     tokenizer: Tokenizer,
     side: Literal["source", "target"],
     say: Callable[[str], None],
 ) -> None:
-    """Put the vectors of the file a half names, if it names one, into the table of its tokens."""
+    """Put the vectors of the file that an encoder or decoder names, if any, into its embeddings."""
     if not config.vectors:
         return
     vectors = vectors_of(config.vectors, tokenizer.pieces)
     known = int((~vectors.isnan().any(-1)).sum())
     if not known:
         raise DataError(
-            f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_some(tokenizer)}, is a word of "
-            f'{config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are whole words'
+            f"none of the {tokenizer.size} pieces of the {side} vocabulary, such as {_longest_pieces(tokenizer)}, is "
+            f'a word of {config.vectors}; is it of the same language? With tokenizer.kind = "word" pieces are words'
         )
-    half.embedding.initialise_from(vectors)
+    part.embedding.initialise_from(vectors)
     say(f"{known:,} of {tokenizer.size:,} pieces of the {side} have a vector in {config.vectors}")
 
 
-def _some(tokenizer: Tokenizer) -> str:
+def _longest_pieces(tokenizer: Tokenizer) -> str:
     pieces = [piece.removeprefix("▁") for piece in tokenizer.pieces[4:]]
     return ", ".join(map(repr, sorted(filter(None, pieces), key=len, reverse=True)[:3]))
 
@@ -365,3 +341,6 @@ def _pass(model: nn.Module, batch: object, config: TrainingConfig) -> None:
     with autocast(config, device):
         loss = SEQUENCES.loss(model, batch, device, config)  # type: ignore[arg-type]
     loss.total.backward()  # type: ignore[no-untyped-call]
+
+
+TRANSLATION = TranslationTask()

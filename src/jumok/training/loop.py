@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from jumok.devices import keep_freed_memory
 from jumok.errors import ConfigError, DataError, JumokError
+from jumok.layers.gpu.stack import fused_layers
 from jumok.models.weights import load_weights
 from jumok.training.checkpoint import (
     MODEL,
@@ -25,7 +27,6 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
-from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
@@ -33,7 +34,7 @@ from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
-from jumok.training.processes import check_shares, here
+from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
@@ -179,10 +180,13 @@ def train(
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
+    if device.type == "cpu":
+        keep_freed_memory()
     with ExitStack() as stack:
         if here().leads:
             make_folder(Path(folder), resume=resume)
             stack.enter_context(only_here(Path(folder)))
+        here().gather(lambda: check_seen(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
@@ -200,7 +204,8 @@ def train(
         )
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
+        with trainer.parallel.whole():
+            stack.enter_context(fused_layers(config.fast))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)
@@ -232,7 +237,7 @@ class Trainer:
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.state = begin(folder, model, self.optimiser, self.average, config, origin, resume=resume, say=report.say)
         self.recorder = Recorder(folder, self.state, report)
-        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say)
+        self.graphs = StepGraphs(model, self.optimiser, config, task, report.say, self.parallel)
         self._validator, self._publish = validate, publish
         self._width = int(getattr(getattr(model, "encoder", None), "width", 1))
         self._unsaved = False
@@ -290,7 +295,7 @@ class Trainer:
         number, (found, tokens, self._agreed) = state.step + 1, reader.next()
         rate = learning_rate(number, config, width=self._width)
         set_rate(self.optimiser, rate)
-        outcome = self.graphs.step(found.batches, step=number)
+        outcome = self.graphs.step(found.batches, step=number, tokens=tokens)
         if outcome is None:
             outcome = train_step(
                 self.model,
@@ -324,8 +329,9 @@ class Trainer:
             with stop.at_once():
                 scores = self.scores()
         except KeyboardInterrupt:
-            if not stop.asked:
+            if not stop.asked and here().world == 1:
                 raise
+            self._agreed = self._agreed._replace(stop=True)  # all processes come here if one does
             return False
         loss, score = scores.get("loss", 0.0), scores[self.config.metric]
         broken = math.isnan(loss) or not (math.isfinite(loss) or math.isfinite(score))

@@ -13,7 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from jumok.attention.backends import why_no_triton
 from jumok.data import Batch
-from jumok.errors import ConfigError
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
 from jumok.training.processes import here
@@ -111,10 +110,7 @@ class GuidedAlignment:
 
     def attention(self, decoder: Decoder, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
         """The attention of the guided layer; `hidden` is what the decoder returned for the batch."""
-        layers = len(hidden.attention)
-        if not layers:
-            raise ConfigError("training.guided_alignment needs a decoder with attention, but this one has none")
-        layer = guided_layer(self.layer, layers)
+        layer = guided_layer(self.layer, len(hidden.attention))
         if self.context == "causal":
             return hidden.attention[layer]
         return decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
@@ -139,21 +135,12 @@ class GuidedAlignment:
         return -self.weight * (wanted * weights.float().clamp(min=SMALLEST).log()).sum()
 
     def _of_heads(self, attention: HeadWeights) -> Float[Tensor, "batch target source"]:
-        if self.head is None:
-            return attention().mean(1)
-        try:
-            return attention(heads=[self.head]).squeeze(1)
-        except ValueError as error:
-            raise ConfigError(f"training.guided_head = {self.head}: {error}") from None
+        return attention().mean(1) if self.head is None else attention(heads=[self.head]).squeeze(1)
 
 
 def guided_layer(layer: int | None, layers: int) -> int:
-    """The number of the guided layer; by default the last but one, which aligns best (Garg et al. 2019)."""
-    if layer is None:
-        return max(layers - 2, 0)
-    if not -layers <= layer < layers:
-        raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
-    return layer % layers
+    """The guided layer counted from 0; by default the last but one, which aligns best (Garg et al. 2019)."""
+    return max(layers - 2, 0) if layer is None else layer % layers
 
 
 @runtime_checkable
@@ -262,16 +249,21 @@ def held_out_loss(
 
     Several processes share the batches, and all of them get the sums over all.
     """
+    total, count = here().total(lambda: _loss_and_tokens(model, batches, loss_of))
+    loss = total / max(count, 1)
+    return {"loss": loss, "perplexity": perplexity(loss)}
+
+
+def _loss_and_tokens(model: nn.Module, batches: BatchSource, loss_of: Callable[..., Loss]) -> tuple[float, int]:
+    """The cross-entropy of this process's share of the batches, and how many tokens it has."""
     device = next(model.parameters()).device
-    total, count = 0.0, 0.0
+    total, count = 0.0, 0
     for step in here().share(range(batches.steps(0))):
         batch = batches.batch(0, step)
         tokens = TargetTokens.of(batch)
         total += float(loss_of(model, batch.to(device), tokens.to(device)).cross_entropy)
         count += len(tokens.ids)
-    total, count = here().total([total, count])
-    loss = total / max(count, 1)
-    return {"loss": loss, "perplexity": perplexity(loss)}
+    return total, count
 
 
 def perplexity(loss: float) -> float:

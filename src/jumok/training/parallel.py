@@ -22,7 +22,7 @@ from jumok.training.config import Parallel
 from jumok.training.loss import Loss
 from jumok.training.objective import Objective
 from jumok.training.optimiser import trained
-from jumok.training.processes import Processes, here
+from jumok.training.processes import here
 
 BUCKET = 2**23
 """Numbers of gradients that are summed over the processes at a time: 32 MiB."""
@@ -37,6 +37,11 @@ class Alone:
     @property
     def splits(self) -> bool:
         """Whether a batch that does not fit into memory may be split."""
+        return True
+
+    @property
+    def records(self) -> bool:
+        """Whether a CUDA graph can hold the passes of a step."""
         return True
 
     def numbers(self) -> Iterator[int]:
@@ -61,6 +66,9 @@ class Replicas(Alone):
 
     Gradients are summed in buckets. Those of the last piece's backward pass travel while it goes on: a bucket is sent
     when all of its gradients are there and the bucket before it is sent, in the same order in all processes.
+
+    A CUDA graph holds the passes alone: NCCL wants all processes to record what they send, or none, and the batches of
+    each have other shapes. A graph adds gradients to buckets that stay where they are, which are sent after it.
     """
 
     def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
@@ -70,6 +78,7 @@ class Replicas(Alone):
         self._missing: list[set[int]] = []
         self._sent: list[tuple[Tensor, Any]] = []
         self._sends = False
+        self._flat: list[Tensor] = []
         with torch.no_grad():
             for weight in model.state_dict().values():
                 dist.broadcast(weight, 0)
@@ -83,7 +92,7 @@ class Replicas(Alone):
 
     def begin_piece(self, *, last: bool) -> None:
         """The gradients of the last piece are sent as they arrive, once it is known which there are."""
-        self._sends = last and self._buckets is not None
+        self._sends, self._sent = last and self._buckets is not None, []
         self._missing = [{id(weight) for weight in bucket} for bucket in self._buckets or ()]
 
     def _arrived(self, weight: Tensor) -> None:
@@ -115,11 +124,35 @@ class Replicas(Alone):
         self._sent = []
         return total
 
+    def lay_out(self) -> list[Tensor]:
+        """Make every gradient a part of its bucket; the buckets."""
+        assert self._buckets is not None, "the first step runs as it is written"
+        if not self._flat:
+            self._flat = [_flat_like(bucket) for bucket in self._buckets]
+        for bucket, flat in zip(self._buckets, self._flat, strict=True):
+            parts = torch.split(flat, [weight.numel() for weight in bucket])
+            for weight, part in zip(bucket, parts, strict=True):
+                weight.grad = part.view_as(weight)
+        return self._flat
+
+    @torch.no_grad()
+    def combine_laid_out(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """`combine` for gradients that are parts of their buckets; it sends the same, in the same order."""
+        working = [dist.all_reduce(flat, async_op=True) for flat in self.lay_out()]
+        total = _total(cross_entropy, self.model)
+        for sending in working:
+            sending.wait()
+        return total
+
     def _used(self) -> list[Tensor]:
         """The weights that have a gradient in any process."""
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
         numbers = {number for found in here().gather(lambda: mine) for number in found}
         return [self._weights[number] for number in sorted(numbers)]
+
+
+def _flat_like(bucket: list[Tensor]) -> Tensor:
+    return torch.zeros(sum(weight.numel() for weight in bucket), dtype=bucket[0].dtype, device=bucket[0].device)
 
 
 def _gradient(weight: Tensor) -> Tensor:
@@ -178,6 +211,11 @@ class Shards(Alone):
         """Never: FSDP cannot begin a backward pass again."""
         return False
 
+    @property
+    def records(self) -> bool:
+        """FSDP decides on the host what to gather."""
+        return False
+
     def begin_piece(self, *, last: bool) -> None:
         """Weights are gathered once a step, and gradients summed once."""
         self.root.set_requires_gradient_sync(last)
@@ -233,7 +271,6 @@ def with_whole_weights(model: nn.Module, build: Callable[[], nn.Module]) -> nn.M
 
 def parallel_of(model: nn.Module, task: Objective[Any], kind: Parallel) -> Alone:
     """How this process shares the model with the others, if there are any."""
-    processes: Processes = here()
-    if kind == "fsdp" and dist.is_initialized():
+    if kind == "fsdp" and dist.is_available() and dist.is_initialized():
         return Shards(model, task)
-    return Replicas(model, task) if processes.world > 1 else Alone(model, task)
+    return Replicas(model, task) if here().world > 1 else Alone(model, task)

@@ -7,16 +7,20 @@ and one of them says why. A process that was started alone is a world of one, to
 """
 
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from jumok.errors import ArgumentError, TrainingError
+from jumok.errors import ArgumentError, DataError, TrainingError
 from jumok.screen import is_launched
 
 T = TypeVar("T")
@@ -24,6 +28,8 @@ S = TypeVar("S")
 
 PATIENCE = timedelta(days=7)
 """How long processes wait for the leader, which may have 10⁸ pairs to tokenise. One that dies is noticed at once."""
+SLOWEST_DISK = 60.0
+"""Seconds after which a new folder is seen on every machine that shares a disk."""
 CONNECTIONS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "TCPStore")
 """Words of errors that mean: another process is gone."""
 
@@ -49,13 +55,20 @@ class Processes:
         return items[self.rank :: self.world]
 
     def gather(self, work: Callable[[], T]) -> list[T]:
-        """What `work` returns in each process, in the order of ranks; what it raises in one, all raise."""
+        """What `work` returns in each process, in the order of ranks; what it raises in one, all raise.
+
+        Ctrl-C may break off the work of a process, but nothing that it does together with others.
+        """
+        global _works_alone
         if self.world == 1:
             return [work()]
-        mine: tuple[T | None, type[Exception] | None, str] = (None, None, "")
+        mine: tuple[T | None, type[BaseException] | None, str] = (None, None, "")
         try:
+            _works_alone = True
             mine = work(), None, ""
-        except Exception as error:
+            _works_alone = False
+        except (Exception, KeyboardInterrupt) as error:
+            _works_alone = False
             mine, raised = (None, type(error), str(error)), error
         found: list[Any] = [None] * self.world
         dist.all_gather_object(found, mine, group=self._words)
@@ -75,9 +88,9 @@ class Processes:
             results[number :: self.world] = found
         return results
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """The sum of each of some numbers over all processes."""
-        return [sum(column) for column in zip(*self.gather(lambda: list(numbers)), strict=True)]
+    def total(self, work: Callable[[], Sequence[float]]) -> list[float]:
+        """The sums over all processes of the numbers that `work` returns."""
+        return [sum(column) for column in zip(*self.gather(work), strict=True)]
 
     def agree(self, numbers: Sequence[int]) -> list[int]:
         """The same for whole numbers, in the thread that reads batches."""
@@ -90,11 +103,18 @@ class Processes:
 
 ALONE = Processes()
 _here = ALONE
+_works_alone = False
+_joins = count()
 
 
 def here() -> Processes:
     """The processes of the run that goes on; a world of one without `joined`."""
     return _here
+
+
+def may_break_off() -> bool:
+    """Whether this process, one of several, can leave what it does without leaving the others waiting."""
+    return _works_alone
 
 
 def is_restarted() -> bool:
@@ -108,7 +128,11 @@ def _restarts() -> int:
 
 def device_name(name: str) -> str:
     """The device of this process, where `name` is what the user asked for: every process has a GPU of its own."""
-    if not is_launched() or name not in ("auto", "cuda") or not torch.cuda.is_available():
+    if not is_launched() or not torch.cuda.is_available():
+        return name
+    if name.startswith("cuda:") and os.environ["WORLD_SIZE"] != "1":
+        raise ArgumentError(f"device = {name!r} names one GPU for all processes; with cuda or auto, each takes its own")
+    if name not in ("auto", "cuda"):
         return name
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
 
@@ -126,8 +150,8 @@ def joined(device: str) -> Iterator[Processes]:
     from torch.distributed.rendezvous import rendezvous
 
     shared, rank, world = next(iter(rendezvous("env://")))
-    # After a restart the store may be the one before, with the addresses of processes that are gone.
-    store = dist.PrefixStore(f"jumok-{_restarts()}", shared)  # type: ignore[attr-defined]
+    # After a restart, and in a second run, the store may be the one before, with addresses that are gone.
+    store = dist.PrefixStore(f"jumok-{_restarts()}-{next(_joins)}", shared)  # type: ignore[attr-defined]
     backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     groups = (dist.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)) if world > 1 else (None, None)
@@ -161,6 +185,18 @@ def _is_of_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(word in words for word in CONNECTIONS)
     )
+
+
+def check_seen(folder: Path) -> None:
+    """Raise a DataError if a folder that the leading process has made is not there for this one."""
+    until = time.monotonic() + SLOWEST_DISK
+    while not folder.is_dir():
+        if time.monotonic() > until:
+            raise DataError(
+                f"process {here().rank} on {platform.node()} does not see the folder {folder.absolute()}, "
+                "which process 0 made; name one on a file system that all machines share: --out /shared/runs/NAME"
+            )
+        time.sleep(0.2)
 
 
 def check_shares(batches: int) -> None:

@@ -10,7 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from jumok.screen import is_launched
-from jumok.training.processes import here
+from jumok.training.processes import here, may_break_off
 
 MESSAGE = b"\nfinishing this step and saving; once more to quit at once\n"
 MESSAGE_TO_ALL = b"\nfinishing this step in all processes and saving\n"
@@ -22,8 +22,8 @@ HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
 class StopRequest:
     """While entered, the first SIGINT, SIGTERM or SIGHUP sets `asked`, and a second one raises KeyboardInterrupt.
 
-    A SIGHUP that is ignored, as `nohup` has it, stays so. No process that torchrun started may leave the others: there
-    only the first signal counts, for torchrun repeats those of a terminal.
+    A SIGHUP that is ignored, as `nohup` has it, stays so. In processes that torchrun started only the first signal
+    counts, for torchrun repeats those of a terminal, and no process leaves what others wait for.
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,14 @@ class StopRequest:
             if self.asked:
                 return  # closing a window can send it twice
         again, self.asked = self.asked, True
-        if is_launched():
-            if again or not here().leads:
-                return
-        elif again or self._abandon:
+        if not is_launched():
+            at_once = again or self._abandon
+        else:
+            at_once = self._abandon and not again and (here().world == 1 or may_break_off())
+        if at_once:
             raise KeyboardInterrupt
+        if again or not here().leads:
+            return
         with suppress(OSError):  # Ctrl-C ends the other end of a pipe, too
             os.write(2, MESSAGE_TO_ALL if is_launched() else MESSAGE)  # print() may be in the middle of a line
 

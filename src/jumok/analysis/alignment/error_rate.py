@@ -108,7 +108,9 @@ def _marked(line: str, where: str) -> Gold:
     for item in line.split():
         match = MARKED.fullmatch(item)
         if match is None:
-            raise DataError(f"{where}: {item[:40]!r} is not a link; wanted sure links as 2-3 and possible ones as 2p3")
+            raise DataError(
+                f"{where}: {item[:40]!r} is not a link; expected sure links as 2-3 and possible ones as 2p3"
+            )
         link = (int(match[1]), int(match[3]))
         possible.add(link)
         if match[2] in "-:":

@@ -26,7 +26,7 @@ SAMPLE = 1000
 
 LinksByHead = dict[AlignmentHead, list[set[Link]]]
 """The links of every pair, by each head."""
-Watch = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
+WatchWeights = Callable[[Iterator[WordWeights]], Iterator[WordWeights]]
 """Passes the weights of pairs on, and may show progress."""
 
 
@@ -38,7 +38,7 @@ def links_by_head(
     method: Extraction = "argmax",
     threshold: float = 0.2,
     *,
-    watch: Watch = iter,
+    watch: WatchWeights = iter,
 ) -> LinksByHead:
     """The links that every head would give."""
     links: LinksByHead = {head: [set() for _ in pairs] for head in heads}
@@ -104,7 +104,7 @@ def choose_head(
     gold: Sequence[Gold] | None = None,
     method: Extraction = "argmax",
     threshold: float = 0.2,
-    watch: Watch = iter,
+    watch: WatchWeights = iter,
 ) -> AlignmentHead:
     """The head of one model that aligns best."""
     if len(heads) == 1:

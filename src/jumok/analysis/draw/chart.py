@@ -5,7 +5,18 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jumok.analysis.draw.scene import Anchor, Area, Disc, Label, Line, Rectangle, Scene, Shape, picture_bytes, svg_text
+from jumok.analysis.draw.shapes import (
+    Anchor,
+    Area,
+    Disc,
+    Drawing,
+    Label,
+    Line,
+    Rectangle,
+    Shape,
+    picture_bytes,
+    svg_text,
+)
 from jumok.analysis.draw.style import LIGHT_SERIES, cells, printable, shortened, wrapped
 
 WIDTH, HEIGHT, BAR_HEIGHT = 720, 380, 260
@@ -53,13 +64,13 @@ class LineChart(NamedTuple):
 
 def charts_bytes(charts: Sequence[LineChart], kind: str) -> bytes:
     """Draw charts one below the other as "svg", "png" or "pdf"; an SVG has colours for light and dark screens."""
-    scenes = [line_chart(chart) for chart in charts]
+    drawings = [line_chart(chart) for chart in charts]
     if kind == "svg":
-        return svg_text(scenes, style="both").encode(errors="replace")
-    return picture_bytes(scenes, kind)
+        return svg_text(drawings, style="both").encode(errors="replace")
+    return picture_bytes(drawings, kind)
 
 
-def line_chart(chart: LineChart, *, width: int = WIDTH) -> Scene:
+def line_chart(chart: LineChart, *, width: int = WIDTH) -> Drawing:
     """Lay out one line per curve with its interval shaded; y begins at 0 unless it is logarithmic."""
     curves, x, y, title = chart
     points = [point for curve in curves for point in curve.points]
@@ -78,10 +89,10 @@ def line_chart(chart: LineChart, *, width: int = WIDTH) -> Scene:
         shapes += _curve(curve, across, up, number)
     for number, (along, row, name) in enumerate(legend):
         shapes += _key(name, LEFT + along, first + 22 * row, number)
-    return Scene(width, HEIGHT, shapes, title)
+    return Drawing(width, HEIGHT, shapes, title)
 
 
-def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, width: int = WIDTH) -> Scene:
+def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, width: int = WIDTH) -> Drawing:
     """Lay out a bar from 0 for each (name, value)."""
     floor = BAR_HEIGHT - BOTTOM
     up = _Scale.of([0.0, *(value for _, value in bars)], floor, 52, Axis(y))
@@ -97,7 +108,7 @@ def bar_chart(bars: Sequence[tuple[str, float]], *, x: str, y: str, title: str, 
             shapes.append(_text(name, left + step / 2, floor + 18, "middle"))
     for row, line in enumerate(wrapped(printable(x), int((width - LEFT - RIGHT) / LETTER))):
         shapes.append(_text(line, middle, BAR_HEIGHT - 24 + 16 * row, "middle"))
-    return Scene(width, BAR_HEIGHT, shapes, title)
+    return Drawing(width, BAR_HEIGHT, shapes, title)
 
 
 class _Scale(NamedTuple):

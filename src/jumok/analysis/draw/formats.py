@@ -9,7 +9,7 @@ from jumok.analysis.draw.graph import graph_drawing, terminal_graph
 from jumok.analysis.draw.heatmap import heatmap, heatmap_grid
 from jumok.analysis.draw.image import image_panels, terminal_image
 from jumok.analysis.draw.page import attention_page
-from jumok.analysis.draw.scene import Scene, picture_bytes, svg_text
+from jumok.analysis.draw.shapes import Drawing, picture_bytes, svg_text
 from jumok.analysis.draw.terminal import terminal_map
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import GraphLayout, ImageLayout
@@ -71,7 +71,7 @@ def _plain_text(attention: AttentionMap) -> str:
     return "".join(f"{line.rstrip()}\n" for line in ([attention.title] if attention.title else []) + lines)
 
 
-def drawing(attention: AttentionMap, *, grid: bool = False) -> Scene:
+def drawing(attention: AttentionMap, *, grid: bool = False) -> Drawing:
     """Lay out the picture of a map."""
     if grid and isinstance(attention.layout, ImageLayout | GraphLayout):
         raise ArgumentError(

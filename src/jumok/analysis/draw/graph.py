@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from jumok.analysis.draw.scene import Anchor, Disc, Label, Line, Place, Rectangle, Scene
+from jumok.analysis.draw.shapes import Anchor, Disc, Drawing, Label, Line, Place, Rectangle
 from jumok.analysis.draw.style import LIGHT, Shade, cells, fitted, printable, shortened, weight_colour
 from jumok.analysis.draw.terminal import one_line
 from jumok.analysis.maps.attention_map import AttentionMap
@@ -60,7 +60,7 @@ class _Canvas(NamedTuple):
     labels: list[Label | Rectangle]
 
 
-def graph_drawing(attention: AttentionMap) -> Scene:
+def graph_drawing(attention: AttentionMap) -> Drawing:
     """Lay out the last layer around the node, and around each neighbour the layer before."""
     row = row_of(attention)
     ring, rest = row.others[:RING], row.others[RING:]
@@ -79,7 +79,7 @@ def graph_drawing(attention: AttentionMap) -> Scene:
         _draw_neighbour(canvas, row, node, middle, radius, angle, contrast)
     _draw_centre(canvas, attention, row, middle, contrast)
     _draw_texts(canvas, attention, rest, height, outer=outer > radius)
-    return Scene(width, height, [*canvas.lines, *canvas.discs, *canvas.labels], attention.title)
+    return Drawing(width, height, [*canvas.lines, *canvas.discs, *canvas.labels], attention.title)
 
 
 def _outer_ring(attention: AttentionMap, node: Neighbour) -> list[Neighbour]:

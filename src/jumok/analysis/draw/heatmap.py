@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jumok.analysis.draw.scene import Cells, Label, Rectangle, Scene, Shape
+from jumok.analysis.draw.shapes import Cells, Drawing, Label, Rectangle, Shape
 from jumok.analysis.draw.style import Shade, cells, largest_weight, printable, upright, wrapped
 from jumok.analysis.maps.attention_map import AttentionMap
 
@@ -25,7 +25,7 @@ MARGIN, LINE = 16.0, 22.0
 Matrix = Float[np.ndarray, "target source"]
 
 
-def heatmap(attention: AttentionMap) -> Scene:
+def heatmap(attention: AttentionMap) -> Drawing:
     """Lay out the average over all layers and heads."""
     weights = attention.mean().detach().float().cpu().numpy()
     largest, words = largest_weight(weights), max(*weights.shape, 1)
@@ -44,10 +44,10 @@ def heatmap(attention: AttentionMap) -> Scene:
         _cells(weights, largest, left, top, cell, attention if weights.size <= MANY else None),
         *_legend(left, height - 24, largest),
     ]
-    return Scene(width, height, shapes, attention.title)
+    return Drawing(width, height, shapes, attention.title)
 
 
-def heatmap_grid(attention: AttentionMap) -> Scene:
+def heatmap_grid(attention: AttentionMap) -> Drawing:
     """Lay out a small matrix for every layer (down) and head (across), all on one scale."""
     weights = attention.weights.detach().float().cpu().numpy()
     layers, heads, targets, sources = weights.shape
@@ -73,7 +73,7 @@ def heatmap_grid(attention: AttentionMap) -> Scene:
         shapes.append(_cells(weights[layer, head], largest, x, y, cell, named))
     height = top + layers * down + 30
     shapes += _legend(left, height - 24, largest)
-    return Scene(width, height, shapes, attention.title)
+    return Drawing(width, height, shapes, attention.title)
 
 
 def _title(title: str, width: float) -> list[str]:

@@ -9,7 +9,7 @@ from jaxtyping import Float, UInt8
 from rich.text import Text
 from torch import Tensor
 
-from jumok.analysis.draw.scene import Label, Photo, Scene
+from jumok.analysis.draw.shapes import Drawing, Label, Photo
 from jumok.analysis.draw.style import cells, fitted, printable, shortened, wrapped
 from jumok.analysis.draw.terminal import one_line, scale_line, shade
 from jumok.analysis.maps.attention_map import AttentionMap
@@ -80,7 +80,7 @@ def overlay(layout: ImageLayout, weights: Float[Tensor, " source"]) -> UInt8[np.
     return mixed.round().astype(np.uint8)
 
 
-def image_panels(attention: AttentionMap) -> Scene:
+def image_panels(attention: AttentionMap) -> Drawing:
     """Lay out the image and then a panel for every word, averaged over layers and heads."""
     layout, weights = attention.layout, attention.mean()
     assert isinstance(layout, ImageLayout)
@@ -108,7 +108,7 @@ def image_panels(attention: AttentionMap) -> Scene:
         shapes += [Photo(x, y, wide, high, pixels, word), Label(x, y - 7, word, WORD)]
     first = height - MARGIN + 2 - 1.4 * NOTE * (len(note) - 1)
     shapes += [Label(MARGIN, first + 1.4 * NOTE * row, line, NOTE, "quiet") for row, line in enumerate(note)]
-    return Scene(width, height, shapes, attention.title)
+    return Drawing(width, height, shapes, attention.title)
 
 
 def _lines(text: str, width: float, size: float) -> list[str]:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jumok.analysis.draw.image import DIM, UNSEEN, resized_image, seen_box
-from jumok.analysis.draw.scene import image_url
+from jumok.analysis.draw.shapes import image_url
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import ImageLayout
 
@@ -30,14 +30,14 @@ TEXTS: dict[Language, dict[str, str]] = {
         "tokens": "The map between tokens is too large for one page; only words are shown.",
     },
     "ko": {
-        "words": "단어별 주목",
-        "graph": "노드의 주목",
+        "words": "단어별 어텐션",
+        "graph": "노드의 어텐션",
         "theme": "밝은 화면과 어두운 화면 전환",
-        "noscript": "이 지도를 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
-        "many": "이 지도는 층이 {layers}개이고 층마다 헤드가 {heads}개여서 한 페이지에 담기에 너무 큽니다. {what}",
+        "noscript": "이 맵을 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
+        "many": "이 맵은 레이어가 {layers}개이고 레이어마다 헤드가 {heads}개여서 한 페이지에 담기에 큽니다. {what}",
         "heads": "헤드를 평균했습니다.",
-        "all": "층과 헤드를 모두 평균했습니다.",
-        "tokens": "토큰 지도가 한 페이지에 담기에 너무 커서 단어만 표시합니다.",
+        "all": "레이어와 헤드를 모두 평균했습니다.",
+        "tokens": "토큰 맵이 한 페이지에 담기에 너무 커서 단어만 표시합니다.",
     },
 }
 """Texts around the map; korean.js has those of the map itself."""
@@ -105,6 +105,6 @@ def widget_data(attention: AttentionMap) -> dict[str, Any]:
     plain = attention.as_plain()
     if isinstance(attention.layout, ImageLayout):
         picture, box = resized_image(attention.layout), seen_box(attention.layout)
-        plain["place"] |= {"image": image_url(picture), "dim": DIM, "unseen": UNSEEN, "box": box}
-        plain["place"] |= {"height": picture.shape[0], "width": picture.shape[1]}
+        plain["layout"] |= {"image": image_url(picture), "dim": DIM, "unseen": UNSEEN, "box": box}
+        plain["layout"] |= {"height": picture.shape[0], "width": picture.shape[1]}
     return plain

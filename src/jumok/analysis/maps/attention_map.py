@@ -95,7 +95,7 @@ class AttentionMap:
         return {
             **self._plain_matrix(),
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
-            **({} if self.layout is TEXT else {"place": self.layout.as_plain()}),
+            **({} if self.layout is TEXT else {"layout": self.layout.as_plain()}),
             **({"title": self.title} if self.title else {}),
             **({} if self.tokens is None else {"tokens": self.tokens._plain_matrix()}),
         }
@@ -107,7 +107,7 @@ class AttentionMap:
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        Optional keys: "place", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
+        Optional keys: "layout", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
         "weights"}, the map between tokens. Weights are rounded to six decimals. `from_json` does not need "names".
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
@@ -121,7 +121,7 @@ class AttentionMap:
             tokens = _read_matrix(plain["tokens"]) if plain.get("tokens") else None
             names = plain.get("names") or {}
             layers, heads = (tuple(map(str, names.get(axis) or ())) for axis in ("layers", "heads"))
-            layout = layout_from(plain["place"]) if "place" in plain else TEXT
+            layout = layout_from(plain["layout"]) if "layout" in plain else TEXT
             title = str(plain.get("title", ""))
             for part in (*source, *target, *(tokens[0] + tokens[1] if tokens else ()), *layers, *heads, title):
                 part.encode()  # raises for half a surrogate pair, which could never be written
@@ -133,7 +133,7 @@ class AttentionMap:
         if not weights.numel() and not (source and target):  # empty lists do not show the number of their axes
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
-            raise DataError(f"weights are {list(weights.shape)}; wanted [layer][head][target][source]")
+            raise DataError(f"weights are {list(weights.shape)}; expected [layer][head][target][source]")
         token_map = None if tokens is None else cls(*tokens, layers, heads, layout)
         return cls(source, target, weights, layers, heads, layout, title, token_map)
 
@@ -194,7 +194,7 @@ def _check_weights(weights: Any, targets: int, sources: int) -> None:
         seen = str(list(weights.shape)) if isinstance(weights, Tensor) else type(weights).__name__
         raise ArgumentError(
             f"weights are {seen}, but there are {targets} target and {sources} source tokens; "
-            f"wanted [layer, head, {targets}, {sources}]"
+            f"expected [layer, head, {targets}, {sources}]"
         )
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise ArgumentError("weights must be finite and not negative")

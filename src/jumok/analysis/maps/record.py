@@ -19,7 +19,7 @@ from jumok.errors import ArgumentError
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, MultiHeadAttention
 from jumok.layers.transformer import DecoderLayer, EncoderLayer
 
-Kind = Literal["encoder", "decoder", "cross", "attention"]
+LayerKind = Literal["encoder", "decoder", "cross", "attention"]
 """Self-attention of an encoder or a decoder, attention of a decoder to the source, or a single attention layer."""
 
 Weights = Float[Tensor, "batch head query key"]
@@ -30,7 +30,7 @@ TORCH_ARGUMENTS = signature(nn.MultiheadAttention.forward)
 class AttentionLayer(NamedTuple):
     """An attention layer of a model: its kind, its number among the layers of this kind, and its module."""
 
-    kind: Kind
+    kind: LayerKind
     number: int
     name: str
     module: nn.Module
@@ -44,7 +44,7 @@ class Recording:
     calls: dict[str, list[list[Weights]]] = field(default_factory=dict)
     """By the name of a layer, for each run of the model, the weights of each call."""
 
-    def weights(self, layer: int | None = None, kind: Kind | None = None) -> Weights:
+    def weights(self, layer: int | None = None, kind: LayerKind | None = None) -> Weights:
         """Return the weights of one layer in the last run of the model.
 
         A recurrent decoder attends once per target position; the weights of all positions are stacked.
@@ -67,7 +67,7 @@ class Recording:
         target: Sequence[str] | None = None,
         *,
         layer: int | Sequence[int] | None = None,
-        kind: Kind | None = None,
+        kind: LayerKind | None = None,
         sentence: int = 0,
     ) -> AttentionMap:
         """Return the map of one sentence of the batch between the given words, without padding.
@@ -99,7 +99,7 @@ class Recording:
             if runs[-1]:
                 runs.append([])
 
-    def _kind(self, kind: Kind | None) -> Kind:
+    def _kind(self, kind: LayerKind | None) -> LayerKind:
         kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
         if kind is None and len(kinds) > 1:
             raise ArgumentError(f"several kinds of attention were recorded; set kind to one of {', '.join(kinds)}")
@@ -107,7 +107,7 @@ class Recording:
             raise ArgumentError(f"kind = {kind!r} was not recorded; choose from {', '.join(kinds)}")
         return kinds[0] if kind is None else kind
 
-    def _layer(self, number: int | None, kind: Kind | None) -> AttentionLayer:
+    def _layer(self, number: int | None, kind: LayerKind | None) -> AttentionLayer:
         kind = self._kind(kind)
         of_kind = [layer for layer in self.layers if layer.kind == kind]
         matching = [layer for layer in of_kind if number in (None, layer.number)]
@@ -119,7 +119,7 @@ class Recording:
 
 @contextmanager
 def record(
-    model: nn.Module, layers: Sequence[int] | None = None, kinds: Sequence[Kind] | None = None
+    model: nn.Module, layers: Sequence[int] | None = None, kinds: Sequence[LayerKind] | None = None
 ) -> Iterator[Recording]:
     """Record the weights of chosen attention layers within a `with` block; afterwards the model is unchanged.
 
@@ -140,10 +140,10 @@ def record(
 def attention_layers(model: nn.Module) -> tuple[AttentionLayer, ...]:
     """Return every attention layer that can be recorded, in the order of the model."""
     names = {module: name for name, module in model.named_modules()}
-    roles: dict[nn.Module, Kind] = {}
+    roles: dict[nn.Module, LayerKind] = {}
     for module in model.modules():
         roles |= _roles(module)
-    counts: dict[Kind, int] = dict.fromkeys(get_args(Kind), 0)
+    counts: dict[LayerKind, int] = dict.fromkeys(get_args(LayerKind), 0)
     layers = []
     for module in model.modules():
         if isinstance(module, (*OURS, nn.MultiheadAttention)):
@@ -153,7 +153,7 @@ def attention_layers(model: nn.Module) -> tuple[AttentionLayer, ...]:
     return tuple(layers)
 
 
-def _roles(parent: nn.Module) -> dict[nn.Module, Kind]:
+def _roles(parent: nn.Module) -> dict[nn.Module, LayerKind]:
     """Return the kinds of the attention layers inside a Transformer layer or a recurrent decoder."""
     if isinstance(parent, EncoderLayer):
         return {parent.own: "encoder"}
@@ -167,7 +167,7 @@ def _roles(parent: nn.Module) -> dict[nn.Module, Kind]:
 
 
 def _chosen(
-    available: tuple[AttentionLayer, ...], numbers: Sequence[int] | None, kinds: Sequence[Kind] | None
+    available: tuple[AttentionLayer, ...], numbers: Sequence[int] | None, kinds: Sequence[LayerKind] | None
 ) -> tuple[AttentionLayer, ...]:
     if not available:
         raise ArgumentError("this model has no attention layers that can be recorded")

@@ -130,7 +130,7 @@ class GraphLayout:
             "numbers": list(self.numbers),
             "classes": list(self.classes),
             "neighbours": self.neighbours,
-            "found": self.predicted,
+            "predicted": self.predicted,
             "probability": round(self.probability, 6),
         }
 
@@ -141,7 +141,7 @@ class GraphLayout:
             tuple(map(int, plain["numbers"])),
             tuple(map(str, plain["classes"])),
             int(plain["neighbours"]),
-            str(plain.get("found", "")),
+            str(plain.get("predicted", "")),
             float(plain.get("probability", 0)),
         )
 
@@ -156,7 +156,7 @@ def layout_from(plain: Mapping[str, Any]) -> SourceLayout:
         if plain["kind"] == layout.kind:
             return layout.from_plain(plain)
     if plain["kind"] != TextLayout.kind:
-        raise ValueError(f"place of kind {plain['kind']!r}; the kinds are line, image and graph")
+        raise ValueError(f"layout of kind {plain['kind']!r}; the kinds are line, image and graph")
     return TEXT
 
 

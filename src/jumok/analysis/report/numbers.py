@@ -10,8 +10,8 @@ from jumok.analysis.maps.attention_stats import AttentionStats, attention_stats
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
     Counts,
+    MetricScore,
     Paired,
-    Score,
     Watch,
     count_outputs,
     paired_bootstrap,
@@ -19,7 +19,6 @@ from jumok.analysis.scores.metrics import (
     sentence_scores,
     unwatched,
 )
-from jumok.errors import ArgumentError
 
 PHRASE = 3
 """Words of a phrase that should not be repeated."""
@@ -106,7 +105,7 @@ class System:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class EvaluationSet:
     """A test set and how to score it."""
 
     sources: Sequence[str]
@@ -123,7 +122,7 @@ class SystemResult:
     """One system with its numbers."""
 
     system: System
-    scores: list[Score]
+    scores: list[MetricScore]
     bands: list[list[Band]]
     """Scores by source length, for the first two scores."""
     sentences: list[float]
@@ -142,10 +141,10 @@ class Difference:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class EvaluationReport:
     """All numbers of a report; the first system is compared with the others."""
 
-    task: Task
+    test: EvaluationSet
     systems: list[SystemResult]
     paired: list[Paired]
     worst: list[int]
@@ -155,20 +154,19 @@ class Report:
     """By the name of every other system: sentences it translates better than the first, and worse."""
 
 
-def make_report(task: Task, systems: Sequence[System], *, watch: Watch = unwatched) -> Report:
+def make_report(test: EvaluationSet, systems: Sequence[System], *, watch: Watch = unwatched) -> EvaluationReport:
     """Measure every system and compare the first with each of the others."""
-    check_systems(task, systems)
-    counts = [_counted(task, system, watch) for system in systems]
-    measured = [_measure(task, system, count, watch) for system, count in zip(systems, counts, strict=True)]
+    counts = [_counted(test, system, watch) for system in systems]
+    measured = [_measure(test, system, count, watch) for system, count in zip(systems, counts, strict=True)]
     named = [
-        (system.name, {name: count[name] for name in task.metrics})
+        (system.name, {name: count[name] for name in test.metrics})
         for system, count in zip(systems, counts, strict=True)
     ]
     paired = paired_bootstrap(named, watch=watch)
-    ranked = sorted(range(len(task.sources)), key=lambda number: measured[0].sentences[number])
+    ranked = sorted(range(len(test.sources)), key=lambda number: measured[0].sentences[number])
     few = min(SHOWN, (len(ranked) + 1) // 2)
-    return Report(
-        task,
+    return EvaluationReport(
+        test,
         measured,
         paired,
         worst=ranked[:few],
@@ -191,22 +189,22 @@ def differences(
     return better[:few], worse[:few]
 
 
-def _counted(task: Task, system: System, watch: Watch) -> dict[str, Counts]:
-    """Count the task's scores, and chrF, which ranks the sentences."""
-    missing = [name for name in dict.fromkeys([*task.metrics, "chrf"]) if name not in system.counts]
-    texts = system.outputs, task.references
-    counted = count_outputs(*texts, missing, tokenize=task.tokenize, lowercase=task.lowercase, watch=watch)
+def _counted(test: EvaluationSet, system: System, watch: Watch) -> dict[str, Counts]:
+    """Count the scores of the test, and chrF, which ranks the sentences."""
+    missing = [name for name in dict.fromkeys([*test.metrics, "chrf"]) if name not in system.counts]
+    texts = system.outputs, test.references
+    counted = count_outputs(*texts, missing, tokenize=test.tokenize, lowercase=test.lowercase, watch=watch)
     return {**system.counts, **counted}
 
 
-def _measure(task: Task, system: System, counts: dict[str, Counts], watch: Watch) -> SystemResult:
+def _measure(test: EvaluationSet, system: System, counts: dict[str, Counts], watch: Watch) -> SystemResult:
     return SystemResult(
         system,
-        [score_counts(counts[name], watch=watch) for name in task.metrics],
-        [bands_of(counts[name], task.sources, watch=watch) for name in task.metrics[:2]],
+        [score_counts(counts[name], watch=watch) for name in test.metrics],
+        [bands_of(counts[name], test.sources, watch=watch) for name in test.metrics[:2]],
         sentence_scores(counts["chrf"]),
-        output_stats(task.sources, system.outputs, task.references),
-        _attention_stats(system, len(task.sources), watch),
+        output_stats(test.sources, system.outputs, test.references),
+        _attention_stats(system, len(test.sources), watch),
     )
 
 
@@ -216,22 +214,3 @@ def _attention_stats(system: System, sentences: int, watch: Watch) -> AttentionS
     chosen = range(0, sentences, -(-sentences // MAPPED))  # evenly spread if there are too many
     maps = map(system.attention, watch(chosen, f"measuring the attention of {system.name}", len(chosen)))
     return attention_stats(shown for shown in maps if shown is not None)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise an ArgumentError if two systems have the same name."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ArgumentError(f"two systems are called {twice!r}; rename one: --compare NAME=PATH")
-
-
-def check_systems(task: Task, systems: Sequence[System]) -> None:
-    """Raise an ArgumentError if there is nothing to report on, or an output is missing."""
-    if not task.sources:
-        raise ArgumentError("there is nothing to report on: no sentences")
-    check_names([system.name for system in systems])
-    for system in systems:
-        if len(system.outputs) != len(task.sources):
-            raise ArgumentError(
-                f"{system.name} has {len(system.outputs)} outputs, but there are {len(task.sources)} source sentences"
-            )

@@ -10,13 +10,13 @@ from markupsafe import Markup, escape
 
 from jumok.analysis.draw.chart import NARROW, WIDTH, bar_chart, line_chart
 from jumok.analysis.draw.heatmap import heatmap
-from jumok.analysis.draw.scene import Scene, svg_text
+from jumok.analysis.draw.shapes import Drawing, svg_text
 from jumok.analysis.draw.style import cells, css_variables
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import LITTLE, MUCH, AttentionStats, WordCoverage, source_words
-from jumok.analysis.report.numbers import LONG, SHORT, Difference, Report, SystemResult
+from jumok.analysis.report.numbers import LONG, SHORT, Difference, EvaluationReport, SystemResult
 from jumok.analysis.scores.length_bands import length_curves
-from jumok.analysis.scores.metrics import LOWER_IS_BETTER, Paired, Score
+from jumok.analysis.scores.metrics import LOWER_IS_BETTER, MetricScore, Paired
 
 PHONE = 40
 """Letters in a row that fit a phone; the rows of a wider table are stacked there."""
@@ -24,7 +24,7 @@ MOST_WORDS = 1000
 """Longer outputs are not compared with the reference: the time grows with the square of the length."""
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A table whose first column names the rows."""
 
     caption: str
@@ -60,7 +60,7 @@ class Card(NamedTuple):
     picture: Markup | None
 
 
-def report_page(report: Report) -> str:
+def report_page(report: EvaluationReport) -> str:
     """Render the page; the template escapes every text."""
     templates = Environment(
         loader=PackageLoader("jumok.analysis", "report"),
@@ -85,26 +85,26 @@ def report_page(report: Report) -> str:
     return templates.get_template("report.html.jinja").render(report=report, **values) + "\n"
 
 
-def _score_table(report: Report) -> Table:
+def _score_table(report: EvaluationReport) -> ReportTable:
     names = [
         f"{score.name} (lower is better)" if score.name.lower() in LOWER_IS_BETTER else score.name
         for score in report.systems[0].scores
     ]
     rows = [[result.system.name, *map(_score_cell, result.scores)] for result in report.systems]
-    return Table("Scores with 95% bootstrap confidence intervals", ["", *names], rows)
+    return ReportTable("Scores with 95% bootstrap confidence intervals", ["", *names], rows)
 
 
-def _score_cell(score: Score) -> Markup:
+def _score_cell(score: MetricScore) -> Markup:
     cell = Markup('<span class="value">{:.2f}</span> <span class="spread">{:.2f} – {:.2f}</span>')
     return cell.format(score.value, score.low, score.high)
 
 
-def _signature_table(scores: Sequence[Score]) -> Table:
+def _signature_table(scores: Sequence[MetricScore]) -> ReportTable:
     rows = [[score.name, Markup("<code>{}</code>").format(score.signature)] for score in scores]
-    return Table("Settings that reproduce the scores", ["score", "signature"], rows)
+    return ReportTable("Settings that reproduce the scores", ["score", "signature"], rows)
 
 
-def _paired_table(report: Report) -> Table:
+def _paired_table(report: EvaluationReport) -> ReportTable:
     names = [result.system.name for result in report.systems]
     rows = [
         [
@@ -118,7 +118,7 @@ def _paired_table(report: Report) -> Table:
         for paired in sorted(report.paired, key=lambda paired: names.index(paired.other))
     ]
     columns = ["compared with", "score", names[0], "other", "difference", "p"]
-    return Table("Is the difference significant?", columns, rows)
+    return ReportTable("Is the difference significant?", columns, rows)
 
 
 def _p_cell(paired: Paired) -> str:
@@ -127,7 +127,7 @@ def _p_cell(paired: Paired) -> str:
     return Markup("<strong>{:.3f}</strong>").format(paired.p) if paired.p < 0.05 else f"{paired.p:.3f}"
 
 
-def _by_length(report: Report, metric: int) -> tuple[str, Chart, Table]:
+def _by_length(report: EvaluationReport, metric: int) -> tuple[str, Chart, ReportTable]:
     """Return the name of a score, and its chart and table by source length."""
     bands = {result.system.name: result.bands[metric] for result in report.systems}
     first = report.systems[0].bands[metric]
@@ -136,11 +136,11 @@ def _by_length(report: Report, metric: int) -> tuple[str, Chart, Table]:
         for number, band in enumerate(first)
     ]
     name, (curves,) = first[0].score.name, length_curves(bands)
-    table = Table(f"{name} by source length", ["source words", "sentences", *bands], rows)
+    table = ReportTable(f"{name} by source length", ["source words", "sentences", *bands], rows)
     return name, _chart(lambda width: line_chart(curves, width=width)), table
 
 
-def _output_table(report: Report) -> Table:
+def _output_table(report: EvaluationReport) -> ReportTable:
     stats = [result.outputs for result in report.systems]
     rows: list[list[object]] = [
         ["length ratio to the references", *(f"{one.length_ratio:.3f}" for one in stats)],
@@ -151,12 +151,12 @@ def _output_table(report: Report) -> Table:
         ["with a word twice in a row", *(_percent(one.doubled) for one in stats)],
     ]
     caption = "Outputs: their lengths, and the share with repetitions that source and reference do not have"
-    return Table(caption, ["", *(result.system.name for result in report.systems)], rows)
+    return ReportTable(caption, ["", *(result.system.name for result in report.systems)], rows)
 
 
-def _attention(result: SystemResult, report: Report) -> dict[str, Any] | None:
+def _attention(result: SystemResult, report: EvaluationReport) -> dict[str, Any] | None:
     """Return tiles, chart and tables of a system's attention; None if it has none."""
-    stats, sentences = result.attention, len(report.task.sources)
+    stats, sentences = result.attention, len(report.test.sources)
     if stats is None:
         return None
     bars = [(name, float(count)) for name, count in stats.histogram]
@@ -175,19 +175,21 @@ def _attention(result: SystemResult, report: Report) -> dict[str, Any] | None:
     }
 
 
-def _words(caption: str, words: tuple[WordCoverage, ...]) -> Table:
+def _words(caption: str, words: tuple[WordCoverage, ...]) -> ReportTable:
     rows = [[word.word, f"{word.coverage:.2f}", word.times] for word in words]
-    return Table(caption, ["word", "attention", "times"], rows)
+    return ReportTable(caption, ["word", "attention", "times"], rows)
 
 
-def _heads(stats: AttentionStats) -> Table | None:
+def _heads(stats: AttentionStats) -> ReportTable | None:
     if len(stats.heads) * len(stats.heads[0]) < 2:
         return None
     rows = [[f"layer {number}", *(f"{value:.2f}" for value in row)] for number, row in enumerate(stats.heads)]
-    return Table("Entropy of each head in nats", ["", *(f"head {head}" for head in range(len(stats.heads[0])))], rows)
+    return ReportTable(
+        "Entropy of each head in nats", ["", *(f"head {head}" for head in range(len(stats.heads[0])))], rows
+    )
 
 
-def _differences(report: Report) -> list[tuple[str, list[Card]]]:
+def _differences(report: EvaluationReport) -> list[tuple[str, list[Card]]]:
     sections = []
     for result in report.systems[1:]:
         for verdict, found in zip(("better", "worse"), report.differences[result.system.name], strict=True):
@@ -196,9 +198,9 @@ def _differences(report: Report) -> list[tuple[str, list[Card]]]:
     return sections
 
 
-def _card(report: Report, number: int, result: SystemResult, change: Difference | None = None) -> Card:
+def _card(report: EvaluationReport, number: int, result: SystemResult, change: Difference | None = None) -> Card:
     shown = None if result.system.attention is None else result.system.attention(number)
-    reference = report.task.references[number]
+    reference = report.test.references[number]
     outputs = [
         (one.system.name, one.sentences[number], marked_parts(one.system.outputs[number], reference))
         for one in report.systems
@@ -206,7 +208,7 @@ def _card(report: Report, number: int, result: SystemResult, change: Difference 
     title = f"Sentence {number + 1}"
     return Card(
         title if change is None else f"{title}, {_signed(change.other - change.first, 1)} chrF",
-        report.task.sources[number],
+        report.test.sources[number],
         [] if shown is None else covered_words(shown),
         outputs,
         reference,
@@ -232,12 +234,12 @@ def covered_words(shown: AttentionMap) -> list[tuple[str, str, float]]:
     ]
 
 
-def _chart(draw: Callable[[int], Scene]) -> Chart:
+def _chart(draw: Callable[[int], Drawing]) -> Chart:
     return Chart(_inline(draw(WIDTH)), _inline(draw(NARROW)))
 
 
-def _inline(scene: Scene) -> Markup:
-    return Markup(svg_text([scene], style="page"))  # the picture has escaped its own texts
+def _inline(drawing: Drawing) -> Markup:
+    return Markup(svg_text([drawing], style="page"))  # the picture has escaped its own texts
 
 
 def _percent(share: float) -> str:

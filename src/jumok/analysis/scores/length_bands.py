@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point
-from jumok.analysis.scores.metrics import RESAMPLES, Counts, Score, Watch, count_outputs, score_counts, unwatched
+from jumok.analysis.scores.metrics import RESAMPLES, Counts, MetricScore, Watch, count_outputs, score_counts, unwatched
 from jumok.errors import ArgumentError
 
 EDGES = (5, 10, 15, 20, 25, 30, 40, 50)
@@ -20,7 +20,7 @@ class Band:
     words: str
     """The range: "0", "6-10", "over 50"."""
     sentences: int
-    score: Score
+    score: MetricScore
 
 
 def score_bands(

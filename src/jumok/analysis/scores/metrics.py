@@ -30,7 +30,7 @@ SEED = 12345  # the default of sacrebleu
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricScore:
     """The score of a test set with its 95% bootstrap confidence interval."""
 
     name: str
@@ -81,7 +81,7 @@ def score_outputs(
     lowercase: bool = False,
     resamples: int = RESAMPLES,
     watch: Watch = unwatched,
-) -> list[Score]:
+) -> list[MetricScore]:
     """Compute the scores called `names`; each output has one reference or several.
 
     Texts are compared in Unicode's composed form: "한" as one syllable equals "한" as three letters.
@@ -190,7 +190,7 @@ def _sacrebleu_resampled(
     return np.fromiter(scores, float, len(draws))
 
 
-def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = unwatched) -> Score:
+def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = unwatched) -> MetricScore:
     """Compute a score and its interval from resampled test sets."""
     if counts.metric is not None:
         return _score_and_interval(counts, resamples, watch)
@@ -201,7 +201,7 @@ def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = u
     return _ratio("WER", rows, f"words:spaces|{case}", resamples)
 
 
-def _score_and_interval(counts: Counts, resamples: int, watch: Watch) -> Score:
+def _score_and_interval(counts: Counts, resamples: int, watch: Watch) -> MetricScore:
     """Compute what `metric.corpus_score(..., n_bootstrap=resamples)` of sacrebleu does."""
     name, metric = SACREBLEU_NAMES[counts.name], counts.metric
     most = 100.0 if name in ("BLEU", "chrF") else math.inf  # there can be more errors than words
@@ -215,7 +215,7 @@ def _score_and_interval(counts: Counts, resamples: int, watch: Watch) -> Score:
         middle, spread = statistics.mean(drawn), 0.5 * (drawn[-1 - tail] - drawn[tail])
     # The interval is symmetric and could exceed the range of the score.
     low, high = (min(max(end, 0.0), most) for end in (middle - spread, middle + spread))
-    return Score(name, value, low, high, metric.get_signature().format())
+    return MetricScore(name, value, low, high, metric.get_signature().format())
 
 
 def _seed() -> str:
@@ -228,13 +228,13 @@ def resample(sentences: int, resamples: int) -> Int[np.ndarray, "resample senten
     return generator.choice(sentences, size=(resamples, sentences), replace=True)
 
 
-def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> Score:
+def _ratio(name: str, counts: Float[np.ndarray, "sentence 2"], signature: str, resamples: int) -> MetricScore:
     """Compute 100 · Σ counts[:, 0] / Σ counts[:, 1] and its interval."""
     draws = np.random.default_rng(SEED).integers(len(counts), size=(resamples, len(counts)))
     totals = counts[draws].sum(1)
     low, high = np.percentile(_percent(totals[:, 0], totals[:, 1]), [2.5, 97.5])
     value = _percent(counts[:, 0].sum(), counts[:, 1].sum())
-    return Score(name, float(value), float(low), float(high), signature)
+    return MetricScore(name, float(value), float(low), float(high), signature)
 
 
 def _percent(part: Any, whole: Any) -> Any:

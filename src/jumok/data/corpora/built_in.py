@@ -4,6 +4,7 @@ Pair number n is a pure function of (seed, split, n), there are as many as one a
 determined by what the source shows. A value belongs to train, valid or test by its own hash: no two splits share one.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from functools import lru_cache
@@ -31,6 +32,9 @@ NAMES = {
 SHORT = 0.6
 """Share of short values in the corpus `phrases`."""
 DURATIONS = (("day", "hour"), ("hour", "minute"), ("minute", "second"))
+SAMPLE, MAX_EXAMPLE = 200, 50
+"""Test pairs that examples are chosen from, and characters of an example."""
+NUMBER, WORD, LIST = re.compile(r"\d+"), re.compile(r"[^\W\d]+(?: [^\W\d]+)*"), re.compile(r"(a, ?)+")
 
 
 def corpus_pairs(
@@ -62,6 +66,23 @@ def corpus_values(
     for n in range(count):
         value = _draw_in_split(draw, split, f"{corpus}/{seed}/{split}/{n}")
         yield value, write(value)
+
+
+def example_texts(
+    corpus: Corpus, count: int, *, locales: tuple[str, str] = ("en", "ko"), longest: int = 12
+) -> list[str]:
+    """Short test sentences: one of every kind of value in the corpus, then others of different patterns."""
+    source, target = locales
+    values = corpus_values(corpus, SAMPLE, split="test", source=source, target=target, longest=longest)
+    short = [(value.kind, pair.source) for value, pair in values if len(pair.source) < MAX_EXAMPLE]
+    of_kinds = dict(reversed(short)).values()  # the first of each kind
+    of_patterns = {_pattern(text): text for _, text in reversed(short)}.values()
+    return list(dict.fromkeys([*of_kinds, *of_patterns]))[:count]
+
+
+def _pattern(text: str) -> str:
+    """Words, numbers and punctuation in their order; all lists have one pattern."""
+    return LIST.sub("a, ", WORD.sub("a", NUMBER.sub("0", text)))
 
 
 def split_of(value: Value) -> Split:

@@ -163,7 +163,7 @@ async function look(hypothesis, signal) {
   const shown = await ask(currentText(), hypothesis.ids, signal);
   if (!shown) return;
   output.element.children[state.line].textContent = hypothesis.text;
-  if (!shown.place) source.show(state.line, shown.source);
+  if (!shown.layout) source.show(state.line, shown.source);
   output.words(state.line, hypothesis.text, shown.target);
   map.show(shown);
 }
@@ -182,7 +182,7 @@ async function ask(text, ids, signal) {
   const shown = await api.attention({ ...read, target_ids: ids, model: state.model.name }, signal);
   if (signal.aborted) return null;
   state.shown = { read, ids, name: captioning() ? shown.text : text };
-  $("below").classList.toggle("long", Boolean(shown.place) || shown.source.length > LONG);
+  $("below").classList.toggle("long", Boolean(shown.layout) || shown.source.length > LONG);
   return shown;
 }
 

@@ -16,11 +16,11 @@ export class MapView {
     this.widget = window.Jumok.attentionMap(this.element, map, {
       ...this.choice,
       sentences: false,
-      texts: say("map", map.place ? map.place.kind : "line"),
+      texts: say("map", map.layout ? map.layout.kind : "line"),
       onHover: (place) => this.light(place),
       onSelect: (choice) => this.choose(choice),
     });
-    if (map.place) this.picture.replaceChildren(this.element.querySelector(".jumok-image"));
+    if (map.layout) this.picture.replaceChildren(this.element.querySelector(".jumok-image"));
     this.choose(this.choice);
   }
 
@@ -36,8 +36,8 @@ export class MapView {
   /** Divide both texts into tokens, or into words again. */
   spell(map) {
     const { source, output } = this, line = output.element.children[output.active];
-    if (!line || (!map.place && !source.words.length)) return;
-    if (!map.place) source.show(source.line, map.source);
+    if (!line || (!map.layout && !source.words.length)) return;
+    if (!map.layout) source.show(source.line, map.source);
     output.words(output.active, line.textContent, map.target);
   }
 
@@ -53,7 +53,7 @@ export class MapView {
     const top = widget.largest();
     const row = target === null ? null : map.source.map((_, at) => widget.weight(target, at));
     const column = source === null || target !== null ? null : map.target.map((_, at) => widget.weight(at, source));
-    if (!map.place) this.source.light(row, top, source);
+    if (!map.layout) this.source.light(row, top, source);
     this.output.light(column, top, target);
   }
 

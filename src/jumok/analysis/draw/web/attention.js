@@ -1,7 +1,7 @@
 /* An attention map to look into: Jumok.attentionMap(element, map, options).
  *
  * map      {source: [text], target: [text], weights: [layer][head][target][source],
- *           names: {layers: [text], heads: [text]} (optional), place, title,
+ *           names: {layers: [text], heads: [text]} (optional), layout, title,
  *           tokens: {source, target, weights} (optional), the same between tokens}, as AttentionMap.to_json() of jumok writes it.
  * options  layer, head   which to show first: a number counted from 0, or "mean" (the default; of a graph the last layer)
  *          tokens        true shows tokens first, where the map has them
@@ -14,7 +14,7 @@
  *           shown, svg(), redraw(), destroy()}
  *
  * This file has what all maps share: the choice of layer and head, what is pointed at, what is said of it, copying. How a
- * map is drawn follows from where its sources lie (map.place.kind) and has a file of its own: matrix.js ("line", words beside
+ * map is drawn follows from where its sources lie (map.layout.kind) and has a file of its own: matrix.js ("line", words beside
  * each other), image.js, graph.js. A page needs parts.js, this file, one of those and attention.css; nothing is ever fetched.
  * Words are inserted as text, never as markup.
  */
@@ -133,8 +133,8 @@
     }
 
     tellMissing() {
-      const { source, target, title, place } = this.map;
-      const texts = [...target, title, ...(place.kind === "image" ? [] : source), ...(place.classes || [])];
+      const { source, target, title, layout } = this.map;
+      const texts = [...target, title, ...(layout.kind === "image" ? [] : source), ...(layout.classes || [])];
       const missing = missingLetters(texts, getComputedStyle(this.root).fontFamily);
       const names = missing.slice(0, 4).map((letter) => `${letter} (U+${letter.codePointAt(0).toString(16).toUpperCase()})`);
       this.note.hidden = !missing.length;
@@ -402,7 +402,7 @@
   const views = {};
 
   function attentionMap(element, map, options) {
-    const kind = (map && map.place && map.place.kind) || "line";
+    const kind = (map && map.layout && map.layout.kind) || "line";
     if (!views[kind]) throw new TypeError(`a map of kind "${kind}" needs its file beside attention.js`);
     const widget = new views[kind](element, map, options || {});
     return {

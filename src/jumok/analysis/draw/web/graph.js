@@ -39,7 +39,7 @@
     }
 
     fill() {
-      const { found, classes } = this.map.place, wrong = found && classes[0] !== "?" && found !== classes[0];
+      const { predicted, classes } = this.map.layout, wrong = predicted && classes[0] !== "?" && predicted !== classes[0];
       this.heading.textContent = this.map.title + (wrong ? ` · ${this.texts.wrong}` : "");
       this.svgNode.setAttribute("aria-label", this.heading.textContent);
       this.gallery.title = this.map.layers.length > 1 && this.map.heads.length > 1 ? this.texts.heads : "";
@@ -47,7 +47,7 @@
 
     /** How much the first node looked at each neighbour, as bars. */
     thumbnail(canvas, layer, head) {
-      const one = matrix(this.map, layer, head), count = Math.min(BARS, 1 + this.map.place.neighbours), wide = Math.floor(72 / count);
+      const one = matrix(this.map, layer, head), count = Math.min(BARS, 1 + this.map.layout.neighbours), wide = Math.floor(72 / count);
       Object.assign(canvas, { width: count * wide, height: 72 });
       const context = canvas.getContext("2d"), weights = Array.from({ length: count }, (_, at) => one.at(0, at));
       const top = Math.max(...weights) || 1;
@@ -82,7 +82,7 @@
     /** The neighbours it looked at most, in the order of the map, so that they stay where they are in every layer. */
     ring() {
       this.most = this.room();
-      const all = Array.from({ length: this.map.place.neighbours }, (_, at) => at + 1);
+      const all = Array.from({ length: this.map.layout.neighbours }, (_, at) => at + 1);
       const most = all.sort((one, other) => this.one.at(0, other) - this.one.at(0, one)).slice(0, this.most);
       return most.sort((one, other) => one - other);
     }
@@ -103,7 +103,7 @@
       const narrow = this.most === NARROW, outer = below.some((some) => some.length) ? (narrow ? 62 : 96) : 0;
       const radius = Math.max(narrow ? 110 : 138, (ring.length * 2.45 * DISC) / Math.PI);
       const reach = radius + outer + 44, side = Math.max(2 * (reach + MARGIN), narrow ? 320 : 420), middle = [side / 2, top + reach];
-      const most = Math.max(...Array.from({ length: 1 + this.map.place.neighbours }, (_, at) => this.one.at(0, at))) || 1;
+      const most = Math.max(...Array.from({ length: 1 + this.map.layout.neighbours }, (_, at) => this.one.at(0, at))) || 1;
       // The largest is dark, but pale where all are looked at a little.
       const ink = (0.35 + 0.65 * Math.sqrt(most)) / most, drawn = { edges: [], nodes: [], words: [] };
       ring.forEach((at, number) => {
@@ -112,7 +112,7 @@
         this.drawNeighbour(drawn, at, middle, radius, angle, ink);
       });
       this.drawCentre(drawn, middle, ink);
-      const rest = this.map.place.neighbours - ring.length;
+      const rest = this.map.layout.neighbours - ring.length;
       if (rest > 0) {
         const left = 1 - ring.reduce((sum, at) => sum + this.one.at(0, at), this.one.at(0, 0));
         this.say(drawn, MARGIN, top + 2 * reach + 12, this.texts.more(rest, percent(Math.max(0, left))), 12, "start", "jumok-small");
@@ -130,7 +130,7 @@
       this.disc(drawn, x, y, DISC, css(fill), css(this.colours(0.35 + 0.65 * share)), 0, source);
       const on = dark(fill) ? "#fff" : "#10151d", name = shown(this.map.source[source]);
       this.say(drawn, x, y + 1, this.cut(name, 38, 12), 12, "middle", "", on, true);
-      this.say(drawn, x, y + 12, this.cut(this.map.place.classes[source], 36, 8.5), 8.5, "middle", "", on);
+      this.say(drawn, x, y + 12, this.cut(this.map.layout.classes[source], 36, 8.5), 8.5, "middle", "", on);
       const [wx, wy] = point(middle, CENTRE + (radius - DISC - CENTRE) * 0.56, angle), text = percent(weight);
       const wide = 7 * text.length + 6;
       drawn.words.push(draw("rect", { class: "jumok-patch", x: wx - wide / 2, y: wy - 8, width: wide, height: 16, rx: 8 }));
@@ -201,7 +201,7 @@
     // ---- the table ---------------------------------------------------------------------------------------------
 
     drawTable() {
-      const { classes, neighbours } = this.map.place, weight = (at) => this.one.at(0, at);
+      const { classes, neighbours } = this.map.layout, weight = (at) => this.one.at(0, at);
       const all = Array.from({ length: 1 + neighbours }, (_, at) => at).filter((at) => at || weight(at) > 0);
       const ranked = all.sort((one, other) => weight(other) - weight(one)).slice(0, ROWS), table = make("table"), body = make("tbody");
       const head = make("tr"), top = weight(ranked[0]) || 1;

@@ -84,7 +84,7 @@
     }
 
     fill() {
-      const { width, height, image } = this.map.place;
+      const { width, height, image } = this.map.layout;
       this.pixels = null; // of the image, once it is decoded
       delete this.root.dataset.ready;
       this.caption.replaceChildren(this.sentence("target"));
@@ -123,13 +123,13 @@
 
     /** What becomes of white where it is looked at with a share. */
     lightColours() {
-      const { dim } = this.map.place;
+      const { dim } = this.map.layout;
       return (share) => [255, 255, 255].map((white) => Math.round(lit(white, white, share, dim)));
     }
 
     /** Of the word pointed at, else of all words on average: one number for every region. */
     grid(one) {
-      const { rows, columns } = this.map.place, { target } = this.hover, count = Math.max(1, one.rows);
+      const { rows, columns } = this.map.layout, { target } = this.hover, count = Math.max(1, one.rows);
       const values = Array.from({ length: rows * columns }, (_, source) => {
         if (target !== null) return one.at(target, source);
         let sum = 0;
@@ -151,7 +151,7 @@
     /** The image on a canvas, lit where a word looked; null for the image as it is. */
     paint(canvas, word) {
       if (!this.pixels) return;
-      const { width, height, rows, columns, dim, unseen } = this.map.place, [top, left, bottom, right] = this.box();
+      const { width, height, rows, columns, dim, unseen } = this.map.layout, [top, left, bottom, right] = this.box();
       Object.assign(canvas, { width, height });
       const painted = new ImageData(new Uint8ClampedArray(this.pixels.data), width, height), to = painted.data;
       if (word !== null) {
@@ -182,7 +182,7 @@
 
     /** A line round the region that is pointed at. */
     frame(source) {
-      const { rows, columns } = this.map.place, context = this.large.getContext("2d"), [top, left, bottom, right] = this.box();
+      const { rows, columns } = this.map.layout, context = this.large.getContext("2d"), [top, left, bottom, right] = this.box();
       const width = right - left, height = bottom - top;
       const x = left + ((source % columns) * width) / columns, y = top + (Math.floor(source / columns) * height) / rows;
       for (const [colour, line] of [["rgba(0,0,0,.55)", 4], ["#fff", 2]]) {
@@ -193,18 +193,18 @@
 
     /** The part of the picture that the model saw: top, left, bottom and right. */
     box() {
-      const { box, width, height } = this.map.place;
+      const { box, width, height } = this.map.layout;
       return box || [0, 0, height, width];
     }
 
     wasCut() {
-      const { width, height } = this.map.place, [top, left, bottom, right] = this.box();
+      const { width, height } = this.map.layout, [top, left, bottom, right] = this.box();
       return (bottom - top) * (right - left) < width * height;
     }
 
     /** The region that is pointed at; none outside of what the model saw. */
     regionAt(event) {
-      const drawn = this.large.getBoundingClientRect(), { rows, columns, width, height } = this.map.place;
+      const drawn = this.large.getBoundingClientRect(), { rows, columns, width, height } = this.map.layout;
       const [top, left, bottom, right] = this.box();
       const row = Math.floor(((((event.clientY - drawn.top) / drawn.height) * height - top) / (bottom - top)) * rows);
       const column = Math.floor(((((event.clientX - drawn.left) / drawn.width) * width - left) / (right - left)) * columns);
@@ -213,7 +213,7 @@
 
     /** Where a word looked most, in words. */
     part(word) {
-      const { rows, columns } = this.map.place;
+      const { rows, columns } = this.map.layout;
       let best = 0;
       for (let at = 1; at < rows * columns; at++) if (this.one.at(word, at) > this.one.at(word, best)) best = at;
       const third = (at, count) => Math.min(2, Math.floor((3 * (at + 0.5)) / count));
@@ -233,7 +233,7 @@
 
     /** The image, and a panel for every word. */
     picture() {
-      const { width, height } = this.map.place, scale = PANEL / Math.max(width, height);
+      const { width, height } = this.map.layout, scale = PANEL / Math.max(width, height);
       const wide = width * scale, high = height * scale, count = 1 + this.canvases.length;
       const columns = Math.min(count, [4, 5, 6].reduce((best, one) => ((one - (count % one)) % one <= (best - (count % best)) % best ? one : best)));
       const paper = this.paper(2 * MARGIN + columns * (wide + GAP) - GAP, 62 + Math.ceil(count / columns) * (high + LABEL + GAP));

@@ -123,7 +123,7 @@
       weights: map.weights,
       layers: names.layers && names.layers.length ? names.layers.map(String) : numbers(map.weights.length),
       heads: names.heads && names.heads.length ? names.heads.map(String) : numbers(heads),
-      place: map.place || { kind: "line" },
+      layout: map.layout || { kind: "line" },
       title: String(map.title || ""),
       tokens: map.tokens ? checked({ ...map, ...map.tokens, tokens: null }) : null,
     };

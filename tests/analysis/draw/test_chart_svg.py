@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from jumok.analysis.draw.chart import Axis, Curve, LineChart, Point, bar_chart, charts_bytes
-from jumok.analysis.draw.scene import Rectangle, svg_text
+from jumok.analysis.draw.shapes import Rectangle, svg_text
 
 NASTY = "<script>alert(1)</script>&\"'\x00\x1b\ud800"
 

@@ -12,7 +12,7 @@ from jumok.images.scenes import scenes
 from jumok.images.store import to_tensor
 from jumok.models.encoder_decoder import Decoder, State
 from jumok.tasks import CAPTIONING, TRANSLATION, make_recipe
-from jumok.tasks.captioning import Captioner, TrainedCaptioner
+from jumok.tasks.captioner import Captioner, TrainedCaptioner
 from support.rnn_decoders import LOOKS, name
 
 TEXTS = ["27 1828", "9", "31415 9"]
@@ -142,7 +142,7 @@ def test_maps_of_captioners_are_what_beam_search_saw(encoder, decoder, tokenizer
     for number, (image, hypotheses) in enumerate(zip(images, found, strict=True)):
         assert hypotheses
         for hypothesis in hypotheses[:2]:
-            shown = captioner.map_of(image, hypothesis.ids, "", words=False)
+            shown = captioner.map_of(image, hypothesis.ids, words=False)
             assert shown.weights.shape[-1] == shown.layout.rows * shown.layout.columns > 1
             looked = watcher.looked[number, (BOS, *hypothesis.ids)]  # the last step looked for where to end
             torch.testing.assert_close(shown.weights, looked[:, :, :-1], atol=1e-5, rtol=1e-4)

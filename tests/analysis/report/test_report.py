@@ -12,8 +12,8 @@ from sacrebleu.significance import PairedTest
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.attention_stats import attention_stats, coverage
 from jumok.analysis.report.numbers import (
+    EvaluationSet,
     System,
-    Task,
     differences,
     doubles_word,
     make_report,
@@ -22,7 +22,6 @@ from jumok.analysis.report.numbers import (
 )
 from jumok.analysis.report.page import marked_parts, report_page
 from jumok.analysis.scores.metrics import count_outputs, paired_bootstrap, sentence_scores
-from jumok.errors import ArgumentError
 
 NASTY = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)>"
 REFERENCES = [f"the {size} {animal} sat on a mat" for animal in ("cat", "dog", "cow", "hen") for size in ("big", "old")]
@@ -97,17 +96,17 @@ def test_sentence_scores_are_sacrebleus():
 
 def test_a_report_counts_nothing_in_texts_that_were_counted_before():
     names = ("bleu", "chrf", "ter")
-    task, watched = Task(["s"] * 8, REFERENCES, names), []
+    test, watched = EvaluationSet(["s"] * 8, REFERENCES, names), []
 
     def watch(items, verb, _total):
         watched.append(verb)
         return items
 
-    whole = make_report(task, [System("one", OUTPUTS)], watch=watch)
+    whole = make_report(test, [System("one", OUTPUTS)], watch=watch)
     assert [verb for verb in watched if verb.startswith("scoring")] == [f"scoring {name}" for name in names]
     watched.clear()
     counts = count_outputs(OUTPUTS, REFERENCES, names)
-    again = make_report(task, [System("one", OUTPUTS, counts=counts)], watch=watch)
+    again = make_report(test, [System("one", OUTPUTS, counts=counts)], watch=watch)
     assert not [verb for verb in watched if verb.startswith("scoring")]
     assert report_page(again) == report_page(whole)
 
@@ -121,7 +120,7 @@ def test_differences_are_told_apart_by_who_is_better():
 def test_worst_and_best_sentences_are_those_of_the_first_system():
     outputs = list(REFERENCES)
     outputs[3], outputs[5] = "nothing of it", "the old cow sat on a rug"
-    found = make_report(Task(["s"] * 8, REFERENCES), [System("one", outputs)])
+    found = make_report(EvaluationSet(["s"] * 8, REFERENCES), [System("one", outputs)])
     assert found.worst[:2] == [3, 5]
     assert not set(found.worst) & set(found.best)
     assert len(found.best) == 4
@@ -159,8 +158,8 @@ class Page(HTMLParser):
 
 
 def page_of(systems, count=8, **options) -> str:
-    task = Task([f"source {at}" for at in range(count)], REFERENCES[:count], **options)
-    return report_page(make_report(task, systems))
+    test = EvaluationSet([f"source {at}" for at in range(count)], REFERENCES[:count], **options)
+    return report_page(make_report(test, systems))
 
 
 def test_nothing_that_a_user_wrote_becomes_markup():
@@ -169,8 +168,8 @@ def test_nothing_that_a_user_wrote_becomes_markup():
         System(NASTY, [f"{NASTY} {NASTY} {at}" for at in range(4)], lambda _: shown),
         System(f"{NASTY} 2", [f"{NASTY} x" for _ in range(4)], lambda _: shown),
     ]
-    task = Task([NASTY] * 4, [f"{NASTY} {at}" for at in range(4)], facts={NASTY: NASTY})
-    text = report_page(make_report(task, systems))
+    test = EvaluationSet([NASTY] * 4, [f"{NASTY} {at}" for at in range(4)], facts={NASTY: NASTY})
+    text = report_page(make_report(test, systems))
     page = Page(text)
     assert not {"script", "img", "b"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on")]
@@ -227,16 +226,3 @@ def test_heads_are_told_apart_and_counted_from_0_where_there_are_several():
     text = Page(page_of([System("one", OUTPUTS, lambda _: map_of([0.5, 0.25, 0.25], heads=3))])).text
     assert all(name in text for name in ("layer 0", "head 0", "head 2"))
     assert "head 3" not in text
-
-
-@pytest.mark.parametrize(
-    ("systems", "count", "said"),
-    [
-        ([System("one", [])], 0, "no sentences"),
-        ([System("one", ["a"])], 2, "one has 1 outputs, but there are 2 source sentences"),
-        ([System("one", ["a"]), System("one", ["b"])], 1, "two systems are called 'one'"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(systems, count, said):
-    with pytest.raises(ArgumentError, match=said):
-        make_report(Task(["s"] * count, ["r"] * count), systems)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from jumok.analysis import draw
-from jumok.analysis.draw import fonts, heatmap, scene
+from jumok.analysis.draw import fonts, heatmap, shapes
 from jumok.analysis.draw.formats import drawing, to_bytes
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.errors import ArgumentError, FontError
@@ -67,7 +67,7 @@ def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
     except FontError as error:
         pytest.skip(str(error))
     one, other = (labelled(word) for word in words)
-    monkeypatch.setattr(scene, "fonts_for", lambda texts: ["DejaVu Sans Mono"])
+    monkeypatch.setattr(shapes, "fonts_for", lambda texts: ["DejaVu Sans Mono"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # matplotlib tells of the boxes it draws
         box, other_box = (labelled(word) for word in words)
@@ -80,7 +80,7 @@ def test_letters_are_drawn_and_not_boxes(words, monkeypatch):
 def test_short_labels_of_columns_stand_upright_and_long_ones_lean():
     source = ("ㄱ", "at", "words", "</s>")
     drawn = drawing(AttentionMap(source, ("x",), torch.full((1, 1, 1, 4), 0.25)))
-    labels = [shape for shape in drawn.shapes if isinstance(shape, scene.Label)]
+    labels = [shape for shape in drawn.shapes if isinstance(shape, shapes.Label)]
     turned = {label.text: label.angle for label in labels if label.text in source}
     assert turned == {"ㄱ": 0, "at": 0, "words": 45, "</s>": 45}
 
@@ -107,7 +107,7 @@ def test_a_very_long_map_is_drawn_no_larger_than_a_wall(monkeypatch):
     monkeypatch.setattr(heatmap, "LONGEST_SIDE", 500.0)
     words = tuple(map(str, range(200)))
     drawn = pixels(to_bytes(AttentionMap(words, words, torch.eye(200)[None, None]), "png"))
-    assert max(drawn.shape) < 7 * scene.DPI
+    assert max(drawn.shape) < 7 * shapes.DPI
     assert np.abs(drawn[-200:, -200:] - 1).max() > 0.5  # the far corner of the diagonal is there, too
 
 

@@ -122,7 +122,7 @@ class Label(NamedTuple):
 Shape = Rectangle | Cells | Photo | Line | Area | Disc | Label
 
 
-class Scene(NamedTuple):
+class Drawing(NamedTuple):
     """Shapes on paper, in the order they are drawn."""
 
     width: float
@@ -132,26 +132,26 @@ class Scene(NamedTuple):
     """For readers who hear a page instead of seeing it."""
 
 
-def svg_text(scenes: Sequence[Scene], *, style: Literal["light", "page", "both"] = "light") -> str:
+def svg_text(drawings: Sequence[Drawing], *, style: Literal["light", "page", "both"] = "light") -> str:
     """Write pictures one below the other as SVG.
 
     Colours are "light", or follow the variables of the "page" the picture is part of, or with "both" the picture
     itself brings variables for light and dark screens.
     """
     colour = light_hex if style == "light" else css_colour
-    width, height = max(scene.width for scene in scenes), sum(scene.height for scene in scenes)
+    width, height = max(drawing.width for drawing in drawings), sum(drawing.height for drawing in drawings)
     size = f'width="{width:.0f}" height="{height:.0f}"'
-    name = f' role="img" aria-label="{safe(scenes[0].name)}"' if scenes[0].name else ""
+    name = f' role="img" aria-label="{safe(drawings[0].name)}"' if drawings[0].name else ""
     sheet = f"<style>{css_variables('.jumok-picture')}</style>" if style == "both" else ""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg"{name} class="jumok-picture" {size} '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONT}" fill="{colour("ink")}">{sheet}',
         f'<rect {size} fill="{colour("paper")}"/>',
     ]
-    for number, scene in enumerate(scenes):
-        top = sum(above.height for above in scenes[:number])
+    for number, drawing in enumerate(drawings):
+        top = sum(above.height for above in drawings[:number])
         parts += [f'<g transform="translate(0 {top:.0f})">'] if number else []
-        parts += [element for shape in scene.shapes for element in _elements(shape, colour, both=style == "page")]
+        parts += [element for shape in drawing.shapes for element in _elements(shape, colour, both=style == "page")]
         parts += ["</g>"] if number else []
     return "\n".join([*parts, "</svg>", ""])
 
@@ -237,10 +237,10 @@ def _jpeg_bytes(pixels: UInt8[np.ndarray, "high wide 3"]) -> bytes | None:
     return content.getvalue()
 
 
-def picture_bytes(scenes: Sequence[Scene], kind: str) -> bytes:
+def picture_bytes(drawings: Sequence[Drawing], kind: str) -> bytes:
     """Write pictures one below the other as a "png" or "pdf", with fonts that have all of their letters."""
-    width, height = max(scene.width for scene in scenes), sum(scene.height for scene in scenes)
-    labels = [shape.text for scene in scenes for shape in scene.shapes if isinstance(shape, Label)]
+    width, height = max(drawing.width for drawing in drawings), sum(drawing.height for drawing in drawings)
+    labels = [shape.text for drawing in drawings for shape in drawing.shapes if isinstance(shape, Label)]
     fonts = _fonts(labels)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -253,14 +253,14 @@ def picture_bytes(scenes: Sequence[Scene], kind: str) -> bytes:
     with rc_context({"font.family": fonts, "pdf.fonttype": 42}):
         figure = Figure(figsize=(width / UNITS, height / UNITS), dpi=DPI, facecolor="white")
         top = 0.0
-        for scene in scenes:
-            box = (0, 1 - (top + scene.height) / height, scene.width / width, scene.height / height)
+        for drawing in drawings:
+            box = (0, 1 - (top + drawing.height) / height, drawing.width / width, drawing.height / height)
             axes = figure.add_axes(box)
             axes.axis("off")
-            for order, shape in enumerate(scene.shapes):
+            for order, shape in enumerate(drawing.shapes):
                 _plot(axes, shape, order + 1)
-            axes.set(xlim=(0, scene.width), ylim=(scene.height, 0))
-            top += scene.height
+            axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+            top += drawing.height
         content = BytesIO()
         figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
     return content.getvalue()

@@ -8,7 +8,7 @@ from jumok.analysis.alignment.aligner import Aligner, extract
 from jumok.analysis.alignment.word_attention import AlignmentHead, alignment_heads, word_weights
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import Pair
-from jumok.tasks.translator import Translator
+from jumok.tasks import TRANSLATION
 
 pytestmark = pytest.mark.slow  # trains the models of conftest.py
 
@@ -17,13 +17,13 @@ PAIRS = [Pair("12 345", "543 21"), Pair("7", "7"), Pair("", "1"), Pair("1 2 3 45
 
 @pytest.fixture(params=["reverser", "transformer"])
 def trained(request):
-    return Translator.load(request.getfixturevalue(request.param), device="cpu").trained
+    return TRANSLATION.load(request.getfixturevalue(request.param), device="cpu").trained
 
 
 def test_looks_are_every_head_the_mean_of_heads_and_both_shifts(transformer, reverser):
-    looks = alignment_heads(Translator.load(transformer, device="cpu").trained.model)
+    looks = alignment_heads(TRANSLATION.load(transformer, device="cpu").trained.model)
     assert len(looks) == 2 * (2 + 1) * 2 == len(set(looks))
-    assert alignment_heads(Translator.load(reverser, device="cpu").trained.model) == [
+    assert alignment_heads(TRANSLATION.load(reverser, device="cpu").trained.model) == [
         AlignmentHead(0, 0, True),
         AlignmentHead(0, 0, False),
     ]
@@ -63,7 +63,7 @@ def test_a_pair_is_aligned_alike_alone_and_among_others(trained):
 
 
 def test_the_reverser_looks_from_the_other_end(reverser):
-    trained = Translator.load(reverser, device="cpu").trained
+    trained = TRANSLATION.load(reverser, device="cpu").trained
     pairs = [Pair("1 2", "2 1"), Pair("", ""), Pair("3 4", "4 3")]
     found = Aligner(trained.model, trained.tokenizers, AlignmentHead(0, 0, shift=False)).align(pairs)
     assert found[1] == set()

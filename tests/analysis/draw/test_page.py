@@ -50,9 +50,9 @@ def test_hovering_a_target_word_lights_its_row_and_tells_where_it_looked(shown):
 @pytest.mark.parametrize(
     ("attention", "said"),
     [
-        (example(), ["단어별 주목", "원문", "번역문", "단어에 마우스를 올리거나", "SVG로 복사"]),
-        (image_maps.example(), ["단어별 주목", "단어나 그림에 마우스를 올리거나", "SVG로 복사"]),
-        (graph_maps.example(), ["노드의 주목", "노드, 간선", "클래스", "자신", "SVG로 복사"]),
+        (example(), ["단어별 어텐션", "원문", "번역문", "단어에 마우스를 올리거나", "SVG로 복사"]),
+        (image_maps.example(), ["단어별 어텐션", "단어나 이미지에 마우스를 올리거나", "SVG로 복사"]),
+        (graph_maps.example(), ["노드의 어텐션", "노드, 간선", "클래스", "자신", "SVG로 복사"]),
     ],
     ids=["line", "image", "graph"],
 )

@@ -13,7 +13,7 @@ from PIL import Image
 
 from jumok.analysis import draw
 from jumok.analysis.draw.image import DIM, UNSEEN, brightness, image_panels, overlay, seen_box
-from jumok.analysis.draw.scene import Label, Photo, Scene, image_url
+from jumok.analysis.draw.shapes import Drawing, Label, Photo, image_url
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout, png_bytes
 from jumok.errors import ArgumentError
@@ -28,7 +28,7 @@ def brightest(pixels: np.ndarray) -> tuple[int, int]:
     return tuple(map(int, np.unravel_index(light.argmax(), light.shape)))
 
 
-def panels(shown: AttentionMap) -> tuple[list[Photo], Scene]:
+def panels(shown: AttentionMap) -> tuple[list[Photo], Drawing]:
     """The image and its panels, and the whole picture."""
     sheet = image_panels(shown)
     return [shape for shape in sheet.shapes if isinstance(shape, Photo)], sheet
@@ -88,7 +88,7 @@ def test_the_part_that_the_model_saw_is_written_and_read_again(tmp_path):
     layout = ImageLayout(np.zeros((60, 80, 3), np.uint8), 3, 4, (0.0, 0.125, 1.0, 0.875))
     shown = AttentionMap(layout.names, ("x",), torch.full((1, 1, 1, 12), 1 / 12), layout=layout)
     assert AttentionMap.from_json(shown.to_json()).layout.part == layout.part
-    assert "part" not in example().as_plain()["place"]
+    assert "part" not in example().as_plain()["layout"]
     drawn = draw.to_svg(shown)
     assert "cropped" in drawn
     assert "cropped" not in draw.to_svg(example())
@@ -185,7 +185,7 @@ def test_the_json_brings_back_words_weights_and_the_image(tmp_path):
     torch.testing.assert_close(again.weights, shown.weights, atol=1e-6, rtol=0)
     np.testing.assert_array_equal(again.layout.image, shown.layout.image)
     assert (again.layout.rows, again.layout.columns) == (3, 4)
-    assert json.loads(text)["place"]["kind"] == "image"
+    assert json.loads(text)["layout"]["kind"] == "image"
 
 
 def test_pictures_show_the_layer_and_head_that_are_chosen():

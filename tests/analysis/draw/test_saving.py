@@ -77,7 +77,7 @@ def test_json_of_something_else_is_refused(text):
 
 def test_weights_of_another_shape_are_refused():
     for weights, error in (("[[1]]", DataError), ("[[[[1, 0]]]]", ArgumentError)):
-        with pytest.raises(error, match="wanted"):
+        with pytest.raises(error, match="expected"):
             AttentionMap.from_json(f'{{"source": ["a"], "target": ["x"], "weights": {weights}}}')
 
 
@@ -144,7 +144,7 @@ def test_a_page_of_too_many_numbers_holds_averages_and_says_so(monkeypatch):
     assert "3 layers of 4 heads, which is too much for one page: the heads are averaged." in page
     monkeypatch.setattr("jumok.analysis.draw.page.MOST", 6)
     assert "layers and heads are averaged." in attention_page(shown)
-    assert "층과 헤드를 모두 평균했습니다." in attention_page(shown, "ko")
+    assert "레이어와 헤드를 모두 평균했습니다." in attention_page(shown, "ko")
     assert MOST >= 2_000_000  # a map of 1,000 × 1,000 words, and then some
 
 

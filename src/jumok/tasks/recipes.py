@@ -1,0 +1,216 @@
+"""The recipes of the three tasks: the sections of each, and the checks of settings that depend on each other."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jumok.data import BatchConfig, TokenizerConfig
+from jumok.data.filters import FilterConfig
+from jumok.data.sources import DataConfig
+from jumok.decoding.config import DecodingConfig
+from jumok.errors import ConfigError
+from jumok.graphs.graph import GraphConfig
+from jumok.graphs.network import GatConfig
+from jumok.graphs.sampling import SamplingConfig
+from jumok.images.encoder import EncoderConfig as ImageEncoderConfig
+from jumok.images.pairs import ImagesConfig
+from jumok.images.store import AugmentConfig
+from jumok.models.build import DecoderConfig, EncoderConfig
+from jumok.models.config import TextModelConfig
+from jumok.models.rnn.decoder import RnnDecoderConfig
+from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt
+from jumok.training.config import Context, Schedule, TrainingConfig
+from jumok.training.loss import GuidedAlignment
+
+TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
+
+
+# Translation
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationTraining(TrainingConfig):
+    """Training of a translation model, with guided alignment (Chen et al. 2016; Garg et al. 2019)."""
+
+    metric: TextMetric = "chrf"
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+
+    The lower loss decides between equal scores.
+    """
+    start_from: str = ""
+    """Model folder to start from (fine-tuning): its vocabulary, its shape and its weights; "" starts anew."""
+    guided_alignment: NonNegativeFloat = 0.0
+    """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
+    guided_layer: int | None = None
+    """Decoder layer of guided alignment, counted from 0, or -1 for the last; defaults to the last but one."""
+    guided_head: int | None = None
+    """Head of guided alignment, counted from 0, or -1 for the last; defaults to the mean of all heads."""
+    guided_shift: bool = True
+    """Align the step that reads a target word, which aligns best; false aligns the step that predicts it."""
+    guided_context: Context = "causal"
+    """Target words the decoder sees for guided alignment: those so far ("causal") or all of them ("full").
+
+    "full" needs a Transformer decoder and a second pass through it, which `jumok align` then makes as well.
+    """
+    guided_null: bool = False
+    """Train target words without a link to attend to the end of the source; `jumok align` then gives them no link."""
+
+    @property
+    def guide(self) -> GuidedAlignment | None:
+        """The attention that is trained on word links; None without guided alignment."""
+        if not self.guided_alignment:
+            return None
+        return GuidedAlignment(
+            weight=self.guided_alignment,
+            layer=self.guided_layer,
+            head=self.guided_head,
+            shift=self.guided_shift,
+            context=self.guided_context,
+            null=self.guided_null,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRecipe:
+    """Everything that decides the result of a run: the data, the model, how it is trained and how it is used."""
+
+    data: DataConfig
+    tokenizer: TokenizerConfig
+    filter: FilterConfig
+    batch: BatchConfig
+    encoder: EncoderConfig
+    decoder: DecoderConfig
+    training: TranslationTraining
+    decoding: DecodingConfig
+
+    def __post_init__(self) -> None:
+        for config in (self.encoder, self.decoder):
+            check_positions(config, self.filter.max_length, "filter.max_length")
+        if self.data.alignments and not self.training.guided_alignment:
+            raise ConfigError(
+                "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
+            )
+        if self.training.guided_context == "full" and self.decoder.kind != "transformer":
+            raise ConfigError(
+                'training.guided_context = "full" needs decoder.kind = "transformer": a recurrent decoder reads its '
+                'target word by word; set it to "causal"'
+            )
+        if self.training.guided_alignment:
+            self._check_guide()
+
+    def _check_guide(self) -> None:
+        if not self.data.alignments:
+            raise ConfigError(
+                f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
+                "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
+            )
+        check_attention(self.decoder, "training.guided_alignment")
+        decoder = self.decoder
+        layers, heads = (1, 1) if isinstance(decoder, RnnDecoderConfig) else (decoder.layers, decoder.heads)
+        for name, count in (("layer", layers), ("head", heads)):
+            given = getattr(self.training, f"guided_{name}")
+            if given is not None and not -count <= given < count:
+                raise ConfigError(
+                    f"training.guided_{name} = {given}, but the decoder's attention has the {name}s 0 to {count - 1}"
+                )
+
+
+# Captioning
+
+
+ONE_SIDE = TokenizerConfig(shared=False)
+SHORT = DecodingConfig(max_length=60)
+"""Defaults of captions where they differ from those of translations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionTraining(TrainingConfig):
+    """Training of a captioner."""
+
+    metric: TextMetric = "bleu"
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+
+    The lower loss decides between equal scores.
+    """
+    doubly_stochastic: NonNegativeFloat = 0.0
+    """Weight of the doubly stochastic attention loss (Xu et al. 2015)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionRecipe:
+    """Everything that decides the result of a run: images and captions, the model, how it is trained and used."""
+
+    images: ImagesConfig
+    tokenizer: TokenizerConfig = ONE_SIDE
+    augment: AugmentConfig
+    batch: BatchConfig
+    encoder: ImageEncoderConfig
+    decoder: DecoderConfig
+    training: CaptionTraining
+    decoding: DecodingConfig = SHORT
+
+    def __post_init__(self) -> None:
+        if self.augment.flip and self.images.scenes:
+            raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
+        if self.decoder.vectors:
+            raise ConfigError("decoder.vectors is for texts; leave it out")
+        if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions
+            check_positions(self.decoder, self.images.max_length, "images.max_length")
+        if self.training.doubly_stochastic:
+            check_attention(self.decoder, "training.doubly_stochastic")
+
+
+# Node classification
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphTraining(TrainingConfig):
+    """Training on a graph: a constant learning rate, without warm-up or label smoothing."""
+
+    schedule: Schedule = "constant"
+    """Learning rate schedule after the warm-up: "constant", "inverse_sqrt", "cosine" (to 0 at `steps`) or "noam"."""
+    warmup: NonNegativeInt = 0
+    """Steps over which the learning rate rises linearly from 0 to its peak."""
+    label_smoothing: Fraction = 0.0
+    """Label smoothing: share of the probability spread over all classes."""
+    metric: Literal["loss", "accuracy"] = "loss"
+    """Score that selects the best checkpoint: "loss" or "accuracy"; the lower loss decides between equal scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphRecipe:
+    """Everything that decides the result of a run: the graph, the network, what a step sees, how it is trained."""
+
+    graph: GraphConfig
+    network: GatConfig
+    sampling: SamplingConfig
+    training: GraphTraining
+
+    def __post_init__(self) -> None:
+        layers = self.network.layers
+        for name in ("fanout", "evaluation_fanout"):
+            fanout = getattr(self.sampling, name)
+            if fanout and len(fanout) != layers:
+                raise ConfigError(
+                    f"{self.sampling.shown(name)} has {len(fanout)} numbers, but network.layers = {layers}; give one "
+                    "number per layer"
+                )
+        if self.sampling.fanout and self.network.pooling:
+            raise ConfigError("sampling.fanout is for nodes; where graphs are classified, leave it []")
+
+
+# Checks of several recipes
+
+
+def check_positions(config: TextModelConfig, longest: int, setting: str) -> None:
+    """Raise a ConfigError if an encoder or decoder has fewer learnt positions than the longest text needs."""
+    if config.limit is not None and config.limit <= longest:
+        raise ConfigError(
+            f"{config.section}.longest = {config.limit} positions are too few for {setting} = {longest} tokens and "
+            f"their end; set {config.section}.longest = {longest + 1} or {setting} = {config.limit - 1}"
+        )
+
+
+def check_attention(decoder: DecoderConfig, setting: str) -> None:
+    """Raise a ConfigError for a setting that trains attention if the decoder has none."""
+    if isinstance(decoder, RnnDecoderConfig) and decoder.attention == "none":
+        raise ConfigError(f'{setting} needs a decoder with attention, but decoder.attention = "none"; set it to 0')

@@ -1,0 +1,113 @@
+"""What `jumok evaluate` and `jumok look` ask of a task, and what they get: scores with tables, and attention maps."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.scores.metrics import Watch
+from jumok.data.pairs import Columns
+from jumok.errors import ArgumentError
+from jumok.files import atomic_write
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a command; those that a task does not use are refused."""
+
+    def check_used(self, used: frozenset[str], model: object, does: str) -> None:
+        """Raise an ArgumentError for an option that is given but has no effect on a model."""
+        for option in fields(self):
+            if getattr(self, option.name) != option.default and option.name not in used:
+                name = f"--{option.name.replace('_', '-')}"
+                raise ArgumentError(f"{name} does not apply to {model}, which {does}; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(Options):
+    """What to test a model on, and how."""
+
+    source: str | None = None
+    """Test sentences, or pairs with their references; for a captioner, a folder of images."""
+    reference: str | None = None
+    columns: Columns | None = None
+    metrics: tuple[str, ...] = ()
+    """Defaults to the scores that are usual for the task."""
+    tokenize: str | None = None
+    """sacrebleu's tokenizer for BLEU; defaults to 13a."""
+    lowercase: bool = False
+    beam: int | None = None
+    max_source: int | None = None
+    by_length: bool = False
+    """Also score ranges of source lengths."""
+    compare: tuple[tuple[str, Path], ...] = ()
+    """Names and paths of other systems: model folders or files of outputs."""
+    report: Path | None = None
+    """The page that will be written about the result."""
+    save: Path | None = None
+    """The file that gets the outputs, one per line."""
+
+
+class Table(NamedTuple):
+    """A table that a command prints."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    note: str = ""
+    """A line below the table."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The scores of a model on test data."""
+
+    values: Mapping[str, Any]
+    """The numbers, for JSON."""
+    tables: Sequence[Table]
+    write_report: Callable[[Path, Watch], None] | None = None
+    """Writes an HTML page about the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions(Options):
+    """Which attention to show."""
+
+    target: str | None = None
+    """The output to show instead of the model's own."""
+    layer: tuple[int, ...] = ()
+    head: tuple[int, ...] = ()
+    """Layers and heads, counted from 0; none for all."""
+    tokens: bool = False
+    """Show tokens instead of words."""
+    grid: bool = False
+    """Draw every layer and head separately."""
+    beam: int | None = None
+    max_source: int | None = None
+
+
+@dataclass(frozen=True)
+class MappedOutput:
+    """An output of a model and its attention maps: one, or one for each part of a text that was split."""
+
+    facts: dict[str, Any]
+    """The input, the output as "text", and the score if the model chose the output."""
+    maps: list[AttentionMap]
+    warnings: tuple[str, ...] = ()
+
+    def select(self, layers: Sequence[int], heads: Sequence[int]) -> "MappedOutput":
+        """The same with these layers and heads of the maps; an empty list keeps all."""
+        layer, head = list(layers) or None, list(heads) or None
+        return replace(self, maps=[shown.select(layer=layer, head=head) for shown in self.maps])
+
+    def as_plain(self) -> dict[str, Any]:
+        """The values for JSON: `attention` is the map, or `parts` are the maps of several parts."""
+        maps = [shown.as_plain() for shown in self.maps]
+        return self.facts | ({"attention": maps[0]} if len(maps) == 1 else {"parts": maps})
+
+
+def write_outputs(path: Path | None, outputs: Sequence[str]) -> None:
+    """Write outputs to a file, one per line; nothing if no file is named."""
+    if path is not None:
+        with atomic_write(path) as file:
+            file.write("".join(f"{output}\n" for output in outputs).encode())
