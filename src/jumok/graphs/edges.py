@@ -21,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 from jumok.attention.tracing import is_readable
 from jumok.errors import ArgumentError
 
-
 LONGEST = 4096
 """Edges of a node that a small program of the fused kernels takes; nodes with more get larger programs."""
 

@@ -41,7 +41,8 @@ def graph_attention(
     scores themselves [source and target, head, node]; perhaps edge_scores [edge (and node), head].
     """
     into = Adjacency(*orders[:ORDER])
-    (nodes, heads, dim), output = values.shape, _shapes(values, vectors)
+    nodes, heads, dim = values.shape
+    output: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _shapes(values, vectors)
     *kept, made = output
     if vectors is not None:
         block = _nodes_at_once(dim)
@@ -179,7 +180,7 @@ def graph_attention_v2(
 
 @graph_attention_v2.register_fake
 def _shapes_v2(values: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    nodes, heads, _ = values.shape
+    nodes, heads = values.shape[:2]
     return torch.empty_like(values), values.new_empty(heads, nodes, 2, dtype=torch.float32)
 
 
@@ -210,16 +211,18 @@ def graph_attention_v2_backward(
     d_vector = torch.empty(nodes, heads, dim, dtype=torch.float32, device=values.device)
     d_carried = values.new_empty(0) if carried is None else torch.empty_like(carried)
     common, projected = (d_out, values, _or(carried, values), target, vector), _or(projection, values)
-    constants = {
+    constants: dict[str, Any] = {
         "SLOPE": slope, "DROPOUT": dropout, "LOOPS": loops, "CARRIED": carried is not None,
         "EDGE_WIDTH": _width(features),
     }  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected, *out_of, _or(seed, values), rows,
+        gpu_dynamic_kernels.source_kernel, out_of, values, *common, _or(_sorted(features, out_of), values), projected,
+        *out_of, _or(seed, values), rows,
         d_values, d_carried, nodes, len(out_of.others), **SOURCE_V2, **constants,
     )  # fmt: skip
     _launch(
-        gpu_dynamic_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected, *into, _or(seed, values), rows,
+        gpu_dynamic_kernels.target_kernel, into, values, *common, _or(_sorted(features, into), values), projected,
+        *into, _or(seed, values), rows,
         d_target, d_vector, nodes, len(into.others), **TARGET_V2, **constants,
     )  # fmt: skip
     of_edges = [values.new_empty(0), values.new_empty(0)]
@@ -310,7 +313,7 @@ def dynamic_attention(
     values: Tensor, carried: Tensor | None, target: Tensor, vector: Tensor, features: Tensor | None,
     projection: Tensor | None, edges: SortedEdges, *, slope: float, loops: bool, dropout: float,
 ) -> Tensor:  # fmt: skip
-    """GATv2: Σ softmax(vector · LeakyReLU(values_j + target_i + projection f)) carried_j; carried_j = values_j if None."""
+    """GATv2: Σ softmax(vector · LeakyReLU(values_j + target_i + projection f)) carried_j, or values_j."""
     parts = values, carried, target, vector, features, projection
     together = [None if part is None else part.contiguous() for part in parts]
     out: Tensor = graph_attention_v2(
@@ -320,7 +323,8 @@ def dynamic_attention(
 
 
 def _launch(
-    kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, rows: int, apart: bool, registers: int | None = None,
+    kernel: Any, order: Adjacency, values: Tensor, *arguments: Any, rows: int, apart: bool, registers: int | None =
+    None,
     **constants: Any,
 ) -> None:  # fmt: skip
     """A program for every node and head, then larger ones for the nodes with very many edges, if there may be any.
@@ -358,7 +362,7 @@ def _deltas(d_out: Tensor, out: Tensor, rows: Tensor, slope: float, *static: Ten
 
 
 def _nodes_at_once(dim: int) -> int:
-    return max(1, 1024 // triton.next_power_of_2(dim))
+    return max(1, 1024 // int(triton.next_power_of_2(dim)))
 
 
 def _refuse_second_gradients() -> None:
@@ -397,7 +401,7 @@ def _length(rows: Tensor | None) -> int:
 
 
 def _width(features: Tensor | None) -> int:
-    return 0 if features is None else features.shape[1]
+    return 0 if features is None else int(features.shape[1])
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

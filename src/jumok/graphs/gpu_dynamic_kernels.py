@@ -1,7 +1,7 @@
 """Fused graph attention in Triton, GATv2, which scores an edge by vector · LeakyReLU(values_j + target_i + W f).
 
-As in GAT (gpu_kernels.py) a program has a node and a head. The backward pass goes over the edges twice: out of each node
-for what its values are due, and into each node for what it is due as one that looks. The gradients of the edges'
+As in GAT (gpu_kernels.py) a program has a node and a head. The backward pass goes over the edges twice: out of each
+node for what its values are due, and into each node for what it is due as one that looks. The gradients of the edges'
 features f and their projection W take a third pass, edge by edge.
 
 `carried` is what is mixed if that is not what is scored: values of which dropout has taken a part.
@@ -45,14 +45,16 @@ def forward_kernel(
     values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, out, rows,
     nodes, edge_count,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The values of a node's neighbours, mixed by the softmax of their scores: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
             mix(
-                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values, carried, target, vector, features, projection,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values,
+                carried, target, vector, features, projection,
                 others, edges, seed, out, rows, nodes, edge_count,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
@@ -60,7 +62,8 @@ def forward_kernel(
         # Of long ones this has no edges; they come later.
         node = tl.program_id(0)
         mix(
-            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, carried, target, vector, features, projection,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, carried,
+            target, vector, features, projection,
             others, edges, seed, out, rows, nodes, edge_count,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
@@ -108,17 +111,20 @@ def mix(
 
 @kernel
 def source_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows, d_values, d_carried,
+    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows,
+    d_values, d_carried,
     nodes, edge_count,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node's values are due, from all that saw it: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
             source_gradients(
-                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, carried, target, vector, features, projection,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out,
+                values, carried, target, vector, features, projection,
                 others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
@@ -126,7 +132,8 @@ def source_kernel(
         # Of long ones this has no edges; they come later.
         node = tl.program_id(0)
         source_gradients(
-            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, carried, target, vector, features, projection,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values,
+            carried, target, vector, features, projection,
             others, edges, seed, rows, d_values, d_carried, nodes, edge_count,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
@@ -134,7 +141,8 @@ def source_kernel(
 
 @triton.jit
 def source_gradients(
-    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows, d_values, d_carried,
+    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows,
+    d_values, d_carried,
     nodes, edge_count,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
@@ -176,17 +184,20 @@ def source_gradients(
 
 @kernel
 def target_kernel(
-    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows, d_target, d_vector,
+    d_out, values, carried, target, vector, features, projection, starts, ends, others, edges, long, seed, rows,
+    d_target, d_vector,
     nodes, edge_count,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """What a node is due as one that looks, and its share in the vector's gradient: one node, or those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
             target_gradients(
-                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, carried, target, vector, features, projection,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out,
+                values, carried, target, vector, features, projection,
                 others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, True, WIDTH, BLOCK,
             )  # fmt: skip
@@ -194,7 +205,8 @@ def target_kernel(
         # Of long ones this has no edges; they come later.
         node = tl.program_id(0)
         target_gradients(
-            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, carried, target, vector, features, projection,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values,
+            carried, target, vector, features, projection,
             others, edges, seed, rows, d_target, d_vector, nodes, edge_count,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, CARRIED, EDGE_WIDTH, APART, WIDTH, BLOCK,
         )  # fmt: skip
@@ -202,7 +214,8 @@ def target_kernel(
 
 @triton.jit
 def target_gradients(
-    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows, d_target, d_vector,
+    node, first, end, last, d_out, values, carried, target, vector, features, projection, others, edges, seed, rows,
+    d_target, d_vector,
     nodes, edge_count,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     CARRIED: tl.constexpr, EDGE_WIDTH: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,

@@ -7,7 +7,8 @@ own values and score are due. Nothing of the size edge × head × dim is ever in
 GAT scores an edge by one number of each end, LeakyReLU(source_j + target_i + edge), with source = a · values. Both
 gradients of the scores follow from sums of vectors, without a product for every edge:
 
-    d target_i = (1 − slope) (dO_i · P_i − δ_i π_i),   P_i = Σ α value_j and π_i = Σ α over its edges with a positive score,
+    d target_i = (1 − slope) (dO_i · P_i − δ_i π_i),   P_i = Σ α value_j and π_i = Σ α over its edges with a positive
+    score,
     d source_j = value_j · Σ slope_e α dO_i − Σ slope_e α δ_i,   the slope of an edge being 1 or that of the LeakyReLU.
 
 The first uses that the gradients of a softmax add up to zero; the forward pass keeps P and π.
@@ -64,7 +65,8 @@ def forward_kernel(
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
             mix(
-                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values, scores, edge_scores,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, values,
+                scores, edge_scores,
                 others, edges, seed, out, rows, positive, share, nodes, edge_count, places,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, True, WIDTH, BLOCK,
             )  # fmt: skip
@@ -72,7 +74,8 @@ def forward_kernel(
         # Of long ones this has no edges; they come later.
         node = tl.program_id(0)
         mix(
-            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, scores, edge_scores,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), values, scores,
+            edge_scores,
             others, edges, seed, out, rows, positive, share, nodes, edge_count, places,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, APART, WIDTH, BLOCK,
         )  # fmt: skip
@@ -144,17 +147,20 @@ def delta_kernel(
 
 @kernel
 def source_kernel(
-    d_out, values, vectors, scores, edge_scores, starts, ends, others, edges, long, seed, rows, d_values, d_scores, d_edge_scores,
+    d_out, values, vectors, scores, edge_scores, starts, ends, others, edges, long, seed, rows, d_values, d_scores,
+    d_edge_scores,
     nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
-    SCORED: tl.constexpr, VECTORS: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    SCORED: tl.constexpr, VECTORS: tl.constexpr, LONG: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK:
+    tl.constexpr,
 ):  # fmt: skip
     """What a node's values and score are due, from all that saw it: of one node, or of those LONG ones."""
     if LONG:
         for number in range(tl.program_id(0), tl.load(long), tl.num_programs(0)):
             node = tl.load(long + 1 + number)
             source_gradients(
-                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out, values, vectors, scores, edge_scores,
+                node, tl.load(starts + node), tl.load(starts + node + 1), tl.load(starts + node + 1) + LOOPS, d_out,
+                values, vectors, scores, edge_scores,
                 others, edges, seed, rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
                 HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, True, WIDTH, BLOCK,
             )  # fmt: skip
@@ -162,7 +168,8 @@ def source_kernel(
         # Of long ones this has no edges; they come later.
         node = tl.program_id(0)
         source_gradients(
-            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values, vectors, scores, edge_scores,
+            node, tl.load(starts + node), tl.load(ends + node), last_of(node, starts, ends, LOOPS), d_out, values,
+            vectors, scores, edge_scores,
             others, edges, seed, rows, d_values, d_scores, d_edge_scores, nodes, edge_count, places,
             HEADS, DIM, SLOPE, DROPOUT, LOOPS, SCORED, VECTORS, APART, WIDTH, BLOCK,
         )  # fmt: skip
@@ -170,7 +177,8 @@ def source_kernel(
 
 @triton.jit
 def source_gradients(
-    node, first, end, last, d_out, values, vectors, scores, edge_scores, others, edges, seed, rows, d_values, d_scores, d_edge_scores,
+    node, first, end, last, d_out, values, vectors, scores, edge_scores, others, edges, seed, rows, d_values, d_scores,
+    d_edge_scores,
     nodes, edge_count, places,
     HEADS: tl.constexpr, DIM: tl.constexpr, SLOPE: tl.constexpr, DROPOUT: tl.constexpr, LOOPS: tl.constexpr,
     SCORED: tl.constexpr, VECTORS: tl.constexpr, APART: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,

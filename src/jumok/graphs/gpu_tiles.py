@@ -122,10 +122,7 @@ def no_level(BLOCK: tl.constexpr, APART: tl.constexpr):
 @triton.jit
 def next_level(level, scores, APART: tl.constexpr):
     """What it counts from with more scores, and the factor of all sums so far."""
-    if APART:
-        higher = tl.maximum(level, scores)
-    else:
-        higher = tl.maximum(level, tl.max(scores, 0))
+    higher = tl.maximum(level, scores if APART else tl.max(scores, 0))
     return higher, tl.exp(level - tl.where(higher == float("-inf"), 0.0, higher))
 
 

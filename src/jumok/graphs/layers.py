@@ -173,7 +173,8 @@ class GraphAttention(_GraphLayer):
         return self._attended(mixed, partial(self._scores_of, values, vectors), edges.edge_index, edge_features)
 
     def _scores_of(self, values: Tensor, vectors: Tensor, graph: "_Graph") -> Tensor:
-        return self._scores(*torch.einsum("nhd,shd->snh", values, vectors), graph)
+        source, target = torch.einsum("nhd,shd->snh", values, vectors)
+        return self._scores(source, target, graph)
 
     def _scores(self, source: Tensor, target: Tensor, graph: "_Graph") -> Tensor:
         slope = self.negative_slope

@@ -57,12 +57,12 @@ def gaussian_sums(
     left, right = _halves(terms)
     size = max(1, CHUNK // (left + right * values.shape[1]))
     moments = values.new_zeros(left, right * values.shape[1], dtype=torch.float64)
-    for part, value in zip(x.split(size), values.split(size), strict=True):
+    for part, value in zip(torch.split(x, size), torch.split(values, size), strict=True):
         part = part.double() / bandwidth
         one, other = _powers(part, terms)
         weighed = value.double() * _envelope(part)
         moments.addmm_(one.mT, (other[:, :, None] * weighed[:, None, :]).flatten(1))
-    return torch.cat([_evaluate(part.double() / bandwidth, moments, terms) for part in query.split(size)])
+    return torch.cat([_evaluate(part.double() / bandwidth, moments, terms) for part in torch.split(query, size)])
 
 
 def _evaluate(query: Tensor, moments: Tensor, terms: list[int]) -> Float[Tensor, "query value"]:

@@ -40,7 +40,7 @@ def backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, v: Tensor, out: Tensor, lse: Tensor,
     mask: MaskIntervals, seed: Tensor | None, dropout: float, scores: Tensor | None = None,
 ) -> Gradients:  # fmt: skip
-    """The gradients of all inputs, identical to the bit in every run; from the forward pass's `scores` if it kept them."""
+    """The gradients of all inputs, identical to the bit in every run; from the `scores` if they were kept."""
     inputs = Inputs(query, key, value, v)
     batches, queries, keys, _, width = inputs.sizes
     if queries <= FEW and width <= WIDEST:
@@ -56,8 +56,8 @@ def backward(
     pieces = cuts(batches, queries, keys, planes=3)
     for some, rows in pieces:
         plane = sums.scorer.scores(some, rows, mask) if scores is None else scores
-        weights = plane if scores is None else empty_plane(*plane.shape[:2], keys, query.device)
-        d_scores = empty_plane(*plane.shape[:2], keys, query.device)
+        weights = plane if scores is None else empty_plane(len(plane), plane.shape[1], keys, query.device)
+        d_scores = empty_plane(len(plane), plane.shape[1], keys, query.device)
         given, values = (d_out, wide) if len(pieces) == 1 else (d_out[some, rows], wide[some])
         torch.bmm(given, values.mT, out=first_keys(d_scores, keys))
         turned = upstream(plane, weights, d_scores, lse, sound, mask, seed, dropout, some, rows, keys)

@@ -178,7 +178,8 @@ def seeing(
 
 @triton.jit
 def one_side(
-    own, by_own, by_own_small, own_peaks, other, by_other, by_other_small, other_peaks, v, plane, PLANE_ROW, out, out_sums,
+    own, by_own, by_own_small, own_peaks, other, by_other, by_other_small, other_peaks, v, plane, PLANE_ROW, out,
+    out_sums,
     at, at_in, dims, start, end, dim, ADD, SUMS: tl.constexpr,
     DIM: tl.constexpr, TIMES: tl.constexpr, DIMS: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
@@ -189,7 +190,8 @@ def one_side(
     peak = largest + largest_other
     if are_small(largest, largest_other):
         in_parts(
-            by_own_small, by_other_small, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim, ADD,
+            by_own_small, by_other_small, DIM, v, plane, PLANE_ROW, out, out_sums, at, at_in, dims, start, end, dim,
+            ADD,
             "small", SUMS, TIMES, DIMS, ASSEMBLY,
         )  # fmt: skip
     elif peak <= PAIRS:
