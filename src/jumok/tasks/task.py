@@ -1,7 +1,7 @@
 """The interface of a task, such as translation, to training, model folders and commands."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ from torch import nn
 
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.devices import find_device
-from jumok.errors import ArgumentError, ModelError, TrainingError
+from jumok.errors import ArgumentError, ConfigError, ModelError, TrainingError
 from jumok.model_folder import (
     NEW_WEIGHTS,
     README,
@@ -98,6 +98,10 @@ class Task(ABC, Generic[R, A]):
 
     # Training
 
+    def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tables of a recipe with those that it takes from elsewhere, such as a model to start from."""
+        return tables
+
     def check(self, recipe: R, run: RunContext) -> None:
         """Raise an error for a recipe that cannot work, before any data are prepared."""
 
@@ -182,7 +186,9 @@ class Task(ABC, Generic[R, A]):
         """The recipe's model with fresh weights, the same ones for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
-            return self.build(recipe, assets)
+            model = self.build(recipe, assets)
+        freeze(model, recipe.training.freeze)
+        return model
 
     def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
         """A function that builds the model from its sections, and those sections."""
@@ -270,6 +276,17 @@ def read_trained(
 
     task, trained = read_folder(folder, read)
     return task, trained._replace(model=trained.model.to(device).eval())
+
+
+def freeze(model: nn.Module, parts: Sequence[str]) -> None:
+    """Keep the weights of some parts of a model as they are."""
+    for part in parts:
+        frozen = [weight for name, weight in model.named_parameters() if name == part or name.startswith(f"{part}.")]
+        if not frozen:
+            names = ", ".join(name for name, _ in model.named_children())
+            raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
+        for weight in frozen:
+            weight.requires_grad_(False)
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:
