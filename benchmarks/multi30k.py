@@ -11,8 +11,6 @@ import argparse
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import sacrebleu
@@ -41,14 +39,16 @@ def lines(name: str) -> list[str]:
 
 
 def train(folder: Path, names: list[str]) -> None:
-    jumok = [sys.executable, "-m", "jumok.cli"]
-    for name in names:
-        subprocess.run([*jumok, "train", f"recipes/multi30k-{name}.toml", "--out", folder / name], check=True)
-        for test in TESTS:
-            source = data() / f"{test}.{name[:2]}.gz"
-            with (folder / f"{name}.{test}.out").open("wb") as out:
-                subprocess.run([*jumok, "translate", folder / name, "--source", source], stdout=out, check=True)
     import torch
+
+    import jumok
+
+    for name in names:
+        translator = jumok.train(f"recipes/multi30k-{name}.toml", out=folder / name).model
+        for test in TESTS:
+            outputs = translator.translate(lines(f"{test}.{name[:2]}"))
+            text = "".join(f"{output.text}\n" for output in outputs)
+            (folder / f"{name}.{test}.out").write_text(text, encoding="utf-8")
 
     about = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", "torch": torch.__version__}
     (folder / ABOUT).write_text(json.dumps(about))

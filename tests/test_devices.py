@@ -65,3 +65,31 @@ def test_bfloat16_attention_runs_on_this_machine(first):
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert ran.stdout.strip() == "True", ran.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of glibc")
+def test_memory_that_a_step_frees_is_kept_for_the_next():
+    program = """
+import resource, sys, torch
+from jumok.devices import keep_freed_memory
+
+def faults():
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        tensors = [torch.zeros(2**20) for _ in range(20)]  # 4 MiB each
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start
+
+keep_freed_memory()
+faults()
+print(faults())
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert int(ran.stdout) < 2000, "20 rounds of 80 MiB are 400,000 pages"
+
+
+def test_a_c_library_without_the_setting_is_left_as_it_is(monkeypatch):
+    import ctypes
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    cpu.keep_freed_memory()

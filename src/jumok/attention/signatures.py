@@ -55,8 +55,8 @@ def signature(
         kind = type(visible)
         if kind is Causal:
             seen = visible.offset
-        elif kind is Lengths and visible.query_lengths is None:
-            seen = visible.lengths.shape, visible.lengths.device
+        elif kind is Lengths:
+            seen = tuple((lengths.shape, lengths.device) for _, lengths in visible.tensors())
         else:
             return None
     dtype, device, dense = query.dtype, query.device, torch.strided

@@ -7,6 +7,7 @@ dtypes, at addresses that are multiples of 16, run the same compiled kernel.
 
 import os
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -80,17 +81,20 @@ class Bound:
         self.kernel, self.grid, self.numbers, self.options = kernel, (*grid, 1, 1)[:3], numbers, options
         self.launch: Launch | None = None
 
-    def __call__(self, *tensors: Tensor) -> None:
-        """Run the kernel; the tensors have the sizes, dtypes and device that this was made for."""
+    def __call__(self, *tensors: Tensor, last: int = 1) -> None:
+        """Run the kernel, the last tensor given `last` times.
+
+        The tensors have the sizes, dtypes and device that this was made for.
+        """
         addresses = [tensor.data_ptr() for tensor in tensors]
         bits = 0
         for address in addresses:
             bits |= address
         gpu = tensors[0].get_device()
         if self.launch is not None and not bits & 15 and gpu == torch.cuda.current_device():
-            self.launch(gpu, self.grid, addresses + self.numbers)
+            self.launch(gpu, self.grid, addresses + addresses[-1:] * (last - 1) + self.numbers)
             return
-        launch = self.kernel(self.grid, *tensors, *self.numbers, **self.options)
+        launch = self.kernel(self.grid, *tensors, *tensors[-1:] * (last - 1), *self.numbers, **self.options)
         if not bits & 15:
             self.launch = launch
 
@@ -119,7 +123,15 @@ def has_hook(hook: Any) -> bool:
     return bool(getattr(hook, "calls", hook))
 
 
-def kernel(function: Any) -> Kernel:
-    """Decorator: compiled by Triton, launched from here."""
+def kernel(function: Any = None, *, any_number: tuple[str, ...] = ()) -> Any:
+    """Decorator: compiled by Triton, launched from here; not compiled separately for values of `any_number`."""
+    if function is None:
+        return partial(kernel, any_number=any_number)
     names = signature(function).parameters
-    return Kernel(triton.jit(function, do_not_specialize_on_alignment=[name for name in VARYING if name in names]))
+    return Kernel(
+        triton.jit(
+            function,
+            do_not_specialize=[name for name in any_number if name in names],
+            do_not_specialize_on_alignment=[name for name in VARYING if name in names],
+        )
+    )

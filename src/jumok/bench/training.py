@@ -20,8 +20,12 @@ from jumok.bench.peers import (
 )
 from jumok.bench.timing import JUMOK, Call, Size, Work
 from jumok.data import Batch
+from jumok.devices import keep_freed_memory
 from jumok.models import EncoderDecoder
+from jumok.screen import to_screen
 from jumok.training.config import TrainingConfig
+from jumok.training.cuda_graph import StepGraphs
+from jumok.training.objective import SEQUENCES
 from jumok.training.optimiser import make_optimiser, set_rate
 from jumok.training.step import autocast, train_step
 
@@ -87,11 +91,20 @@ def random_batch(sentences: int, length: int, vocabulary: int) -> Batch:
 
 
 def _jumok_step(make: Callable[[], EncoderDecoder], batch: Batch, device: torch.device) -> Call:
-    """The step that `jumok train` runs."""
+    """The step that `jumok train` runs: on a GPU with fused operators, recorded as a CUDA graph."""
+    if device.type == "cpu":
+        keep_freed_memory()
     model = make().to(device).train()
     optimiser = make_optimiser(model, CONFIG)
     set_rate(optimiser, CONFIG.learning_rate)
-    return lambda: train_step(model, optimiser, [batch], CONFIG, step=1, say=print)
+    placed = batch.pinned() if device.type == "cuda" else batch
+    graphs = StepGraphs(model, optimiser, CONFIG, SEQUENCES, to_screen)
+
+    def step() -> object:
+        outcome = graphs.step([placed], step=1)
+        return outcome or train_step(model, optimiser, [placed], CONFIG, step=1, say=to_screen)
+
+    return step
 
 
 def _plain_step(make: Callable[[], nn.Module], batch: Batch, device: torch.device) -> Call:

@@ -49,6 +49,8 @@ class TrainingConfig(Settings):
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
     fast: bool = True
     """On a CUDA GPU, fuse operations of Transformer layers and record CUDA graphs; false runs the code as written."""
+    freeze: tuple[str, ...] = ()
+    """Parts of the model that do not learn, by the names of their weights: ["encoder", "decoder.layers.0"]."""
     ema: Fraction = 0.0
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: PositiveInt = 500

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from jumok.devices import keep_freed_memory
 from jumok.errors import ConfigError, DataError, JumokError
 from jumok.layers.gpu.stack import fused_layers
 from jumok.models.weights import load_weights
@@ -33,7 +34,7 @@ from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
-from jumok.training.processes import check_shares, here
+from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
@@ -179,10 +180,13 @@ def train(
     """
     report, device = report or Report(), next(model.parameters()).device
     autocast(config, device)  # says at once if the precision cannot be had
+    if device.type == "cpu":
+        keep_freed_memory()
     with ExitStack() as stack:
         if here().leads:
             make_folder(Path(folder), resume=resume)
             stack.enter_context(only_here(Path(folder)))
+        here().gather(lambda: check_seen(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)

@@ -120,7 +120,10 @@ def forward(
         constant = constants(query, value, extras, options, shape)
         launch = Bound(forward_kernel, (-(-queries // shape.rows), batches * heads), numbers, constant)
         remember(_forward_launches, signature, launch)
-    launch(query, key, value, out, lse, *pointers(extras, lse))
+    if extras is NOTHING:
+        launch(query, key, value, out, lse, last=1 + len(extras))
+    else:
+        launch(query, key, value, out, lse, *pointers(extras, lse))
     return out, lse
 
 
@@ -300,7 +303,6 @@ def constants(query: Tensor, value: Tensor, extras: Extras, options: Options, sh
         "SINKS": extras.sinks is not None,
         "DROPOUT": options.dropout,
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-        "EVEN": query.shape[2] % shape.rows == 0,
         "EXACT": options.exact,
         "warps": shape.warps,
         "stages": shape.stages,

@@ -16,7 +16,7 @@ from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
 from jumok.attention.flash import causal, launch
 from jumok.attention.flash.launch import NOTHING, Extras, Options
-from jumok.attention.flash.ranges import Ranges, four_axes, two_axes
+from jumok.attention.flash.ranges import Ranges, four_axes, limits, two_axes
 from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.scores import Dot
 from jumok.attention.sdpa import with_positive_scale
@@ -37,8 +37,8 @@ def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
     query, key, value = _lowered(call.query), _lowered(call.key), _lowered(call.value)
     if len(lead) != 2:
         query, key, value = (four_axes(tensor, lead) for tensor in (query, key, value))
-    ranges = Ranges.of(call.visible, call.tile)
-    extras, soft_cap, shift = ranges.extras(), 0.0, 0
+    low, high, extras = limits(call.visible, call.tile)
+    soft_cap, shift = 0.0, 0
     if isinstance(score, ModifiedDot):
         extras = extras._replace(
             bias=None if score.bias is None else two_axes(score.bias, lead, own=2),
@@ -48,9 +48,7 @@ def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
         soft_cap, shift = score.soft_cap or 0.0, score.offset
     if call.dropout:
         extras = extras._replace(seed=torch.randint(2**62, (1,), device=query.device))
-    options = Options(
-        ranges.low, ranges.high, shift, float(score.scale), soft_cap, call.dropout, call.visible is not None
-    )
+    options = Options(low, high, shift, float(score.scale), soft_cap, call.dropout, call.visible is not None)
     mixed = attention(query, key, value, extras, options)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
@@ -62,6 +60,8 @@ def run_causal(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
     lead = call.tile.lead
     query, key, value = (four_axes(tensor, lead) for tensor in (call.query, call.key, call.value))
     mixed = causal.attention(query, key, value, float(call.score.scale))
+    if mixed is None:
+        return run(call)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -234,14 +234,6 @@ def _gradients_by_definition(
         found = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
     gradients = dict(zip(names, found, strict=True))
     return tuple(gradients.get(name) for name in given)
-
-
-def causal_gradients_by_definition(
-    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, scale: float
-) -> Any:
-    """The same for a plain causal mask."""
-    options = Options(None, 1, 0, scale, 0.0, 0.0, True)
-    return _gradients_by_definition(d_out, query, key, value, NOTHING, out, None, options)[:3]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -93,6 +93,16 @@ class Ranges:
         return visible if self.mask is None else visible & self.mask
 
 
+def limits(visible: Visible | None, tile: Tile) -> tuple[int | None, int | None, Extras]:
+    """The band of a mask, and its tensors; by a short way for the most frequent masks."""
+    if visible is None:
+        return None, None, NOTHING
+    if type(visible) is Causal:
+        return None, visible.offset + 1, NOTHING
+    ranges = Ranges.of(visible, tile)
+    return ranges.low, ranges.high, ranges.extras()
+
+
 def two_axes(tensor: Tensor, lead: tuple[int, ...], *, own: int = 0, from_left: bool = False) -> Tensor:
     """A tensor with leading axes that broadcast to `lead`, then `own` axes, as [#batch, #head, *own]."""
     given, rest = tensor.shape[: tensor.dim() - own], tensor.shape[tensor.dim() - own :]
