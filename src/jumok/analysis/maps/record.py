@@ -199,9 +199,9 @@ def _listen(layer: AttentionLayer, recording: Recording, undo: ExitStack) -> Non
         undo.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
         undo.callback(module.register_forward_hook(after).remove)
     elif isinstance(module, MultiHeadAttention | CoverageAttention):
-        attend = module.attend
-        undo.callback(delattr, module, "attend")
-        module.attend = _recorded(attend, recording, layer.name)  # type: ignore[method-assign]
+        name = "_attend" if isinstance(module, MultiHeadAttention) else "attend"  # all calls of the layer end here
+        undo.callback(delattr, module, name)
+        setattr(module, name, _recorded(getattr(module, name), recording, layer.name))
     else:
         handle = module.register_forward_hook(lambda _, __, out: recording.add(layer.name, _matrix(out.weights)))
         undo.callback(handle.remove)
