@@ -20,9 +20,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jumok
 from benchmarks.results import ROOT, Row, cpu, write
 from jumok.analysis.scores.length_bands import joined
 from jumok.data import read_lines
+from jumok.tasks.results import write_outputs
 
 SYSTEMS = {"fixed": "fixed context", "rnnsearch": "additive", "luong": "Luong", "transformer": "Transformer"}
 PICTURES = ROOT / "docs/pictures"
@@ -116,11 +118,8 @@ def write_texts(work: Path) -> None:
 
 def translate(model: Path, source: Path, out: Path, beam: int) -> None:
     if not out.exists():
-        unfinished = out.with_name(f"{out.name}.unfinished")
-        with unfinished.open("wb") as file:
-            command = [*JUMOK, "translate", model, "--source", source, "--beam", str(beam)]
-            subprocess.run(command, stdout=file, check=True)
-        unfinished.rename(out)
+        outputs = jumok.load(model).stream(read_lines(source), beam=beam)
+        write_outputs(out, [output.text for output in outputs])
 
 
 def length_conditions(kind: str, band: dict[str, Any], beam: int) -> str:

@@ -4,8 +4,6 @@ import gzip
 import json
 import lzma
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+import jumok
 from jumok.errors import LONGEST, JumokError
+from jumok.training import Report
 
 HOME = TemporaryDirectory(prefix="jumok-fuzz-")
 """Where the tiny run lies, until the program ends."""
@@ -98,8 +98,7 @@ def trained() -> Path:
     """The folder of a tiny run: a model, its checkpoints and its metrics."""
     folder = Path(HOME.name)
     (folder / "tiny.toml").write_text(RUN, encoding="utf-8")
-    command = [sys.executable, "-m", "jumok.cli", "train", folder / "tiny.toml", "--out", folder / "run"]
-    subprocess.run([*command, "--device", "cpu"], check=True, capture_output=True)
+    jumok.train(folder / "tiny.toml", out=folder / "run", device="cpu", report=Report())
     return folder / "run"
 
 

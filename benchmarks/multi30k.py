@@ -2,6 +2,7 @@
 
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-transformer …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
+    JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # minutes and speed of those runs
 
 Published figures are BLEU of lower-cased text tokenised by Moses' script; sacrebleu's cased BLEU stands beside them.
 What should be said of a run beyond its recipe stands in ABOUT, a JSON file in the folder: {"en-de-luong": "…"}.
@@ -11,8 +12,6 @@ import argparse
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import sacrebleu
@@ -41,14 +40,16 @@ def lines(name: str) -> list[str]:
 
 
 def train(folder: Path, names: list[str]) -> None:
-    jumok = [sys.executable, "-m", "jumok.cli"]
-    for name in names:
-        subprocess.run([*jumok, "train", f"recipes/multi30k-{name}.toml", "--out", folder / name], check=True)
-        for test in TESTS:
-            source = data() / f"{test}.{name[:2]}.gz"
-            with (folder / f"{name}.{test}.out").open("wb") as out:
-                subprocess.run([*jumok, "translate", folder / name, "--source", source], stdout=out, check=True)
     import torch
+
+    import jumok
+
+    for name in names:
+        translator = jumok.train(f"recipes/multi30k-{name}.toml", out=folder / name).model
+        for test in TESTS:
+            outputs = translator.translate(lines(f"{test}.{name[:2]}"))
+            text = "".join(f"{output.text}\n" for output in outputs)
+            (folder / f"{name}.{test}.out").write_text(text, encoding="utf-8")
 
     about = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", "torch": torch.__version__}
     (folder / ABOUT).write_text(json.dumps(about))
@@ -80,6 +81,25 @@ def score(folder: Path) -> None:
     write("multi30k", rows, device=f"{about['device']}, torch {about['torch']}", packages=("sacrebleu", "sacremoses"))
 
 
+def measure_time(folder: Path) -> None:
+    """Minutes of training, validations included, the speed between validations, and what the model then scores."""
+    about, rows = json.loads((folder / ABOUT).read_text()), []
+    for name in (name for name in NAMES if (folder / name / "metrics.jsonl").exists()):
+        pair, system = name[:5], SYSTEMS[name[6:]]
+        told = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+        steps = [line for line in told if "tokens_per_second" in line]
+        conditions = f"recipes/multi30k-{name}.toml, {steps[-1]['step']:,} steps"
+        seconds = max(line["seconds"] for line in told if "seconds" in line)
+        rows.append(Row(f"time-multi30k-{pair}", system, round(seconds / 60, 2), "minutes", conditions))
+        fastest = max(line["tokens_per_second"] for line in steps)
+        rows.append(Row(f"time-multi30k-{pair}-speed", system, round(fastest), "tok/s", f"{conditions}; fastest line"))
+        outputs = (folder / f"{name}.test_2016_flickr.out").read_text(encoding="utf-8").splitlines()
+        bleu = tokenised_bleu(outputs, lines(f"test_2016_flickr.{pair[3:]}"), pair[3:])
+        rows.append(row(f"time-multi30k-{pair}-bleu", system, bleu, f"{conditions}; 2016, tokenised, lower-cased"))
+    device = f"{about['device']}, torch {about['torch']}"
+    write("multi30k_time", rows, device=device, packages=("sacrebleu", "sacremoses"))
+
+
 def tokenised_bleu(outputs: list[str], references: list[str], language: str) -> float:
     tokenised = [moses_lowercased(texts, language) for texts in (outputs, references)]
     return sacrebleu.BLEU(tokenize="none", force=True).corpus_score(tokenised[0], [tokenised[1]]).score
@@ -91,11 +111,13 @@ def row(id: str, system: str, value: float, conditions: str) -> Row:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "score"])
+    parser.add_argument("what", choices=["train", "score", "time"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; all unless told")
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; defaults to all")
     given = parser.parse_args()
     if given.what == "train":
         train(given.folder, given.names or NAMES)
-    else:
+    elif given.what == "score":
         score(given.folder)
+    else:
+        measure_time(given.folder)

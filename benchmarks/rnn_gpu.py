@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks.results import Row, write
 from jumok.data import Batch
-from jumok.data.batches import BatchConfig, BatchPlan, collate, sort_by_length
+from jumok.data.batches import BatchConfig, BatchPlan, collate, round_size, sort_by_length
 from jumok.layers import recurrent
 from jumok.models import EncoderDecoder, RnnDecoderConfig, RnnEncoderConfig, build_model
 from jumok.models.rnn import attention
@@ -46,7 +46,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "Luong": {"attention": "general"},
     "Luong with input feeding": {"attention": "general", "input_feeding": True},
 }
-LOOP_STEPS, LOG_EVERY = 1000, 50
+FAST = ("jumok", "PyTorch loop in a CUDA graph")
+"""Systems whose turns are so many steps; of the others, which take 20 to 150 ms, a turn is one step."""
+LOOP_STEPS, LOG_EVERY = 800, 50
 
 Step = Callable[[], object]
 
@@ -181,7 +183,7 @@ def train_rows() -> list[Row]:
     for _ in range(ROUNDS):
         for key, step in systems.items():
             step()
-            turns[key].append(timed(step, STEPS if key[1] in ("jumok", "PyTorch loop in a CUDA graph") else 2))
+            turns[key].append(timed(step, STEPS if key[1] in FAST else 1))
     rows = []
     for (name, system), found in turns.items():
         ms = statistics.median(found)
@@ -229,15 +231,43 @@ def loop_rows(lengths: np.ndarray[Any, Any]) -> list[Row]:
         print(f"training loop, {name}: {[round(rate / 1000) for rate in found]}k tok/s", flush=True)
         batches = f"batches of 4,096 tokens with Multi30k's lengths, {LOOP_STEPS} steps"
         whole = lines[-1]["tokens"] / lines[-1]["seconds"]
-        for what, rate in (("from the first step", whole), ("last 500 steps", statistics.median(found[-10:]))):
+        for what, rate in (("from the first step", whole), ("last 400 steps", statistics.median(found[-8:]))):
             rows.append(Row(f"rnn-loop/{name}, {what}", "jumok", round(rate), "tok/s", batches))
     return rows
 
 
+def shape_rows(lengths: np.ndarray[Any, Any], epochs: int = 5) -> list[Row]:
+    """The shapes of the batches of some epochs, and how much padding a GPU's few shapes add."""
+    pairs, exact, rounded, shapes = RandomPairs(lengths, BatchConfig()), 0, 0, set()
+    for epoch in range(epochs):
+        for step in range(pairs.steps(epoch)):
+            rows = lengths[pairs.order[pairs.plan.batch(epoch, step)]]
+            source, target = (round_size(int(size)) for size in rows.max(0))
+            shapes.add((round_size(len(rows), least=8), source, target))
+            exact += len(rows) * int(rows.max(0).sum())
+            rounded += round_size(len(rows), least=8) * (source + target)
+    conditions = f"batches of 4,096 tokens with Multi30k's lengths, {epochs} epochs"
+    return [
+        Row("rnn-loop/shapes", "jumok", len(shapes), "shapes", conditions),
+        Row(
+            "rnn-loop/numbers added to batches by padding to them",
+            "jumok",
+            100 * (rounded / exact - 1),
+            "%",
+            conditions,
+        ),
+    ]
+
+
 def main() -> None:
     lengths = np.load(sys.argv[1]).astype(np.int64) if len(sys.argv) > 1 else multi30k_lengths()
-    rows = [*train_rows(), *loop_rows(lengths)]
-    print(write("rnn_gpu", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton")))
+    rows = train_rows()
+    save(rows)  # so that a run that is cut short has written something
+    save([*rows, *loop_rows(lengths), *shape_rows(lengths)])
+
+
+def save(rows: list[Row]) -> None:
+    print(write("rnn_gpu", rows, device=torch.cuda.get_device_name(), packages=("torch", "triton")), flush=True)
 
 
 if __name__ == "__main__":

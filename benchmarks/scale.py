@@ -6,8 +6,9 @@
 
 The model: every GPU computes its batches at the measured speed, and all sum their gradients once an update. A ring
 sends 2 (N - 1) / N · P · 4 bytes through each GPU's link, P being the number of weights (Patarasuk & Yuan 2009), over
-NVLink within a machine and over InfiniBand between machines. Gradients travel during the backward pass of the last
-batch, except for the last bucket; what takes longer than that pass is waited for.
+NVLink within a machine and over InfiniBand between machines. After a step that is a CUDA graph, all of it is waited
+for. Where steps run as they are written, as those of several batches do, gradients travel during the backward pass of
+the last batch, except for the last bucket.
 """
 
 import json
@@ -39,15 +40,12 @@ from jumok.models.encoder_decoder import EncoderDecoder
 from jumok.screen import is_launched
 from jumok.training import TrainingConfig, loop
 from jumok.training.checkpoint import publish_weights
-from jumok.training.compile import compiled_layers
-from jumok.training.config import Compile
 from jumok.training.cuda_graph import ready_for
 from jumok.training.objective import SEQUENCES
 from jumok.training.parallel import BUCKET, Alone, Replicas, Shards
 from jumok.training.processes import joined
 from jumok.training.progress import LineReport
 from jumok.training.state import Origin
-from jumok.training.step import autocast
 
 PAIRS = 100_000_000
 TOKENS = 30
@@ -69,6 +67,9 @@ ONE_PROCESS = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
 WAYS = ("alone", "ddp", "fsdp")
 """One process under torchrun: as it trains there, with the sums of gradients that several would need, and in parts."""
 VOCABULARY = 32_000
+RNN, WRITTEN, FUSED = "RNNsearch, CUDA graphs", "Transformer, as written", "Transformer, fused"
+ROUNDS = 5
+REPEATS = 7
 
 
 class Step(NamedTuple):
@@ -77,14 +78,14 @@ class Step(NamedTuple):
     gpus: int
     computing: float
     sending: float
-    waiting: float
-    """The part of `sending` that no backward pass hides."""
+    hidden: float
+    """The part of `sending` that a backward pass can hide."""
     tokens: float
 
     @property
     def seconds(self) -> float:
-        """From one update to the next."""
-        return self.computing + self.waiting
+        """From one update to the next, with nothing hidden."""
+        return self.computing + self.sending
 
     @property
     def rate(self) -> float:
@@ -97,20 +98,18 @@ def update(gpus: int, batches: float, *, rate: float, weights: float) -> Step:
     link = REACHED * (NVLINK if gpus <= MACHINE else INFINIBAND)
     sending = 2 * (gpus - 1) / gpus * 4 * weights / link
     hidden = min(BACKWARD * min(batches, 1) * BATCH / rate, sending * (1 - min(BUCKET / weights, 1)))
-    return Step(gpus, batches * BATCH / rate, sending, sending - hidden, gpus * batches * BATCH)
+    return Step(gpus, batches * BATCH / rate, sending, hidden, gpus * batches * BATCH)
 
 
 def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
     """The lines of the table for one number of GPUs."""
     hours = PAIRS * TOKENS / step.rate / 3600
-    alone = step.tokens / step.gpus / step.computing
     found = {
         "computing": (1000 * step.computing, "ms"),
         "sending": (1000 * step.sending, "ms"),
-        "of it waited for": (1000 * step.waiting, "ms"),
         "tokens a second": (step.rate / 1e6, "million"),
-        "of as many single GPUs": (100 * step.rate / (step.gpus * alone), "%"),
-        "the same if no pass hid it": (100 * step.computing / (step.computing + step.sending), "%"),
+        "of as many single GPUs": (100 * step.computing / step.seconds, "%"),
+        "the same with a backward pass that hides it": (100 * step.computing / (step.seconds - step.hidden), "%"),
         "one pass over 10⁸ pairs": (60 * hours, "min"),
         "GPU hours of it": (step.gpus * hours, "h"),
     }
@@ -119,13 +118,13 @@ def rows_of(step: Step, prefix: str, conditions: str) -> list[Row]:
 
 
 def measured(*goals: str) -> tuple[float, str]:
-    """The number of results/*.json with the first of these ids that is there, and the device it was measured on."""
+    """The number of results/*.json with the first of these ids that is there; its id and the device."""
     for goal in goals:
         for path in sorted(FOLDER.glob("*.json")):
             found = json.loads(path.read_text(encoding="utf-8"))
             for row in found["rows"]:
                 if (row["id"], row["system"]) == (goal, "jumok") and row["value"]:
-                    return row["value"], found["device"]
+                    return row["value"], f"{goal}, {found['device']}"
     raise SystemExit(f"no row {' or '.join(goals)} of jumok in {FOLDER}; run the benchmark that writes it")
 
 
@@ -145,12 +144,12 @@ def rnnsearch() -> EncoderDecoder:
 
 def cost() -> Path:
     """Write scale.json."""
-    rate, device = measured("transformer-train", "scale-gpu/Transformer, compiled", "scale-gpu/Transformer, as written")
+    rate, device = measured("transformer-train", "scale-gpu/Transformer, fused", "scale-gpu/Transformer, as written")
     prepared, where = measured("scale-prepare/pairs a second")
     with torch.device("meta"):
         weights = sum(weight.numel() for weight in transformer().parameters())
     rows = [
-        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"400 × 64 tokens, bf16, {device}"),
+        Row("input/tokens a second of one GPU", "jumok", rate, "tok/s", f"400 × 64 tokens, bf16; {device}"),
         Row("input/weights", "jumok", weights / 1e6, "million", "Transformer base, vocabularies of 32,000"),
         Row("input/pairs prepared a second", "jumok", prepared, "pairs/s", f"one core, {where}"),
         Row("input/preparing 10⁸ pairs", "jumok", PAIRS / prepared / 3600, "h", "once, by one process"),
@@ -161,7 +160,7 @@ def cost() -> Path:
     for gpus in (1, 8, 64):
         step = update(gpus, UPDATE / BATCH / gpus, rate=rate, weights=weights)
         rows += rows_of(step, "per-update", f"{UPDATE:,} tokens an update; computed, not measured")
-    return write("scale", rows, device=f"computed from one {device}")
+    return write("scale", rows, device=f"computed from {device}")
 
 
 def write_corpus(folder: Path, pairs: int, *, words: int = 7000, seed: int = 0) -> None:
@@ -179,7 +178,9 @@ class FixedBatches:
     """One batch of random ids, again and again."""
 
     def __init__(self, sentences: int, length: int, vocabulary: int) -> None:
-        source, target_in, target_out = (torch.randint(4, vocabulary, (sentences, length)) for _ in range(3))
+        draws = torch.Generator().manual_seed(0)
+        shape = (sentences, length)
+        source, target_in, target_out = (torch.randint(4, vocabulary, shape, generator=draws) for _ in range(3))
         visible = torch.ones_like(source, dtype=torch.bool)
         self._batch = Batch(source, visible, target_in, target_out, visible.clone())
 
@@ -206,10 +207,10 @@ class Turns(NamedTuple):
 
     @classmethod
     def begin(cls, work: str, build: Callable[[], nn.Module], batches: "FixedBatches", ways: Sequence[str],
-              stack: ExitStack, *, compile_: Compile) -> "Turns":  # fmt: skip
+              stack: ExitStack, *, fast: bool) -> "Turns":  # fmt: skip
         """Build the models, and record or compile their steps."""
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        config = TrainingConfig(compile=compile_, log_every=10**9, warmup=1)
+        config = TrainingConfig(fast=fast, log_every=10**9, warmup=1)
         steps: dict[str, Callable[[], object]] = {}
         for way in ways:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -220,8 +221,6 @@ class Turns(NamedTuple):
             trainer = loop.Trainer(
                 model, config, folder, report, None, Origin(), SEQUENCES, publish_weights, resume=False
             )
-            with trainer.parallel.whole():
-                stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
             reader = loop.ReadAhead(batches, loop.Position(0, 0), 1, items=SEQUENCES.items, ready=ready_for(model))
             stack.enter_context(closing(reader))
             steps[way] = partial(trainer.step, reader)
@@ -231,17 +230,14 @@ class Turns(NamedTuple):
             print(f"{work}, {way}: loss {loss:.6f}, {len(trainer.graphs.graphs)} graphs", file=sys.stderr, flush=True)
         return cls(work, steps, SEQUENCES.items(batches.batch(0, 0)))
 
-    def take(self, *, rounds: int, steps: int) -> None:
-        """Print the tokens a second of every way in every round."""
-        for _ in range(rounds):
-            for way, step in self.steps.items():
-                wait_for_gpu()
-                began = time.perf_counter()
-                for _ in range(steps):
-                    step()
-                wait_for_gpu()
-                rate = steps * self.tokens / (time.perf_counter() - began)
-                print(json.dumps({"work": self.work, "way": way, "rate": rate}), flush=True)
+    def rate(self, way: str, steps: int) -> float:
+        """Tokens a second of one way, over some steps."""
+        wait_for_gpu()
+        began = time.perf_counter()
+        for _ in range(steps):
+            self.steps[way]()
+        wait_for_gpu()
+        return steps * self.tokens / (time.perf_counter() - began)
 
 
 def wait_for_gpu() -> None:
@@ -250,37 +246,65 @@ def wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def one_gpu(*, compiled: bool) -> None:
-    """Print how fast one process is: in all ways under torchrun, in one without it."""
-    large, small = FixedBatches(400, 64, VOCABULARY), FixedBatches(128, 32, 8_000)
+def serve(works: Sequence[str]) -> None:
+    """One process: a line of standard output for every line of standard input, which names a work, a way and steps."""
+    kinds: dict[str, tuple[Callable[[], nn.Module], FixedBatches, bool]] = {
+        RNN: (rnnsearch, FixedBatches(128, 32, 8_000), True),
+        WRITTEN: (transformer, FixedBatches(400, 64, VOCABULARY), False),
+        FUSED: (transformer, FixedBatches(400, 64, VOCABULARY), True),
+    }
     ways = WAYS if is_launched() else WAYS[:1]
-    with joined("auto"):
-        for work, build, batches, compile_ in (
-            ("RNNsearch, CUDA graphs", rnnsearch, small, "auto"),
-            ("Transformer, as written", transformer, large, "off"),
-            ("Transformer, compiled", transformer, large, "auto"),
-        )[: 3 if compiled else 2]:
-            with ExitStack() as stack:
-                turns = Turns.begin(work, build, batches, ways, stack, compile_=compile_)
-                turns.take(rounds=3, steps=40 if batches is small else 10)
+    with joined("auto"), ExitStack() as stack:
+        turns = {work: Turns.begin(work, *kinds[work][:2], ways, stack, fast=kinds[work][2]) for work in works}
+        print("{}", flush=True)
+        for line in sys.stdin:
+            asked = json.loads(line)
+            print(json.dumps({"rate": turns[asked["work"]].rate(asked["way"], asked["steps"])}), flush=True)
 
 
-def measure_gpu() -> Path:
-    """Write scale_gpu.json: one process without torchrun, and one under it in all ways."""
-    found: dict[tuple[str, str], list[float]] = {}
-    for launch in ((), ONE_PROCESS):
-        command = [sys.executable, *launch, "-m", "benchmarks.scale", *sys.argv[1:], "here"]
-        shown = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
-        for line in filter(lambda line: line.startswith("{"), shown.splitlines()):
-            one = json.loads(line)
-            system = ("jumok" if not launch else "torchrun") + {"alone": ""}.get(one["way"], f", {one['way']}")
-            found.setdefault((one["work"], system), []).append(one["rate"])
-    conditions = "one process, bf16, random batches of one shape; median of three turns"
+def measure_gpu(works: Sequence[str]) -> Path:
+    """Write scale_gpu.json: a process without torchrun and one under it, in all ways, take turns."""
+    command = [sys.executable, "-W", "ignore"]
+    launches = {"jumok": (), "torchrun": ONE_PROCESS}
+    running = {
+        name: subprocess.Popen(
+            [*command, *launch, "-m", "benchmarks.scale", "serve", *works],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, launch in launches.items()
+    }
+    ready = [name for name, process in running.items() if answer(process) is not None]
+    turns = [(name, way) for name in ready for way in (WAYS if launches[name] else WAYS[:1])]
+    rates: dict[tuple[str, str], list[float]] = {}
+    for _ in range(ROUNDS):
+        for work in works:
+            for name, way in turns:
+                asked = {"work": work, "way": way, "steps": 40 if work == RNN else 10}
+                running[name].stdin.write(json.dumps(asked) + "\n")  # type: ignore[union-attr]
+                running[name].stdin.flush()  # type: ignore[union-attr]
+                if found := answer(running[name]):
+                    rates.setdefault((work, name + ("" if way == "alone" else f", {way}")), []).append(found["rate"])
+    for process in running.values():
+        process.communicate()
+    conditions = f"one process, bf16, random batches of one shape; median of {ROUNDS} turns"
     rows = [
-        Row(f"scale-gpu/{work}", system, round(statistics.median(rates)), "tok/s", conditions)
-        for (work, system), rates in sorted(found.items())
+        Row(f"scale-gpu/{work}", system, round(statistics.median(found)), "tok/s", conditions)
+        for (work, system), found in rates.items()
     ]
+    for row in rows:
+        print(row.id, row.system, f"{row.value:,} tok/s", flush=True)
     return write("scale_gpu", rows, device=torch.cuda.get_device_name() if torch.cuda.is_available() else cpu())
+
+
+def answer(process: "subprocess.Popen[str]") -> dict[str, float] | None:
+    """The next line of JSON of a process; None if it has ended."""
+    for line in process.stdout or ():
+        if line.startswith("{"):
+            found: dict[str, float] = json.loads(line)
+            return found
+    return None
 
 
 def measure_preparation(pairs: int = 20_000) -> Path:
@@ -291,17 +315,23 @@ def measure_preparation(pairs: int = 20_000) -> Path:
         data = DataConfig(source=str(folder / "a.txt"), target=str(folder / "b.txt"))
         config = TokenizerConfig(size=6000, sentences=5000)
         prepare(folder / "data", data, config)  # which also learns the vocabulary
-        began = time.perf_counter()
-        prepare(folder / "data", data, config, FilterConfig(max_length=210))
-        seconds = time.perf_counter() - began
-    conditions = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000"
-    rows = [Row("scale-prepare/pairs a second", "jumok", round(pairs / seconds), "pairs/s", conditions)]
+        rates = []
+        for number in range(REPEATS):  # another limit every time, so that all is tokenised again
+            began = time.perf_counter()
+            prepare(folder / "data", data, config, FilterConfig(max_length=200 + number))
+            rates.append(pairs / (time.perf_counter() - began))
+    spread = f"median of {REPEATS} runs from {min(rates):,.0f} to {max(rates):,.0f}"
+    conditions = f"{pairs:,} pairs of 20 to 40 words, unigram vocabulary of 6,000; {spread}"
+    rows = [Row("scale-prepare/pairs a second", "jumok", round(statistics.median(rates)), "pairs/s", conditions)]
     return write("scale_prepare", rows, device=cpu())
 
 
 if __name__ == "__main__":
-    if "here" in sys.argv:
-        one_gpu(compiled="compiled" in sys.argv)
-        sys.exit()
-    wanted = {"gpu": measure_gpu, "prepare": measure_preparation}.get("".join(sys.argv[1:2]), cost)
-    print(wanted())
+    what, *rest = [*sys.argv[1:], ""]
+    works = [work for work in rest if work] or [RNN, WRITTEN]
+    if what == "serve":
+        serve(works)
+    elif what == "gpu":
+        print(measure_gpu(works))
+    else:
+        print(measure_preparation() if what == "prepare" else cost())

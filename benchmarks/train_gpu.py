@@ -8,6 +8,7 @@ at once, then take turns; the table has the median turn. Writes train_gpu.json.
 """
 
 import json
+import select
 import statistics
 import subprocess
 import sys
@@ -20,11 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.results import Row, write
+from benchmarks.results import Row, installed, write
 
 SENTENCES, LENGTH, VOCABULARY = 400, 64, 32_000
 WIDTH, HEADS, HIDDEN, LAYERS, DROPOUT, SMOOTHING = 512, 8, 2048, 6, 0.1, 0.1
-ROUNDS, STEPS = 7, 10
+ROUNDS, STEPS = 5, 8
+PATIENCE = 65
+"""Seconds after which a system that is still compiling is left out."""
 CONDITIONS = (
     f"base {LAYERS}+{LAYERS}, {WIDTH} wide, {SENTENCES} × {LENGTH} tokens, vocabulary {VOCABULARY:,}, bf16, "
     f"dropout {DROPOUT}, label smoothing {SMOOTHING}, AdamW, clipping; median of {ROUNDS} turns of {STEPS} steps"
@@ -36,17 +39,17 @@ Step = Callable[[], object]
 def jumok(stack: ExitStack, *, fast: bool) -> Step:
     """The step of `jumok train`."""
     from jumok.data import Batch
+    from jumok.layers.gpu.stack import fused_layers
     from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
     from jumok.training import TrainingConfig, loss
-    from jumok.training.compile import compiled_layers
     from jumok.training.cuda_graph import StepGraphs
     from jumok.training.objective import SEQUENCES
     from jumok.training.optimiser import make_optimiser, set_rate
-    from jumok.training.step import autocast, train_step
+    from jumok.training.step import train_step
 
     if not fast:
         loss.runs_on_kernels = lambda states: False
-    config = TrainingConfig(compile="auto" if fast else "off", label_smoothing=SMOOTHING)
+    config = TrainingConfig(fast=fast, label_smoothing=SMOOTHING)
     sizes = {"width": WIDTH, "heads": HEADS, "hidden": HIDDEN, "layers": LAYERS, "dropout": DROPOUT}
     model = build_model(
         TransformerEncoderConfig(**sizes),
@@ -57,9 +60,9 @@ def jumok(stack: ExitStack, *, fast: bool) -> Step:
     source, target_in, target_out = (ids().cpu() for _ in range(3))
     visible = torch.ones_like(source, dtype=torch.bool)
     batch = Batch(source, visible, target_in, target_out, visible.clone()).pinned()
-    optimiser, device = make_optimiser(model.train(), config), torch.device("cuda")
+    optimiser = make_optimiser(model.train(), config)
     graphs = StepGraphs(model, optimiser, config, SEQUENCES, print_error)
-    stack.enter_context(compiled_layers(model, config, print_error, autocast(config, device)))
+    stack.enter_context(fused_layers(fast))
     set_rate(optimiser, 1e-4)
     number = 0
 
@@ -150,7 +153,6 @@ def print_error(message: str) -> None:
 SYSTEMS: dict[str, Callable[[ExitStack], Step]] = {
     "jumok": lambda stack: jumok(stack, fast=True),
     "jumok as written": lambda stack: jumok(stack, fast=False),
-    "nn.Transformer": lambda stack: peer(TorchTransformer, compiled=False),
     "nn.Transformer compiled": lambda stack: peer(TorchTransformer, compiled=True),
     "Marian in Hugging Face": lambda stack: peer(Marian, compiled=False),
     "Marian compiled": lambda stack: peer(Marian, compiled=True),
@@ -180,21 +182,31 @@ def serve(name: str) -> None:
             print(json.dumps({"ms": start.elapsed_time(end) / STEPS, "GiB": peak}), flush=True)
 
 
+def ready(process: subprocess.Popen[str], end: float) -> dict[str, float] | None:
+    """What a system says when it is ready; None if it fails or takes too long."""
+    found, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
+    line = process.stdout.readline() if found else ""
+    return json.loads(line) if line else None
+
+
 def main() -> None:
     names = [name for name in SYSTEMS if "Marian" not in name or find_spec("transformers")]
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.train_gpu"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     running = {name: subprocess.Popen([*command, name], **pipes) for name in names}
-    turns: dict[str, list[dict[str, float]]] = {}
+    end, turns = time.monotonic() + PATIENCE, {}
     for name, process in running.items():
-        if line := process.stdout.readline():
+        said = ready(process, end)
+        print(f"{name}: " + ("left out" if said is None else f"ready after {said['seconds']:.0f} s"), flush=True)
+        if said is None:
+            process.kill()
+        else:
             turns[name] = []
-            print(f"{name}: ready after {json.loads(line)['seconds']:.0f} s", flush=True)
     for _ in range(ROUNDS):
-        for name in turns:
+        for name, found in turns.items():
             running[name].stdin.write("\n")
             running[name].stdin.flush()
-            turns[name].append(json.loads(running[name].stdout.readline()))
+            found.append(json.loads(running[name].stdout.readline()))
     rows = []
     for name, found in turns.items():
         running[name].communicate()
@@ -203,8 +215,9 @@ def main() -> None:
         rows.append(Row("transformer-train", name, rate, "tok/s", f"{CONDITIONS}; {ms:.2f} ms a step"))
         rows.append(Row("training-memory/transformer", name, round(found[-1]["GiB"], 1), "GiB", CONDITIONS))
         print(f"{name}: {rate:,} tok/s, {ms:.2f} ms, {found[-1]['GiB']:.1f} GiB", flush=True)
-    packages = [name for name in ("torch", "triton", "transformers") if find_spec(name)]
-    print(write("train_gpu", sorted(rows), device=torch.cuda.get_device_name(), packages=packages))
+    packages = installed("torch", "triton", "transformers")
+    rows.sort(key=lambda row: row.id, reverse=True)
+    print(write("train_gpu", rows, device=torch.cuda.get_device_name(), packages=packages))
 
 
 if __name__ == "__main__":

@@ -55,3 +55,8 @@ class CheckpointError(JumokError, RuntimeError):
 
 class TrainingError(JumokError, RuntimeError):
     """Training that cannot go on; the message says why, and what to change."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error of another library, for a message of ours; its class if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

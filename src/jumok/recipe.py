@@ -121,7 +121,7 @@ def parse_recipe(
 
     $NAME in a path stands for a variable of the environment and ~ for the home folder unless `variables` is False.
     """
-    changed = _overridden(tables, overrides, cls)
+    changed = overridden(tables, overrides, cls)
     try:
         return _parsed(cls, changed, variables)
     except ConfigError as error:
@@ -229,7 +229,8 @@ def _parsed_override(text: str) -> Override:
     return Override(place.strip(), parsed["value"] if len(parsed) == 1 else value.strip(), shown)
 
 
-def _overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: Any) -> dict[str, Any]:
+def overridden(tables: Mapping[str, Any], overrides: Sequence[Override], cls: Any) -> dict[str, Any]:
+    """The tables of a recipe with settings changed; an error names the override at fault."""
     changed = {name: dict(table) if isinstance(table, Mapping) else table for name, table in tables.items()}
     for place, value, shown in overrides:
         section, dot, key = place.partition(".")

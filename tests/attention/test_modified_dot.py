@@ -4,7 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from jumok.attention import alibi, attend, causal, explain, scaled_dot, score_pairs
+from jumok.attention import alibi, attend, causal, explain, flex, from_lengths, scaled_dot, score_pairs
+from jumok.attention.masks import Tile
+from jumok.attention.modified_dot import ModifiedDot
+from jumok.errors import BackendError
 from support.attention import assert_all_close, random_inputs, values_and_gradients
 
 LEAD, QUERIES, KEYS = (2, 3), 4, 5
@@ -110,3 +113,23 @@ def test_without_modifications_it_is_the_plain_score():
     assert explain(*random_inputs(), score=scaled_dot(0.3)).backend == "sdpa"
     plan = explain(*random_inputs(), score=scaled_dot(soft_cap=3.0))
     assert plan.against["sdpa"] == 'score "dot" with soft_cap is more than a dot product'
+
+
+def test_flex_attention_is_given_all_that_happens_to_a_score():
+    query, key, _ = random_inputs((2, 3), 6, 7)
+    bias = torch.randn(3, 6, 7, dtype=torch.double)
+    score = ModifiedDot(
+        0.5, bias, alibi(3), 2.0, offset=1, change=lambda score, batch, head, query, key: score * (1 + head) - key
+    )
+    visible, tile = causal(-1) & from_lengths([7, 3]), Tile((2, 3), 6, 7, query.device)
+    positions = torch.meshgrid(*(torch.arange(size) for size in (2, 3, 6, 7)), indexing="ij")
+    found = flex.score_change(score, visible, tile)(0.5 * query @ key.mT, *positions)
+    torch.testing.assert_close(found, score(query, key).masked_fill(~visible.tile(tile), -torch.inf))
+
+
+def test_flex_attention_runs_inside_compiled_code_on_a_gpu():
+    score = scaled_dot(change=lambda score, batch, head, query, key: score)
+    with pytest.raises(BackendError, match=r"inside torch\.compile on a CUDA GPU"):
+        attend(*random_inputs(), score=score, backend="flex")
+    with pytest.raises(BackendError, match='score "scaled_dot" has no function of the caller'):
+        attend(*random_inputs(), backend="flex")

@@ -193,5 +193,6 @@ def test_words_without_quotes_are_told_of_quotes():
 @pytest.mark.parametrize("command", [["look", "two days ago", "--out", "a.png"], ["translate", "--format", "pdf"]])
 def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translated(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("jumok.tasks.task.read_folder", lambda *_, **__: pytest.fail("the work has begun"))
+    fail = lambda *_, **__: pytest.fail("the work has begun")  # noqa: E731
+    monkeypatch.setattr("jumok.tasks.translator.Translator.translate", fail)
     names(refused(*command), "matplotlib")

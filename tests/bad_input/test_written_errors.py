@@ -27,7 +27,7 @@ def unused(monkeypatch):
     def load(*arguments, **options):
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("jumok.tasks.task.read_folder", load)
+    monkeypatch.setattr("jumok.tasks.translator.Translator.translate", load)
     monkeypatch.setattr("jumok.cli.align.align_text", load)
 
 

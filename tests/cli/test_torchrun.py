@@ -97,3 +97,23 @@ def test_what_is_wrong_is_said_once(tmp_path):
     other = Launched(tmp_path, "--unknown")
     assert other.end() != 0
     assert len(re.findall("(?m)^jumok: ", other.said)) == 1
+
+
+def test_a_script_may_train_twice_and_every_process_has_the_model(tmp_path):
+    script = """
+import os, tomllib
+import jumok
+tables = tomllib.loads(open("recipe.toml").read())
+brief = {"training.steps": 4, "training.validate_every": 2, "data.valid_size": 8}
+for name in ("first", "second"):
+    run = jumok.train(tables, out=name, overrides=brief, draw=False, device="cpu")
+    said = run.model.translate(["1 2"])[0].text
+    open(f"{name}.{run.state.step}.{os.environ['RANK']}", "w").write(said)
+"""
+    write(tmp_path / "recipe.toml", RECIPE)
+    write(tmp_path / "script.py", script)
+    launch = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "script.py")
+    subprocess.run([sys.executable, *launch], cwd=tmp_path, check=True, capture_output=True)
+    texts = {path.name: path.read_text() for path in tmp_path.glob("*.4.*")}
+    assert texts.keys() == {"first.4.0", "first.4.1", "second.4.0", "second.4.1"}
+    assert len(set(texts.values())) == 1

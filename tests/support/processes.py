@@ -11,7 +11,8 @@ import torch
 
 import jumok
 from jumok.errors import DataError
-from jumok.training import TrainingConfig, parallel, train
+from jumok.training import TrainingConfig, loop, parallel, train
+from jumok.training.objective import SEQUENCES
 from jumok.training.processes import here, joined
 from support.commands import RECIPE
 from support.runs import Remarks
@@ -26,12 +27,13 @@ GRAPH = {
 }
 
 
-def together(world, work, *arguments):
+def together(world, work, *arguments, device="cpu"):
     """`work(*arguments)` in `world` processes at once; their exit codes."""
     context = multiprocessing.get_context("spawn")
     port = free_port()
     started = [
-        context.Process(target=_joined, args=(rank, world, port, sys.path, work, arguments)) for rank in range(world)
+        context.Process(target=_joined, args=(rank, world, port, sys.path, device, work, arguments))
+        for rank in range(world)
     ]
     for process in started:
         process.start()
@@ -47,11 +49,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def _joined(rank, world, port, path, work, arguments):
+def _joined(rank, world, port, path, device, work, arguments):
     sys.path[:] = path
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    with joined("cpu"):
+    with joined(device):
         work(*arguments)
 
 
@@ -91,12 +93,29 @@ def tiny_runs(folder: Path):
     tiny_run(folder / "begun-by-one-fsdp", resume=True, accumulate=3, parallel="fsdp")
     tiny_run(folder / "broken-off", validator=interrupted_second)
     tiny_run(folder / "broken-off", resume=True)
+    torch.save(summed_in_two_ways(), folder / f"sums-{here().rank}")
     asked = {5: lambda: os.kill(os.getpid(), signal.SIGTERM)} if here().rank == 1 else {}
     tiny_run(folder / "stopped", steps=400, report=Remarks(asked))
     if here().leads:
         (folder / "told").write_text("\n".join(tiny_run_of_one_error(folder)))
     else:
         tiny_run_of_one_error(folder)
+
+
+def summed_in_two_ways():
+    """The gradients of a step, summed as they are written, and as parts of buckets as after a CUDA graph."""
+    model, found = TinyModel(dropout=0.0), []
+    shared = parallel.Replicas(model, SEQUENCES)
+    batch, device = TinyBatches().batch(0, here().rank), torch.device("cpu")
+    for way in (shared.combine, shared.combine_laid_out):
+        if found:
+            torch._foreach_zero_(shared.lay_out())
+        loss = SEQUENCES.loss(model, batch, device, TrainingConfig())
+        loss.total.backward()
+        total = way(loss.cross_entropy)
+        found.append([total, *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)])
+        model.zero_grad(set_to_none=True)
+    return found
 
 
 def tiny_run_of_one_error(folder):
@@ -112,6 +131,21 @@ def tiny_run_of_one_error(folder):
     except DataError as error:
         return [type(error).__name__, str(error)]
     return []
+
+
+def gpu_runs(folder: Path):
+    """Runs of one process on a GPU that sends nothing, that sends its gradients, and that keeps the model in parts."""
+    for name, kind in (("alone", parallel.Alone), ("ddp", parallel.Replicas), ("fsdp", parallel.Shards)):
+        loop.parallel_of = lambda model, task, _, kind=kind: kind(model, task)
+        config = TrainingConfig(**SETTINGS)
+        train(TinyModel(dropout=0.0).cuda(), SameShapes(), config, folder=folder / name, validate=validate)
+
+
+class SameShapes(TinyBatches):
+    """Batches of one shape, so that steps become CUDA graphs."""
+
+    def batch(self, epoch, step):
+        return super().batch(0, 0)
 
 
 def recipe_runs(folder: Path, accumulate: int):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jumok.errors import ArgumentError
+from jumok.errors import ArgumentError, DataError
 from jumok.training.checkpoint import checkpoints
 from jumok.training.loop import Position, read_step
-from jumok.training.processes import Processes, check_shares
-from support.processes import recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
+from jumok.training.processes import Processes, check_seen, check_shares
+from support.processes import gpu_runs, recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
 from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.tiny import TinyBatches
 
@@ -73,6 +73,20 @@ def test_one_process_goes_on_for_two(alone, pair, tmp_path):
     tiny_run(pair / "half", resume=True)
     assert state_of(pair / "half")["batches"] == 2
     assert_followed(pair / "half", alone / "two")
+
+
+def test_gradients_in_buckets_have_the_same_sums_in_both_processes(pair):
+    sums = [torch.load(pair / f"sums-{rank}") for rank in range(2)]
+    for found in (*sums[0], sums[1][1]):
+        torch.testing.assert_close(found, sums[1][0], rtol=0, atol=0)
+    assert len(sums[0][0]) > 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_a_gpu_steps_that_send_their_gradients_follow_those_that_do_not(tmp_path):
+    assert together(1, gpu_runs, tmp_path, device="cuda") == [0]
+    assert_followed(tmp_path / "ddp", tmp_path / "alone", tolerance=1e-2)
+    assert_followed(tmp_path / "fsdp", tmp_path / "alone", tolerance=1e-2)
 
 
 def test_a_signal_to_one_process_stops_both_with_everything_saved(pair):
@@ -144,3 +158,12 @@ def test_fewer_batches_than_processes_are_refused(monkeypatch):
     monkeypatch.setattr("jumok.training.processes._here", Processes(0, 8))
     with pytest.raises(ArgumentError, match="4 batches, which 8 processes cannot share; go on with 4 processes"):
         check_shares(4)
+
+
+def test_a_folder_that_another_machine_does_not_share_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("jumok.training.processes._here", Processes(3, 8))
+    monkeypatch.setattr("jumok.training.processes.SLOWEST_DISK", 0.0)
+    with pytest.raises(
+        DataError, match=r"process 3 on .* does not see the folder .*nowhere, which process 0 made; name"
+    ):
+        check_seen(tmp_path / "nowhere")

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.attention import backends
+from jumok.attention import backends, signatures
 from jumok.attention.additive.reference import additive, concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
@@ -61,19 +61,26 @@ def attend(
     score: how well a query matches a key: a name, a score of jumok.attention, or any function of query and key.
         Names: "dot", "scaled_dot", "cosine", and the regression kernels "gaussian", "boxcar", "epanechnikov",
         "triangular". With parameters: general(weight), location(weight), additive(v), concat(v, weight),
-        scaled_dot(scale), cosine(scale), and gaussian(bandwidth) as the other kernels.
+        scaled_dot(scale, bias=…, soft_cap=…, …), cosine(scale), and gaussian(bandwidth) as the other kernels.
     normalise: how scores become weights: "softmax", "sum" (the same function, as in Nadaraya-Watson regression),
         "sparsemax", "entmax15", "mean", or any function of the scores.
     visible: True where a query may attend; defaults to everywhere. A boolean tensor that broadcasts to [*lead, query,
-        key], or a mask from from_lengths, causal, window, gaussian_window, from_torch_padding or from_torch_mask.
+        key], or a mask from from_lengths, causal, window, gaussian_window, packed, from_torch_padding or
+        from_torch_mask.
         Masks combine with & | ~ (for limits under torch.compile see docs/attention.md).
     dropout: the probability of dropping a weight; layers pass 0 outside training.
-    backend: "auto" runs the fastest of "sdpa" (PyTorch's fused kernel), "fused" (Triton, additive scores on a GPU),
-        "blocked" (blocks of rows) and "direct" (the equation as written) that can run the call; a name runs that one
-        or raises BackendError. `explain` shows the choice and its reasons.
+    backend: "auto" runs the fastest of "sdpa" (PyTorch's fused kernel), "fused" (jumok's kernels on a GPU), "flex"
+        (PyTorch's flex attention), "blocked" (blocks of rows) and "direct" (the equation as written) that can run the
+        call; a name runs that one or raises BackendError. `explain` shows the choice and its reasons.
     """
+    found = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
+    known = signatures.recall(found)
+    if known is not None:
+        return backends.run_prepared(known.call(query, key, value, visible), known.plan)  # type: ignore[arg-type]
     call = _check_arguments(query, key, value, score, normalise, visible, dropout)
-    return backends.run(call, backends.choose(call, backend))
+    plan = backends.choose(call, backend)
+    signatures.remember(found, call, plan)
+    return backends.run(call, plan)
 
 
 def explain(

@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from jumok.attention import blocks, sdpa, tracing
+from jumok.attention import blocks, flex, sdpa, tracing
 from jumok.attention.additive.cpu import TiledAdditive
 from jumok.attention.additive.reference import Additive, Concat
 from jumok.attention.call import AttentionCall
@@ -21,7 +21,7 @@ from jumok.attention.scores import Custom, Dot, Positional, ScaledDot, Score
 from jumok.attention.weights import Attended, Weights, versions
 from jumok.errors import ArgumentError, BackendError
 
-NAMES = ("sdpa", "fused", "blocked", "direct")
+NAMES = ("sdpa", "fused", "flex", "blocked", "direct")
 """From the fastest to the one that always works."""
 
 MOST_FEATURES = 128
@@ -45,6 +45,11 @@ class Plan:
     repaired: bool = False
     """Whether "sdpa" runs on the inputs as they are, and NaN that spreads is repaired (see flash/causal.py)."""
 
+    @property
+    def isolates(self) -> bool:
+        """Whether the kernels themselves keep NaN behind a mask from spreading."""
+        return self.backend == "fused" or self.repaired
+
     def __str__(self) -> str:
         others = [f"  not {name}: {reason}" for name, reason in self.against.items()]
         return "\n".join([f"{self.backend}: {self.reason}", *others])
@@ -67,15 +72,16 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
 def _fastest(call: AttentionCall) -> Plan:
     direct = "it is computed as the equation is written, all rows at once"
     if tracing.in_transform():
-        return Plan("direct", direct, dict.fromkeys(OBSTACLES, tracing.REASON))
+        return Plan("direct", direct, dict.fromkeys(_from_the_fastest(call), tracing.REASON))
     against: dict[str, str] = {}
     for name in _from_the_fastest(call):
         if (reason := OBSTACLES[name](call)) is not None:
             against[name] = reason
+        elif name == "sdpa" and _can_repair(call):
+            return Plan(name, REASONS["causal"], against, repaired=True)
         elif name != "blocked":
-            return Plan(
-                name, REASONS["flash" if name == "fused" and call.score.kind is not Additive else name], against
-            )
+            flash = name == "fused" and call.score.kind is not Additive
+            return Plan(name, REASONS["flash" if flash else name], against)
     if "blocked" not in against:
         tiled = why_no_tiles(call.score, call.query) is None
         if (reason := _why_blocks_do_not_help(call, tiled)) is None:
@@ -86,6 +92,8 @@ def _fastest(call: AttentionCall) -> Plan:
 
 def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
     """PyTorch's kernel is the fastest without a mask. With one, ours skips what is hidden and needs no other pass."""
+    if isinstance(call.score, ModifiedDot) and call.score.change is not None:
+        return ("sdpa", "fused", "flex", "blocked")
     masked = call.visible is not None or call.score.kind is not Dot
     if call.query.is_cuda and masked and not _can_repair(call):
         return ("fused", "sdpa", "blocked")
@@ -95,25 +103,31 @@ def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:
 def run(call: AttentionCall, plan: Plan) -> Attended:
     """Compute a call with the backend that was chosen for it."""
     # The fused kernels isolate NaN and infinity themselves; a projection in front of them does not.
-    safe = (plan.backend == "fused" or plan.repaired) and isinstance(
-        call.score, Additive | Dot | ScaledDot | ModifiedDot
-    )
-    call = call.prepare(isolate=not safe)
+    bare = isinstance(call.score, Additive | Dot | ScaledDot | ModifiedDot)
+    return run_prepared(call.prepare(isolate=not (plan.isolates and bare)), plan)
+
+
+def run_prepared(call: AttentionCall, plan: Plan) -> Attended:
+    """Compute a call whose queries and keys are ready for the kernels."""
+    if not plan.isolates:
+        call = call.isolate()
     if plan.repaired:
         from jumok.attention.flash import operators as flash  # imports Triton
 
-        return _attended(replace(call, isolated=not safe), flash.run_causal(call))
+        return _attended(call, flash.run_causal(call))
     if plan.backend == "sdpa":
         return _attended(call, sdpa.run(call))
     if plan.backend == "fused" and isinstance(call.score, Dot | ModifiedDot):
         from jumok.attention.flash import operators as flash  # imports Triton
 
-        return _attended(replace(call, isolated=not safe), flash.run(call))
+        return _attended(call, flash.run(call))
     if plan.backend == "fused":
         from jumok.attention.additive.gpu import operators  # imports Triton
 
         values, call = operators.run(call)
         return _attended(call, values)
+    if plan.backend == "flex":
+        return _attended(call, flex.run(call))
     if plan.backend == "blocked":
         if plan.tiled:
             assert isinstance(call.score, Additive)
@@ -161,6 +175,16 @@ def _why_not_flash(call: AttentionCall) -> str | None:
     return None
 
 
+def _why_not_flex(call: AttentionCall) -> str | None:
+    if not isinstance(call.score, ModifiedDot) or call.score.change is None:
+        return f"{call.score_name} has no function of the caller"
+    if not (call.query.is_cuda and torch.compiler.is_compiling() and not torch.compiler.is_exporting()):
+        return "it runs inside torch.compile on a CUDA GPU"
+    if call.score.sinks is not None or call.dropout:
+        return "it takes neither sinks nor dropout"
+    return _why_not_softmax(call)
+
+
 def _why_not_blocked(call: AttentionCall) -> str | None:
     if isinstance(call.score, Custom) and not isinstance(call.score, Positional):
         return f"{call.score} may look at positions, so it must get all queries at once; positional(...) passes it them"
@@ -170,6 +194,7 @@ def _why_not_blocked(call: AttentionCall) -> str | None:
 OBSTACLES: dict[str, Callable[[AttentionCall], str | None]] = {
     "sdpa": _why_not_sdpa,
     "fused": _why_not_fused,
+    "flex": _why_not_flex,
     "blocked": _why_not_blocked,
 }
 """Why a backend cannot run a call; "direct" can run every call."""
@@ -179,6 +204,7 @@ REASONS = {
     "causal": "PyTorch's causal kernel runs on the inputs as they are, and NaN behind the mask is repaired afterwards",
     "flash": "Triton kernels skip what the mask hides and store no weights; weights are rebuilt when asked for",
     "fused": "Triton kernels compute scores from shared exponentials; weights are rebuilt when asked for",
+    "flex": "PyTorch's flex attention compiles the function into its kernel; weights are rebuilt when asked for",
     "tiled": "tanh comes from shared exponentials, a cache-sized tile at a time, and is recomputed for the gradient",
     "blocked": "it is computed in blocks of rows, recomputed for the gradient",
 }
@@ -195,7 +221,9 @@ def _can_repair(call: AttentionCall) -> bool:
         return False
     time, dim = query.shape[-2:]
     fits = not tracing.is_symbolic(time) and time >= LONG_CAUSAL and dim in (64, 128)
-    return fits and _is_hopper(query.device) and torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    if not fits or not _is_hopper(query.device):
+        return False
+    return torch.compiler.is_compiling() or torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
 
 
 def _why_not_softmax(call: AttentionCall) -> str | None:
@@ -253,7 +281,7 @@ def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
 
 @cache
 def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device)[0] == 9 and torch.backends.cudnn.is_available()  # type: ignore[no-untyped-call]
+    return torch.cuda.get_device_capability(device)[0] == 9 and torch.version.cuda is not None
 
 
 @cache

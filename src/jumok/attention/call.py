@@ -52,8 +52,8 @@ class AttentionCall:
             for tensor in (query, key, value)
         )
         return AttentionCall(
-            query, key, value, score, self.normalise, self.visible, self.dropout, self.tile, sees_nonfinite,
-            given=self.score,
+            query, key, value, score, self.normalise, self.visible, self.dropout, self.tile, sees_nonfinite, None,
+            isolate, self.score,
         )  # fmt: skip
 
     def isolate(self) -> "AttentionCall":
@@ -61,6 +61,8 @@ class AttentionCall:
         if self.isolated or self.visible is None:
             return self
         query, key, value, sees_nonfinite = isolate_nonfinite(self.query, self.key, self.value, self.visible, self.tile)
+        if sees_nonfinite is None:  # nothing had to be replaced
+            return self
         return replace(self, query=query, key=key, value=value, sees_nonfinite=sees_nonfinite, isolated=True)
 
     def for_rows(self, rows: Int[Tensor, " rows"] | slice) -> "AttentionCall":

@@ -107,4 +107,6 @@ def broadcasts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether a tensor of this shape can be expanded to the wanted shape."""
     if len(shape) > len(wanted):
         return False
-    return all(have in (1, want) for have, want in zip(reversed(shape), reversed(wanted), strict=False))
+    # Written out, because torch.compile does not see through `in` with sizes it keeps open.
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return all(have == 1 or have == want for have, want in pairs)

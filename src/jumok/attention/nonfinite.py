@@ -57,18 +57,21 @@ def isolate_nonfinite(query: Tensor, key: Tensor, value: Tensor, visible: Visibl
 
 def _all_harmless(*tensors: Tensor) -> bool:
     """Whether all numbers are known to be so small that a product of two cannot overflow."""
+    if not tracing.is_readable(tensors[0]):
+        return False
     limit = torch.finfo(tensors[0].dtype).max
-    return tracing.is_readable(tensors[0]) and all(
-        _sum_of_squares(tensor) < limit / 4 or _largest(tensor) < limit**0.5 for tensor in tensors
-    )
+    return all(_sum_of_squares(tensor) < limit / 4 or _largest(tensor) < limit**0.5 for tensor in tensors)
 
 
 def _sum_of_squares(tensor: Tensor) -> float:
     """An upper bound on every square, or NaN; infinite where it is not found by the fastest pass over memory."""
-    tensor = tensor.detach()
-    if not tensor.is_contiguous() and tensor.dim() == 4:
-        tensor = tensor.transpose(1, 2)  # heads split from one vector
-    if tensor.dtype == torch.float16 or not tensor.is_contiguous():
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if not tensor.is_contiguous():
+        tensor = tensor.transpose(1, 2) if tensor.dim() == 4 else tensor  # heads split from one vector
+        if not tensor.is_contiguous():
+            return math.inf
+    if tensor.dtype is torch.float16:
         return math.inf
     numbers = tensor.view(-1)
     return torch.dot(numbers, numbers).item()

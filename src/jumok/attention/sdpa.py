@@ -85,11 +85,11 @@ def _fused(call: AttentionCall, *, attn_mask: Tensor | None = None, is_causal: b
         is_causal=is_causal,
         scale=call.score.scale,
     )
-    _refuse_second_gradient(values)
+    refuse_second_gradient(values)
     return values if len(lead) == 2 else values.reshape(*lead, *values.shape[-2:])
 
 
-def _refuse_second_gradient(values: Tensor) -> None:
+def refuse_second_gradient(values: Tensor) -> None:
     """PyTorch's kernels have none, and its error names an internal operator."""
     if values.requires_grad and not torch.compiler.is_compiling() and not tracing.in_transform():
         node = values.grad_fn

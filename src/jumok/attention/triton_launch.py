@@ -7,6 +7,7 @@ dtypes, at addresses that are multiples of 16, run the same compiled kernel.
 
 import os
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -36,23 +37,23 @@ class Kernel:
     def __call__(
         self, grid: tuple[int, ...], *arguments: Tensor | int, warps: int = 4, stages: int = 3,
         registers: int | None = None, multiply_add: int = True, **constants: Any,
-    ) -> None:  # fmt: skip
+    ) -> Launch | None:  # fmt: skip
         """Run the kernel on a grid of up to three axes, with at most `registers` per thread.
 
-        Without `multiply_add` every product is rounded before it is added, as in PyTorch.
+        Without `multiply_add` every product is rounded before it is added, as in PyTorch. Returns what launches the
+        kernel again for arguments of the same sizes, dtypes and alignment; None in Triton's interpreter.
         """
         if INTERPRETED:
             self.function[grid](*arguments, **constants)
-            return
+            return None
         assert isinstance(arguments[0], Tensor)
         at = arguments[0].get_device()
         if at != torch.cuda.current_device():  # Triton launches on the current GPU, not that of the tensors
             with torch.cuda.device(at):
-                self(
+                return self(
                     grid, *arguments, warps=warps, stages=stages, registers=registers, multiply_add=multiply_add,
                     **constants,
                 )  # fmt: skip
-            return
         # `type(x) is int` is faster than isinstance: with forty arguments, the host limits small problems.
         kinds = [argument if type(argument) is int else argument.dtype for argument in arguments]  # type: ignore[union-attr]
         values = [argument if type(argument) is int else argument.data_ptr() for argument in arguments]  # type: ignore[union-attr]
@@ -61,14 +62,41 @@ class Kernel:
         launch = self.launches.get(key)
         if launch is not None:
             launch(at, (*grid, 1, 1)[:3], values)
-            return
+            return launch
         compiled = self.function[grid](
             *arguments, **constants, num_warps=warps, num_stages=stages, maxnreg=registers,
             enable_fp_fusion=bool(multiply_add),
         )  # fmt: skip
         if len(self.launches) >= MOST_LAUNCHES:
             self.launches.clear()
-        self.launches[key] = launcher(compiled, [constants[name] for name in self.function.arg_names[len(arguments) :]])
+        launch = launcher(compiled, [constants[name] for name in self.function.arg_names[len(arguments) :]])
+        self.launches[key] = launch
+        return launch
+
+
+class Bound:
+    """A kernel with all of its arguments but the tensors, for calls that repeat: a launch costs the host little."""
+
+    def __init__(self, kernel: Kernel, grid: tuple[int, ...], numbers: list[int], options: dict[str, Any]) -> None:
+        self.kernel, self.grid, self.numbers, self.options = kernel, (*grid, 1, 1)[:3], numbers, options
+        self.launch: Launch | None = None
+
+    def __call__(self, *tensors: Tensor, last: int = 1) -> None:
+        """Run the kernel, the last tensor given `last` times.
+
+        The tensors have the sizes, dtypes and device that this was made for.
+        """
+        addresses = [tensor.data_ptr() for tensor in tensors]
+        bits = 0
+        for address in addresses:
+            bits |= address
+        gpu = tensors[0].get_device()
+        if self.launch is not None and not bits & 15 and gpu == torch.cuda.current_device():
+            self.launch(gpu, self.grid, addresses + addresses[-1:] * (last - 1) + self.numbers)
+            return
+        launch = self.kernel(self.grid, *tensors, *tensors[-1:] * (last - 1), *self.numbers, **self.options)
+        if not bits & 15:
+            self.launch = launch
 
 
 def launcher(compiled: Any, constants: list[Any]) -> Launch:
@@ -95,7 +123,15 @@ def has_hook(hook: Any) -> bool:
     return bool(getattr(hook, "calls", hook))
 
 
-def kernel(function: Any) -> Kernel:
-    """Decorator: compiled by Triton, launched from here."""
+def kernel(function: Any = None, *, any_number: tuple[str, ...] = ()) -> Any:
+    """Decorator: compiled by Triton, launched from here; not compiled separately for values of `any_number`."""
+    if function is None:
+        return partial(kernel, any_number=any_number)
     names = signature(function).parameters
-    return Kernel(triton.jit(function, do_not_specialize_on_alignment=[name for name in VARYING if name in names]))
+    return Kernel(
+        triton.jit(
+            function,
+            do_not_specialize=[name for name in any_number if name in names],
+            do_not_specialize_on_alignment=[name for name in VARYING if name in names],
+        )
+    )

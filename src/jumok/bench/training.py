@@ -1,7 +1,6 @@
 """Training: one step of a Transformer and of two recurrent models, with label smoothing, clipping and AdamW."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from jumok.data import Batch
 from jumok.devices import keep_freed_memory
 from jumok.models import EncoderDecoder
 from jumok.screen import to_screen
-from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.cuda_graph import StepGraphs
 from jumok.training.objective import SEQUENCES
@@ -93,7 +91,7 @@ def random_batch(sentences: int, length: int, vocabulary: int) -> Batch:
 
 
 def _jumok_step(make: Callable[[], EncoderDecoder], batch: Batch, device: torch.device) -> Call:
-    """The step that `jumok train` runs: on a GPU with compiled layers, recorded as a CUDA graph."""
+    """The step that `jumok train` runs: on a GPU with fused operators, recorded as a CUDA graph."""
     if device.type == "cpu":
         keep_freed_memory()
     model = make().to(device).train()
@@ -101,18 +99,12 @@ def _jumok_step(make: Callable[[], EncoderDecoder], batch: Batch, device: torch.
     set_rate(optimiser, CONFIG.learning_rate)
     placed = batch.pinned() if device.type == "cuda" else batch
     graphs = StepGraphs(model, optimiser, CONFIG, SEQUENCES, to_screen)
-    stack = ExitStack()
-    stack.enter_context(compiled_layers(model, CONFIG, _ignore, autocast(CONFIG, device)))
 
-    def step(stack: ExitStack = stack) -> object:  # as long as the step exists, the layers stay compiled
+    def step() -> object:
         outcome = graphs.step([placed], step=1)
         return outcome or train_step(model, optimiser, [placed], CONFIG, step=1, say=to_screen)
 
     return step
-
-
-def _ignore(message: str) -> None:
-    """A message about compilation, which is not timed."""
 
 
 def _plain_step(make: Callable[[], nn.Module], batch: Batch, device: torch.device) -> Call:

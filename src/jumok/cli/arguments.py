@@ -56,12 +56,12 @@ def named_path(argument: str) -> NamedPath:
 
 
 def named_paths(arguments: Sequence[str]) -> list[NamedPath]:
-    """Several named paths with distinct names."""
+    """Model folders or files of outputs, with distinct names."""
     models = [named_path(argument) for argument in arguments]
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ArgumentError(f"two models are called {twice!r}; give each a name: NAME=FOLDER")
+        raise ArgumentError(f"two systems are called {twice!r}; give each a name of its own: NAME=PATH")
     return models
 
 

@@ -14,7 +14,7 @@ from jumok.cli.arguments import (
     TaskFile,
     TestReference,
     check_output_path,
-    named_path,
+    named_paths,
     own_task,
     parse_columns,
 )
@@ -22,7 +22,7 @@ from jumok.cli.output import print_json, print_table, say
 from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION, open_model
+from jumok.tasks import TRANSLATION, load_trained
 from jumok.tasks.evaluation import evaluate_outputs
 from jumok.tasks.results import EvaluationOptions, EvaluationResult
 
@@ -64,6 +64,7 @@ def evaluate(
     """
     if (model is None) == (output is None):
         raise ArgumentError("give either a MODEL to test or --output with outputs to score")
+    (name, path), *others = named_paths([str(model or output), *(compare or ())])
     options = EvaluationOptions(
         source=source,
         reference=reference,
@@ -74,21 +75,18 @@ def evaluate(
         beam=beam,
         max_source=max_source,
         by_length=by_length,
-        compare=tuple(named_path(other) for other in compare or ()),
+        compare=tuple(others),
         report=report,
         save=save,
     )
-    inputs = [model, output, source, reference, *(path for _, path in options.compare)]
-    _check_outputs(options, inputs)
+    _check_outputs(options, [path, source, reference, *(other for _, other in others)])
     with ProgressBars() as bars:
         if model is None:
-            name = named_path(str(output)).name
-            result = evaluate_outputs(TRANSLATION, str(output), options, name=name, device=device, watch=bars)
+            result = evaluate_outputs(TRANSLATION, path, options, name=name, device=device, watch=bars)
         else:
-            its_task, trained = open_model(model, find_device(device), task=own_task(task))
-            options.check_used(its_task.evaluation_options, model, its_task.does)
+            its_task, trained = load_trained(path, find_device(device), task=own_task(task))
+            options.check_used(its_task.evaluation_options, path, its_task.does)
             check_output_path("--save", save, its_task.input_files(trained.recipe))
-            name = named_path(str(model)).name
             result = its_task.evaluate(its_task.predictor(trained), options, name=name, watch=bars)
     _print(result, json)
     if report is not None and result.write_report is not None:  # the scores are not lost if it cannot be written

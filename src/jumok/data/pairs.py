@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jumok.errors import ArgumentError, DataError, MissingExtraError
+from jumok.errors import ArgumentError, DataError, MissingExtraError, first_line
 from jumok.files import STDIN, bare_suffix, display_name, parse_json, quoted, read_lines, shards
 
 Columns = tuple[int, int] | tuple[str, str]
@@ -77,7 +77,7 @@ def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source
     try:
         rows = datasets.load_from_disk(path) if on_disk else datasets.load_dataset(path, split=split, streaming=True)
     except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"cannot read split {split!r} of the dataset {path!r}: {_first_line(error)}") from None
+        raise DataError(f"cannot read split {split!r} of the dataset {path!r}: {first_line(error)}") from None
     if on_disk:
         splits = rows if isinstance(rows, dict) else {"train": rows}
         if split not in splits:
@@ -238,10 +238,6 @@ def _closest(wanted: str, known: list[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are {', '.join(map(quoted, known[:8]))}" if known else ""
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _shortened(text: str, longest: int = 60) -> str:

@@ -71,9 +71,12 @@ def prepare(
     tokenizer: TokenizerConfig | None = None,
     filters: FilterConfig | None = None,
     *,
+    tokenizers: TokenizerPair | None = None,
     say: Callable[[str], None] = lambda message: None,
 ) -> Prepared:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
+
+    `tokenizers` are those of a model that is trained further; none are trained then.
 
     They are if they were made with the same settings from the same text, wherever that text is now; if it no longer
     exists, they are used as they are. Standard input, which can be read only once, is first copied into the folder.
@@ -84,7 +87,11 @@ def prepare(
     sources = text_fingerprint(data)
     comparison = compare_sources(folder, sources)
     vocabulary = _vocabulary_fingerprint(comparison.fingerprint, tokenizer)
-    tokenizers = _saved_tokenizers(folder, vocabulary)
+    if tokenizers is not None:
+        check_inputs(data)
+        tokenizers.save(folder)
+    else:
+        tokenizers = _saved_tokenizers(folder, vocabulary)
     if tokenizers is None:
         check_inputs(data)
         say("learning the vocabulary")
@@ -118,14 +125,21 @@ def check_inputs(data: DataConfig) -> None:
         deque(islice(data.training_with_links(), CHECKED_LINES), maxlen=0)
 
 
-def why_outdated(folder: str | Path, data: DataConfig, tokenizer: TokenizerConfig, filters: FilterConfig) -> str:
+def why_outdated(
+    folder: str | Path,
+    data: DataConfig,
+    tokenizer: TokenizerConfig,
+    filters: FilterConfig,
+    tokenizers: TokenizerPair | None = None,
+) -> str:
     """Why `prepare` would overwrite data prepared from other text or with other settings; "" if it would not."""
     folder = Path(folder)
     if not (folder / "train.store").exists():
         return ""
     sources = text_fingerprint(kept_input(folder, data))
     comparison = compare_sources(folder, sources)
-    tokenizers = _saved_tokenizers(folder, _vocabulary_fingerprint(comparison.fingerprint, tokenizer))
+    if tokenizers is None:
+        tokenizers = _saved_tokenizers(folder, _vocabulary_fingerprint(comparison.fingerprint, tokenizer))
     if tokenizers is not None:
         fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
         if open_dataset(folder / "train.store", fingerprint):

@@ -34,7 +34,7 @@ from jumok.data.subwords import (
     train_model,
     with_settings,
 )
-from jumok.errors import ArgumentError, ConfigError, DataError
+from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
 
@@ -130,7 +130,7 @@ class Tokenizer:
             self.pieces: list[str] = [self._processor.id_to_piece(id).removeprefix(UNUSED_MARK) for id in range(size)]
             self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
         except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
-            raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({_first_line(error)})") from None
+            raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({first_line(error)})") from None
         self.model = model
         self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
@@ -393,7 +393,3 @@ def _letters_from_bytes(surfaces: list[str], values: list[int | None]) -> Iterat
             continue
         yield letter
         spelling.clear()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Attended, Visible, attend
+from jumok.attention import Attended, Visible, attend, tracing
+from jumok.attention.backends import why_no_triton
 from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers.positions import RotaryPositions
@@ -156,7 +157,7 @@ class MultiHeadAttention(nn.Module):
             return self._queries(x, start), self.keys_values(x, start=start)
         weight = torch.cat([layer.weight for layer in layers])
         bias = None if self.to_query.bias is None else torch.cat([layer.bias for layer in layers])
-        parts = torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], -1)
+        parts = torch.split(linear(x, weight, bias), [layer.out_features for layer in layers], -1)
         queries, keys, values = (
             split_heads(part, heads)
             for part, heads in zip(parts, (self.heads, self.key_heads, self.key_heads), strict=True)
@@ -190,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         return self._attend(self._queries(query, start), key_values, visible)
 
     def _queries(self, query: Float[Tensor, "batch query width"], start: int) -> Float[Tensor, "batch head query dim"]:
-        queries = split_heads(self.to_query(query), self.heads)
+        queries = split_heads(apply(self.to_query, query), self.heads)
         return queries if self.rotary is None else self.rotary(queries, start=start)
 
     def _attend(
@@ -207,7 +208,7 @@ class MultiHeadAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             backend=self.backend,
         )
-        return Attended(self.to_output(join_heads(values)), weights)
+        return Attended(apply(self.to_output, join_heads(values)), weights)
 
 
 def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch key key_width"]) -> list[KeyValues]:
@@ -218,12 +219,32 @@ def keys_values_of(layers: Sequence[MultiHeadAttention], x: Float[Tensor, "batch
     maps = [part for layer in layers for part in (layer.to_key, layer.to_value)]
     if not gains_from_stacking(x) or not all(_can_stack(part, x) and part.bias is not None for part in maps):
         return [layer.keys_values(x) for layer in layers]
-    joined = F.linear(x, torch.cat([part.weight for part in maps]), torch.cat([part.bias for part in maps]))
+    joined = linear(x, torch.cat([part.weight for part in maps]), torch.cat([part.bias for part in maps]))
     parts = torch.split(joined, [part.out_features for part in maps], -1)
     return [
         KeyValues(split_heads(keys, layer.key_heads), split_heads(values, layer.key_heads))
         for layer, keys, values in zip(layers, parts[::2], parts[1::2], strict=True)
     ]
+
+
+def apply(layer: nn.Linear, x: Float[Tensor, "batch time width"]) -> Float[Tensor, "batch time out"]:
+    """layer(x), by `linear` where the layer is a plain matrix."""
+    if gains_from_stacking(x) and _can_stack(layer, x):
+        return linear(x, layer.weight, layer.bias)
+    out: Tensor = layer(x)
+    return out
+
+
+def linear(
+    x: Float[Tensor, "batch time width"], weight: Float[Tensor, "out width"], bias: Float[Tensor, " out"] | None
+) -> Float[Tensor, "batch time out"]:
+    """x Wᵀ + b, where training on a GPU by kernels whose gradient of b is faster."""
+    learns = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not tracing.in_transform()
+    if bias is None or not learns or not x.numel() or why_no_triton(x.device, x.dtype) is not None:
+        return F.linear(x, weight, bias)
+    from jumok.layers.gpu import transformer  # imports Triton
+
+    return transformer.linear(x, weight, bias)
 
 
 def gains_from_stacking(x: Tensor) -> bool:

@@ -106,13 +106,6 @@ class EncoderLayer(nn.Module):
         x = self.around_own.after(x, change)
         return Attended(self.around_feed.after(x, self.feed(self.around_feed.before(x))), weights)
 
-    def values(
-        self, x: Float[Tensor, "batch time width"], visible: Visible | Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "batch time width"]:
-        """The output alone: what training computes, and compiles on a GPU."""
-        attended: Attended = self(x, visible)
-        return attended.values
-
 
 class DecoderLayerOutput(NamedTuple):
     """The output of a decoder layer, and its attention weights."""
@@ -176,16 +169,6 @@ class DecoderLayer(nn.Module):
         """
         change, own = self.own(self.around_own.before(x), visible=own_visible)
         return self._attend_to_source(self.around_own.after(x, change), own, memory, visible)
-
-    def values(
-        self,
-        x: Float[Tensor, "batch target width"],
-        memory: KeyValues,
-        visible: Visible | Bool[Tensor, "..."] | None = None,
-    ) -> Float[Tensor, "batch target width"]:
-        """The output alone: what training computes, and compiles on a GPU."""
-        output: DecoderLayerOutput = self(x, memory, visible)
-        return output.values
 
     def step(
         self,

@@ -20,7 +20,7 @@ from jumok.errors import JumokError
 from jumok.serve.auth import KEY_HEADER, require_key
 from jumok.serve.errors import INTERNAL_ERROR, RequestError, error_response, one_line
 from jumok.serve.guard import BodyMiddleware, HostMiddleware, ResponseMiddleware
-from jumok.serve.routes import IMAGE_PATHS, model_routes, server_routes
+from jumok.serve.routes import IMAGE_PATHS, attention_routes, server_routes, translation_routes
 from jumok.serve.service import Limits, Service
 from jumok.settings import nearest
 
@@ -50,8 +50,8 @@ def create_app(
         lifespan=lifespan,
     )
     security = require_key(key)
-    app.include_router(model_routes(service, security))
-    app.include_router(server_routes(service, security))
+    for routes in (translation_routes, attention_routes, server_routes):
+        app.include_router(routes(service, security))
     _add_page(app)
     _add_error_handlers(app)
     _add_limits(app, service.limits)

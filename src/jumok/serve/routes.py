@@ -64,11 +64,11 @@ IMAGE_PATHS = ("/api/caption", "/api/attention", "/api/page")
 """Where requests may have an image."""
 
 
-def model_routes(service: Service, security: list[Any]) -> APIRouter:
-    """The routes that use a model."""
-    router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
+def translation_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that use a translator."""
+    router = APIRouter(prefix="/api", tags=["translation"], responses=ERRORS, dependencies=security)
 
-    @router.post("/translate", tags=["translation"])
+    @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -77,7 +77,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
         return TranslateAnswer(model=job.model.name, translations=answers)
 
-    @router.post("/stream", tags=["translation"], response_class=Response, responses={200: EVENTS})
+    @router.post("/stream", response_class=Response, responses={200: EVENTS})
     async def stream(body: TextRequest, request: Request) -> StreamingResponse:
         """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -85,7 +85,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         opened = await open_stream(service, job, body.text, request)
         return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
 
-    @router.post("/beam", tags=["translation"])
+    @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
         """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
         job = service.translation_job(body.model, body.beam, body.n_best)
@@ -98,7 +98,7 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
             model=job.model.name, source=translation.source, text=translation.text, beam=job.beam, steps=steps
         )
 
-    @router.post("/align", tags=["translation"])
+    @router.post("/align")
     async def align(body: AlignRequest, request: Request) -> AlignAnswer:
         """Align the words of a sentence and its translation by the attention of the model."""
         model = service.translator(body.model)
@@ -111,6 +111,13 @@ def model_routes(service: Service, security: list[Any]) -> APIRouter:
         pair = Pair(body.source, body.target)
         (links,) = await service.results(request, AlignmentJob(model, body.layer, body.head), [pair])
         return AlignAnswer.of(model, pair, links, model.aligner_with(body.layer, body.head).head)
+
+    return router
+
+
+def attention_routes(service: Service, security: list[Any]) -> APIRouter:
+    """The routes that caption an image, and those that show the attention of any model."""
+    router = APIRouter(prefix="/api", responses=ERRORS, dependencies=security)
 
     @router.post("/caption", tags=["captioning"])
     async def caption(body: CaptionRequest, request: Request) -> CaptionAnswer:

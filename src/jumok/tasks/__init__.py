@@ -1,4 +1,4 @@
-"""Tasks: translation, captioning, node classification, and which one a recipe or a model folder is of."""
+"""Tasks: translation, captioning and node classification; finding the task of a recipe or of a model folder."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,22 +14,22 @@ from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
 from jumok.tasks.captioning import CAPTIONING
 from jumok.tasks.node_classification import NODE_CLASSIFICATION
-from jumok.tasks.task import Task, load_trained
+from jumok.tasks.task import Task, read_trained
 from jumok.tasks.translation import TRANSLATION
 
 __all__ = ["CAPTIONING", "NODE_CLASSIFICATION", "TASKS", "TRANSLATION"]
-__all__ += ["load", "make_recipe", "open_model", "read_recipe", "read_task", "task_in", "task_of"]
+__all__ += ["load", "load_trained", "make_recipe", "read_recipe", "read_task", "task_in", "task_of"]
 
 TASKS: tuple[Task[Any, Any], ...] = (NODE_CLASSIFICATION, CAPTIONING, TRANSLATION)
 
 
 def task_of(tables: Mapping[str, Any]) -> Task[Any, Any]:
-    """The task of a recipe by its sections; translation if they do not tell."""
+    """The task that a recipe belongs to, by its sections; translation by default."""
     return next((task for task in TASKS if not task.own_sections.isdisjoint(tables)), TRANSLATION)
 
 
 def task_in(folder: str | Path) -> Task[Any, Any]:
-    """The task of a model folder, by its recipe; translation where there is none, and `load` says what is wrong."""
+    """The task of a model folder, by its recipe; translation if the recipe cannot be read, which `load` reports."""
     return task_of(recipe_tables(folder))
 
 
@@ -48,14 +48,13 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
 def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
-    Without a folder it is the tiny English-Korean model that comes with jumok. A folder of another task than `task`,
-    if one is given, is refused.
+    Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     """
-    task, trained = open_model(folder, find_device(device), task=task)
+    task, trained = load_trained(folder, find_device(device), task=task)
     return task.predictor(trained)
 
 
-def open_model(
+def load_trained(
     folder: str | Path, device: torch.device | str = "cpu", *, task: Task[Any, Any] | None = None
 ) -> tuple[Task[Any, Any], Any]:
     """The task of a model folder, and its trained model in evaluation mode."""
@@ -71,7 +70,7 @@ def open_model(
             )
         return known
 
-    return load_trained(folder, choose, device)
+    return read_trained(folder, choose, device)
 
 
 def read_task(path: str | Path) -> Task[Any, Any]:

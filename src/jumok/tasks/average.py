@@ -10,7 +10,7 @@ from jumok.errors import ModelError
 from jumok.files import check_place
 from jumok.model_folder import COMING, WEIGHTS
 from jumok.models.weights import check_shapes, load_weights, read_header, weights_of
-from jumok.tasks import open_model
+from jumok.tasks import load_trained
 from jumok.tasks.task import Task
 from jumok.training.checkpoint import average_tensors, is_checkpoint
 from jumok.training.resume import DESCRIBED, has_checkpoints, why_foreign
@@ -24,9 +24,9 @@ def average_models(models: Sequence[str | Path], out: str | Path, *, task: Task[
     models = without_backups(models)
     first, *others = _folders(models)
     _check_out(Path(out))
-    task, trained = open_model(first, task=task)
+    task, trained = load_trained(first, task=task)
     for folder in others:
-        _, other = open_model(folder, task=task)
+        _, other = load_trained(folder, task=task)
         if why := task.difference(other, trained):
             raise ModelError(f"{folder} {why} {first}, so they cannot be averaged")
     _load_mean(trained.model, models)
@@ -44,7 +44,7 @@ def how_many(models: Sequence[str | Path]) -> str:
 
 
 def _folders(models: Sequence[str | Path]) -> list[Path]:
-    """The folders of the models, of checkpoints those of their runs."""
+    """The model folders; for a checkpoint, the folder of its run."""
     if missing := [model for model in models if not Path(model).exists()]:
         raise ModelError(f"there is no model {missing[0]}; name folders of models or .safetensors files")
     folders = list(dict.fromkeys(_run_of(Path(model)) for model in models if Path(model).is_dir()))

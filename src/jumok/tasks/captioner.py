@@ -44,14 +44,14 @@ class Caption:
     score: float
     """Log-probability over length to the length penalty."""
     n_best: tuple["Caption", ...] = ()
-    """The best captions, best first, where more than one was asked for."""
+    """The best captions, best first, if more than one was requested."""
     ids: tuple[int, ...] = field(default=(), repr=False)
     """The tokens of `text`."""
     picture: "Picture | None" = field(default=None, repr=False)
     captioner: "Captioner | None" = field(default=None, repr=False)
 
     def attention(self, *, words: bool = True) -> AttentionMap:
-        """Where each word of the caption looked in the image, or each token with `words=False`."""
+        """The attention of each word of the caption over the image, or of each token with `words=False`."""
         if self.captioner is None or self.picture is None:
             raise ArgumentError("there is no attention map of a caption without its image")
         return self.captioner.map_of(self.picture, self.ids, words=words)
@@ -157,7 +157,7 @@ class Captioner(TextGenerator):
         return [image_url(scene(number, split="test").picture(EXAMPLE_SIDE)) for number in shown]
 
     def _layout(self, pixels: Pixels) -> ImageLayout:
-        """The image itself, and which part of it the model saw."""
+        """The image, and the part of it that the model saw."""
         (height, width), (rows, columns) = pixels.shape[:2], self.trained.model.encoder.grid
         top, left, bottom, right = kept_part(height, width, self.trained.recipe.images.fit)
         part = top / height, left / width, bottom / height, right / width

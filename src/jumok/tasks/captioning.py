@@ -100,7 +100,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         return f"{count} images of {side} × {side} pixels, {batch.target_in.shape[1]} tokens long"
 
     def halves(self, batch: ImageBatch) -> list[ImageBatch]:
-        """Each half without the padding only the other needed."""
+        """Two halves, each padded only as far as its own captions need."""
         count = len(batch.images)
         if count < 2:
             raise TrainingError(
@@ -206,7 +206,7 @@ def caption_loss(
 
 
 def unevenness(attention: Sequence[HeadWeights], words: Bool[Tensor, "batch target"]) -> Float[Tensor, ""]:
-    """Σᵢ (1 − Σ_t α_ti)², summed over the captions; of the mean over heads, and the mean over layers of that."""
+    """Σᵢ (1 − Σ_t α_ti)² of the attention averaged over heads, summed over the captions and averaged over layers."""
     per_layer = []
     for layer in attention:
         weights = layer().float().mean(1) * words[..., None]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.report.numbers import EvaluationSet, System, check_names, make_report
+from jumok.analysis.report.numbers import EvaluationSet, System, make_report
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
 from jumok.analysis.scores.metrics import (
@@ -131,7 +131,6 @@ def evaluate_translations(
     check_scores(metrics, tokenize)
     _check_sources(options)
     sources, references = read_test_set(options.source, options.reference, options.columns)
-    check_names([name, *(other for other, _ in options.compare)])
     for other, path in options.compare:
         check_system(task, other, path, len(references))
     system = first(sources)
@@ -153,7 +152,7 @@ def evaluate_translations(
 
 def evaluate_outputs(
     task: Task[Any, Any],
-    path: str,
+    path: Path,
     options: EvaluationOptions,
     *,
     name: str,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from jumok.models.weights import weights_of
-from jumok.tasks import open_model
+from jumok.tasks import load_trained
 from jumok.tasks.describe import count
 from jumok.tasks.task import Task, in_words
 from jumok.training.config import TrainingConfig
@@ -39,9 +39,10 @@ class Inspection(NamedTuple):
 
 def inspect(folder: str | Path, *, task: Task[Any, Any] | None = None) -> Inspection:
     """Describe the model of a folder, checking every file on the way."""
-    task, trained = open_model(folder, task=task)
+    task, trained = load_trained(folder, task=task)
     tensors = weights_of(trained.model)
     facts = task.describe(trained) | {
+        "use": " or ".join(task.commands(str(folder), trained)),
         "training": training_so_far(Path(folder), trained.recipe.training),
         "parts": parameters_by_part(tensors),
         "files": files_of(Path(folder)),
@@ -61,7 +62,7 @@ def parameters_by_part(tensors: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def training_so_far(folder: Path, config: TrainingConfig) -> dict[str, Any]:
-    """Steps, epochs, time and the best score, from the metrics beside the model; nothing where they are not there."""
+    """Steps, epochs, time and the best score, from the metrics beside the model; empty without them."""
     path = folder / "metrics.jsonl"
     records = read_metrics(path) if path.is_file() else []
     steps = [record for record in records if "validation" not in record]
@@ -89,7 +90,7 @@ def training_in_words(facts: Mapping[str, Any]) -> str:
 
 
 def files_of(folder: Path) -> dict[str, int]:
-    """Bytes of every file, and of every folder all that is in it."""
+    """The size in bytes of every file and folder."""
     return {
         path.name + ("/" if path.is_dir() else ""): sum(one.stat().st_size for one in _inside(path) if one.is_file())
         for path in sorted(folder.iterdir(), key=lambda path: (path.is_dir(), path.name))

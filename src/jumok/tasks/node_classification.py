@@ -170,7 +170,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         return f"{batch.x.shape[0]} nodes, {edges.shape[1]} edges"
 
     def halves(self, batch: GraphBatch) -> list[GraphBatch]:
-        """A graph has no halves."""
+        """A graph cannot be split: raise a TrainingError that says what to set."""
         raise TrainingError(
             f"out of memory with {self.size(batch)}; draw neighbours, for example "
             "sampling.fanout = [10, 10], or fewer of them, or set a smaller sampling.batch"
@@ -230,7 +230,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
     def evaluate(
         self, predictor: NodeClassifier, options: EvaluationOptions, *, name: str = "model", watch: Watch = unwatched
     ) -> EvaluationResult:
-        """The accuracy on the test nodes or graphs; the predicted class of every one of all is saved."""
+        """The accuracy on the test nodes or graphs; `save` gets the predicted class of every node or graph."""
         accuracy = predictor.accuracy()
         if options.save is not None:
             class_name = predictor.graph.class_name
@@ -253,7 +253,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
 
 
 def _own_heads(model: GraphAttentionNetwork, layers: tuple[int, ...], heads: tuple[int, ...]) -> list[int]:
-    """The heads counted from 0; an error if one of the layers lacks them, as the map has an average in their place."""
+    """The heads counted from 0; an error if a layer lacks one, because the map has an average in its place."""
     counts = [int(layer.heads) for layer in model.layers]  # type: ignore[arg-type]
     chosen = [resolve_index(layer, len(counts), "layer") for layer in layers] or [len(counts) - 1]
     fewest = min(counts[layer] for layer in chosen)
@@ -285,7 +285,7 @@ def check_shared(sampling: SamplingConfig) -> None:
 
 
 def check_pooling(recipe: GraphRecipe, graph: Graph) -> None:
-    """Raise a ConfigError if the network classifies nodes where the labels are of graphs, or the other way round."""
+    """Raise a ConfigError if the network classifies nodes but the labels are of graphs, or vice versa."""
     if graph.graph is not None and not recipe.network.pooling:
         raise ConfigError('the labels are of whole graphs; set network.pooling = "mean", "max" or "sum"')
     if graph.graph is None and recipe.network.pooling:

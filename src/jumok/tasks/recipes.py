@@ -36,6 +36,8 @@ class TranslationTraining(TrainingConfig):
 
     The lower loss decides between equal scores.
     """
+    start_from: str = ""
+    """Model folder to start from (fine-tuning): its vocabulary, its shape and its weights; "" starts anew."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None

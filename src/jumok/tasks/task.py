@@ -1,7 +1,7 @@
-"""What a task is: the one interface between an application, such as translation, and training, folders and commands."""
+"""The interface of a task, such as translation, to training, model folders and commands."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ from torch import nn
 
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.devices import find_device
-from jumok.errors import ArgumentError, ModelError, TrainingError
+from jumok.errors import ArgumentError, ConfigError, ModelError, TrainingError
 from jumok.model_folder import (
     NEW_WEIGHTS,
     README,
@@ -98,8 +98,12 @@ class Task(ABC, Generic[R, A]):
 
     # Training
 
+    def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The tables of a recipe with those that it takes from elsewhere, such as a model to start from."""
+        return tables
+
     def check(self, recipe: R, run: RunContext) -> None:
-        """Raise an error for what cannot work, before any data are prepared."""
+        """Raise an error for a recipe that cannot work, before any data are prepared."""
 
     @abstractmethod
     def prepare(self, recipe: R, run: RunContext) -> TaskData[R, A]:
@@ -182,7 +186,9 @@ class Task(ABC, Generic[R, A]):
         """The recipe's model with fresh weights, the same ones for the same seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.training.seed)
-            return self.build(recipe, assets)
+            model = self.build(recipe, assets)
+        freeze(model, recipe.training.freeze)
+        return model
 
     def builder(self, recipe: R, assets: A) -> tuple[Build, list[Any]]:
         """A function that builds the model from its sections, and those sections."""
@@ -194,7 +200,7 @@ class Task(ABC, Generic[R, A]):
 
     def load(self, folder: str | Path, *, device: str = "auto") -> Any:
         """The predictor of a model folder, on a GPU if there is one; a ModelError for a model of another task."""
-        _, trained = load_trained(folder, lambda tables: self, find_device(device))
+        _, trained = read_trained(folder, lambda tables: self, find_device(device))
         return self.predictor(trained)
 
     def check_folder(self, folder: str | Path) -> None:
@@ -231,7 +237,7 @@ class Task(ABC, Generic[R, A]):
         return self.trained(model, recipe, assets)
 
     def publish(self, folder: str | Path, trained: Any, weights: Path, scores: Mapping[str, Any] | None = None) -> None:
-        """Make the file `weights`, which is in the folder, its model's, with everything needed to use it."""
+        """Publish a model folder whose weights are the file `weights` in it, with everything needed to use them."""
         files = {RECIPE: write_recipe(trained[1]).encode(), **self.files(trained[2])}
         publish(Path(folder), files, self.page(trained, scores or {}), weights)
 
@@ -254,11 +260,11 @@ class Task(ABC, Generic[R, A]):
         return "\n".join(["# A model trained with jumok", "", *lines, "", f"Use it: {use}", ""])
 
     def write_page(self, folder: Path, trained: Any, scores: Mapping[str, Any]) -> None:
-        """Write the README of a model folder again, with scores that are known only now."""
+        """Write the README of a model folder again, with further scores."""
         write_file(folder / README, self.page(trained, scores).encode())
 
 
-def load_trained(
+def read_trained(
     folder: str | Path, choose: Callable[[Mapping[str, Any]], Task[Any, Any]], device: torch.device | str = "cpu"
 ) -> tuple[Task[Any, Any], Any]:
     """The task that `choose` finds for the tables of a folder's recipe, and its trained model in evaluation mode."""
@@ -270,6 +276,17 @@ def load_trained(
 
     task, trained = read_folder(folder, read)
     return task, trained._replace(model=trained.model.to(device).eval())
+
+
+def freeze(model: nn.Module, parts: Sequence[str]) -> None:
+    """Keep the weights of some parts of a model as they are."""
+    for part in parts:
+        frozen = [weight for name, weight in model.named_parameters() if name == part or name.startswith(f"{part}.")]
+        if not frozen:
+            names = ", ".join(name for name, _ in model.named_children())
+            raise ConfigError(f'training.freeze = ["{part}"] names no weights of the model, whose parts are {names}')
+        for weight in frozen:
+            weight.requires_grad_(False)
 
 
 def in_words(facts: Mapping[str, Any]) -> dict[str, str]:

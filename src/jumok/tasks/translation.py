@@ -1,7 +1,8 @@
 """Translation: recipes with a section [data], trained on pairs of sentences and validated by translating."""
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -15,11 +16,12 @@ from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
 from jumok.errors import ArgumentError, ConfigError, DataError
-from jumok.model_folder import TOKENIZERS, ModelFolder
+from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
 from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
+from jumok.models.weights import load_weights, weights_of
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
@@ -33,6 +35,8 @@ from jumok.training.objective import SEQUENCES, SequenceObjective, cut
 from jumok.training.processes import here
 from jumok.training.step import autocast
 
+STARTED_FROM = ("tokenizer", "encoder", "decoder")
+"""Sections of a recipe that a model trained further takes from the model it starts from."""
 VALIDATED = 1000
 """Sentences translated at a validation, at most."""
 FEW = 50
@@ -80,13 +84,14 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         if not run.resumed:
             for config in (recipe.encoder, recipe.decoder):
                 check_vectors(config)
-        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter):
+        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, self._tokenizers(recipe)):
             raise ConfigError(why)
 
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
         """Tokenise the pairs."""
         data = kept_input(run.data, recipe.data) if run.resumed else recipe.data
-        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, say=run.say)
+        given = self._tokenizers(recipe)
+        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, tokenizers=given, say=run.say)
         run.say(str(prepared.report))
         if recipe.data.holds_out:
             run.say(held_out_message(len(prepared.valid_pairs)))
@@ -116,12 +121,36 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         )
 
     def begin(self, model: EncoderDecoder, data: TaskData[TranslationRecipe, TokenizerPair], run: RunContext) -> None:
-        """Start from pretrained vectors where the recipe names some; warn of a run that takes hours on a CPU."""
+        """Start from another model or from pretrained vectors, where the recipe names some.
+
+        Warn of a run that takes hours on a CPU.
+        """
         recipe, tokenizers = data.recipe, data.assets
+        if recipe.training.start_from:
+            start = self.load(recipe.training.start_from, device="cpu").trained.model
+            load_weights(model, weights_of(start), recipe.training.start_from)
+            run.say(f"starting from the model in {recipe.training.start_from}")
         initialise_embeddings(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
         initialise_embeddings(model.decoder, recipe.decoder, tokenizers.target, "target", run.say)
         if run.device.type == "cpu" and (message := patience_message(model, data.train, recipe)):
             run.say(message)
+
+    def complete(self, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With training.start_from, the shape of the model and its tokenizer are those of that model."""
+        folder = tables.get("training", {}).get("start_from")
+        if not folder or not isinstance(folder, str):
+            return tables
+        folder = os.path.expanduser(os.path.expandvars(folder))
+        self.check_folder(folder)
+        start = recipe_tables(folder)
+        return {**tables, **{name: {**start[name], **tables.get(name, {})} for name in STARTED_FROM}}
+
+    def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
+        """The tokenizers of the model to start from, if there is one."""
+        if not recipe.training.start_from:
+            return None
+        tokenizers: TokenizerPair = self.load(recipe.training.start_from, device="cpu").trained.tokenizers
+        return tokenizers
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -229,7 +258,7 @@ def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe
 
 
 def held_out_message(pairs: int) -> str:
-    """A message on pairs of the training text that are validated on instead."""
+    """A message about pairs of the training text that are held out for validation."""
     message = f"{pairs:,} {'pair is' if pairs == 1 else 'pairs are'} held out of the training text to validate on"
     if pairs >= FEW:
         return message

@@ -11,11 +11,11 @@ from jumok.tasks.recipes import TranslationRecipe
 
 WORD = re.compile(r"[^\W\d_]+")
 SHORTEST = 3
-"""Letters of a word that tells something: shorter ones are spelt by any vocabulary."""
+"""Fewest letters of a word that counts: any vocabulary can spell shorter ones."""
 SPELT = 0.6
 """Pieces to a letter from which on a word counts as spelt."""
 LOOKED_AT = 2000
-"""Characters of a text that are looked at, which tell enough."""
+"""Characters at the beginning of a text that are checked."""
 MANY = 0.5
 """The share of unknown words above which a text is foreign to a vocabulary."""
 ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "ARABIC")
@@ -23,7 +23,7 @@ ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "AR
 
 
 class Coverage(NamedTuple):
-    """The words of a text that tell something, and those of them that the vocabulary does not know."""
+    """The words of a text that count, and those of them that the vocabulary does not know."""
 
     words: list[str]
     unknown: list[str]
@@ -35,7 +35,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(text: str, tokenizer: Tokenizer) -> Coverage:
-    """What a vocabulary knows of the words at the beginning of a text."""
+    """Which words at the beginning of a text a vocabulary knows."""
     text = text[:LOOKED_AT]
     pieces = tokenizer.pieces_with_offsets(text)
     starts, ends = [piece.start for piece in pieces], [piece.end for piece in pieces]
@@ -63,7 +63,7 @@ SUBJECTS = {
     "dates": "dates",
     "reverse": "digits",
 }
-"""All that the built-in corpora speak of."""
+"""The contents of the built-in corpora."""
 
 
 def translation_warnings(

@@ -42,13 +42,13 @@ class Translation:
     score: float
     """Log-probability over length to the length penalty; 0 for an empty text."""
     n_best: tuple["Translation", ...] = ()
-    """The best translations, best first, where more than one was asked for."""
+    """The best translations, best first, if more than one was requested."""
     pieces: tuple[tuple[str, tuple[int, ...]], ...] = field(default=(), repr=False)
     """The parts of the source and the token ids found for each; one part unless the source was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
     def attention(self, *, words: bool = True) -> AttentionMap:
-        """Where each word of the translation looked, or each token with `words=False`."""
+        """The attention of each word of the translation, or of each token with `words=False`."""
         if len(self.pieces) > 1:
             raise ArgumentError(
                 f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
@@ -122,7 +122,7 @@ class Translator(TextGenerator):
         return self.trained.longest_source
 
     def limits(self, max_source: int | None = None) -> PartLimits:
-        """Where texts are cut: at `max_source` tokens if given, else at `longest`, but sentences stay whole a while."""
+        """The most tokens of a part: `max_source`, or by default `longest`, with more for a single sentence."""
         positions = self.trained.positions
         if not max_source:
             most = STRETCH * self.longest
@@ -176,14 +176,14 @@ class Translator(TextGenerator):
         ]
 
     def stream(self, texts: Iterable[str], *, chunk: int = 1024, **settings: Any) -> Iterator[Translation]:
-        """Like `translate` for any number of texts, `chunk` at a time, each given back as soon as its chunk is done."""
+        """Like `translate` for any number of texts, `chunk` at a time, and yields each as soon as it is done."""
         return self.stream_groups(_groups(texts, chunk), **settings)
 
     def stream_groups(
         self, groups: Iterable[Sequence[str]], *, tell: TellProgress | None = None, **settings: Any
     ) -> Iterator[Translation]:
-        """The same for texts that come in groups, each translated before the next is asked for."""
-        self._config(**{"n_best": 1, **settings})  # what is wrong is said before the first text is waited for
+        """The same for texts that come in groups; each group is translated before the next one is read."""
+        self._config(**{"n_best": 1, **settings})  # wrong settings are refused before the first text is read
         first = 1
         for group in groups:
             yield from self.translate(group, first=first, tell=tell, **settings)
@@ -316,7 +316,7 @@ def join_parts(text: str, parts: Sequence[Translation]) -> Translation:
 
 
 def _checked(texts: Any) -> Iterator[str]:
-    """Texts out of whatever was given for them."""
+    """The texts, each checked to be one."""
     if isinstance(texts, str | bytes):
         raise ArgumentError(f"texts must be a list of texts, but it is one: {quoted(texts)}; write [{quoted(texts)}]")
     if not isinstance(texts, Iterable):

@@ -9,7 +9,6 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt, PositiveF
 Schedule = Literal["noam", "inverse_sqrt", "cosine", "constant"]
 Precision = Literal["auto", "float32", "bf16"]
 Parallel = Literal["ddp", "fsdp"]
-Compile = Literal["auto", "on", "off"]
 Context = Literal["causal", "full"]
 
 LOWER_IS_BETTER = frozenset({"loss", "wer"})
@@ -48,8 +47,10 @@ class TrainingConfig(Settings):
     """
     precision: Precision = "auto"
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
-    compile: Compile = "auto"
-    """Compile Transformer layers and record CUDA graphs: "on", "off", or "auto", which is on for a CUDA GPU."""
+    fast: bool = True
+    """On a CUDA GPU, fuse operations of Transformer layers and record CUDA graphs; false runs the code as written."""
+    freeze: tuple[str, ...] = ()
+    """Parts of the model that do not learn, by the names of their weights: ["encoder", "decoder.layers.0"]."""
     ema: Fraction = 0.0
     """Decay of a moving average of the weights, such as 0.999, which is validated and saved; 0 for none."""
     validate_every: PositiveInt = 500

@@ -1,9 +1,9 @@
 """The training step as CUDA graphs: recorded once for each shape of batch, then replayed with a single launch.
 
 A step of a recurrent model launches thousands of small kernels, and the host takes longer to launch them than the GPU
-to run them. A CUDA graph holds the whole step: forward and backward pass, the sums of gradients over all processes,
-clipping, and the update of the weights. What changes from step to step is in tensors the graph reads: the batch, its
-number of tokens, the learning rate, and the seed of dropout.
+to run them. A CUDA graph holds the whole step: forward and backward pass, clipping, and the update of the weights. What
+changes from step to step is in tensors the graph reads: the batch, its number of tokens, the learning rate, and the
+seed of dropout. In a run of several processes it holds the two passes; gradients are summed before the update.
 """
 
 import warnings
@@ -20,12 +20,12 @@ from torch.optim import AdamW
 from jumok.training.config import TrainingConfig
 from jumok.training.objective import Objective
 from jumok.training.optimiser import update
-from jumok.training.parallel import Alone
+from jumok.training.parallel import Alone, Replicas
 from jumok.training.step import StepOutcome, add_gradient, draw_from, seed_of
 
 REPEATS = 2
 """A shape is recorded when it comes for this time; before, the step runs as it is written."""
-MOST_GRAPHS = 96
+MOST_GRAPHS = 192
 """Maximum number of recorded shapes; further ones run as they are written."""
 
 Shapes = tuple[Any, ...]
@@ -38,10 +38,10 @@ class StepGraph(NamedTuple):
     inputs: tuple[Tensor | None, ...]
     """The parts of a batch."""
     tokens: Float[Tensor, ""]
-    outcome: Float[Tensor, " 3"]
-    """Cross-entropy, length of the gradient, 1 if the step was skipped."""
+    outcome: Float[Tensor, " number"]
+    """Cross-entropy, length of the gradient, 1 if the step was skipped; the first alone in one of several processes."""
 
-    def replay(self, batch: tuple[Tensor | None, ...], tokens: int) -> Float[Tensor, " 3"]:
+    def replay(self, batch: tuple[Tensor | None, ...], tokens: int) -> Float[Tensor, " number"]:
         """Run the step on another batch of the same shape."""
         for there, part in zip(self.inputs, batch, strict=True):
             if there is not None:
@@ -68,7 +68,7 @@ class StepGraphs:
         self.graphs: dict[Shapes, StepGraph] = {}
         self._seen: Counter[Shapes] = Counter()
         self.parallel = parallel or Alone(model, task)
-        wanted = config.compile != "off" and config.accumulate == 1
+        wanted = config.fast and config.accumulate == 1
         self._usable = self.device.type == "cuda" and wanted and self.parallel.records
         if self._usable:
             self._pool = torch.cuda.graph_pool_handle()
@@ -77,7 +77,7 @@ class StepGraphs:
     def step(self, batches: Sequence[Any], *, step: int, tokens: int | None = None) -> StepOutcome | None:
         """What `train_step` does; None, with nothing done, if this step is to run as it is written.
 
-        Some processes may run a step as it is written while others replay it: they send the same in the same order.
+        `tokens` counts those of all processes, of which some may replay the step while others run it as it is written.
         """
         if not self._usable or len(batches) != 1 or (shapes := shapes_of(batches[0])) is None:
             return None
@@ -93,7 +93,12 @@ class StepGraphs:
             self.graphs[shapes] = graph
         tokens = self.task.items(batch) if tokens is None else tokens
         draw_from(seed_of(self.config.seed, step, next(self.parallel.numbers())), self.device)
-        cross_entropy, norm, skipped = graph.replay(batch, tokens).unbind()
+        outcome = graph.replay(batch, tokens)
+        if isinstance(self.parallel, Replicas):
+            cross_entropy = self.parallel.combine_laid_out(outcome[0])
+            norm, skipped = update(self.optimiser, clip=self.config.clip)
+        else:
+            cross_entropy, norm, skipped = outcome.unbind()
         return StepOutcome(cross_entropy, max(tokens, 1), norm, skipped, 0)
 
     def _try_to_record(self, batch: Any) -> StepGraph | None:
@@ -117,17 +122,21 @@ class StepGraphs:
         if not self.graphs and not self._rehearse(inputs, tokens):
             return None
         self.optimiser.zero_grad(set_to_none=True)
+        buckets = self.parallel.lay_out() if isinstance(self.parallel, Replicas) else []
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.device)
         with torch.cuda.stream(self._stream), capturable(self.optimiser):
             # Another thread may reserve memory meanwhile: the one that reads the next batches.
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
-                self.parallel.begin_piece(last=True)
-                found = add_gradient(self.model, inputs, tokens, self.config, self.task)
-                cross_entropy = self.parallel.combine(found)
-                norm, skipped = update(self.optimiser, clip=self.config.clip)
-                outcome = torch.stack([cross_entropy, norm, skipped])
+                if buckets:
+                    torch._foreach_zero_(buckets)
+                cross_entropy = add_gradient(self.model, inputs, tokens, self.config, self.task)
+                if buckets:
+                    outcome = cross_entropy[None]
+                else:
+                    norm, skipped = update(self.optimiser, clip=self.config.clip)
+                    outcome = torch.stack([cross_entropy, norm, skipped])
             finally:
                 graph.capture_end()
         return StepGraph(graph, tuple(inputs), tokens, outcome)

@@ -1,4 +1,4 @@
-"""Passes over the logits of some tokens: the loss of every row, and the gradient in the place of the logits."""
+"""One pass over the logits of some tokens: the loss of every row, and the gradient in the place of the logits."""
 
 import triton.language as tl
 
@@ -6,10 +6,14 @@ from jumok.attention.triton_launch import kernel
 
 
 @kernel
-def row_sums_kernel(
-    logits, target, log_sums, totals, entropies, vocabulary, stride, SMOOTHING: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One row: log Z, the smoothed loss, and the cross-entropy; zeros where the target is negative."""
+def loss_kernel(
+    logits, target, totals, entropies, vocabulary, stride,
+    SMOOTHING: tl.constexpr, GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One row: the smoothed loss and the cross-entropy, zeros where the target is negative; then the gradient.
+
+    The row is read twice, the second time from the cache.
+    """
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * stride
     columns = tl.arange(0, BLOCK)
@@ -29,33 +33,17 @@ def row_sums_kernel(
     log_sum = top + tl.log(tl.sum(partial * tl.exp(highest - top), 0))
     wanted = tl.load(target + row)
     counted = wanted >= 0
-    right = tl.load(start + tl.maximum(wanted, 0)).to(tl.float32)
-    entropy = log_sum - right
+    entropy = log_sum - tl.load(start + tl.maximum(wanted, 0)).to(tl.float32)
     total = entropy
     if SMOOTHING > 0:
         total = (1 - SMOOTHING) * entropy + SMOOTHING * (log_sum - tl.sum(sums, 0) / vocabulary)
-    tl.store(log_sums + row, log_sum)
     tl.store(entropies + row, tl.where(counted, entropy, 0.0))
     tl.store(totals + row, tl.where(counted, total, 0.0))
-
-
-@kernel
-def gradient_kernel(
-    logits, target, log_sums, bias_sums, rows, vocabulary, stride,
-    SMOOTHING: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BIAS: tl.constexpr,
-):  # fmt: skip
-    """One tile: the gradient in the place of the logits, and its sums over the tile's rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    is_row, is_column = row < rows, column < vocabulary
-    wanted = tl.load(target + row, mask=is_row, other=-1)
-    log_sum = tl.load(log_sums + row, mask=is_row, other=0.0)
-    place = logits + row[:, None] * stride + column[None]
-    inside = is_row[:, None] & is_column[None]
-    x = tl.load(place, mask=inside, other=float("-inf")).to(tl.float32)
-    gradient = tl.exp(x - log_sum[:, None]) - SMOOTHING / vocabulary
-    gradient = tl.where(column[None] == wanted[:, None], gradient - (1 - SMOOTHING), gradient)
-    gradient = tl.where(wanted[:, None] >= 0, gradient, 0.0)
-    tl.store(place, gradient, mask=inside)
-    if BIAS:
-        tl.store(bias_sums + tl.program_id(1) * vocabulary + column, tl.sum(gradient, 0), mask=is_column)
+    if GRADIENT:
+        tl.debug_barrier()  # every thread has read the target's logit
+        for first in range(0, vocabulary, BLOCK):
+            column = first + columns
+            x = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
+            gradient = tl.exp(x - log_sum) - SMOOTHING / vocabulary
+            gradient = tl.where(column == wanted, gradient - (1 - SMOOTHING), gradient)
+            tl.store(start + column, tl.where(counted, gradient, 0.0), mask=column < vocabulary)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from jumok.devices import keep_freed_memory
 from jumok.errors import ConfigError, DataError, JumokError
+from jumok.layers.gpu.stack import fused_layers
 from jumok.models.weights import load_weights
 from jumok.training.checkpoint import (
     MODEL,
@@ -26,7 +27,6 @@ from jumok.training.checkpoint import (
     validated_file,
     write_final,
 )
-from jumok.training.compile import compiled_layers
 from jumok.training.config import TrainingConfig
 from jumok.training.cuda_graph import StepGraphs, ready_for
 from jumok.training.loss import BatchSource
@@ -34,7 +34,7 @@ from jumok.training.metrics import DivergedError, Recorder
 from jumok.training.objective import SEQUENCES, Objective
 from jumok.training.optimiser import MovingAverage, learning_rate, make_optimiser, set_rate
 from jumok.training.parallel import parallel_of
-from jumok.training.processes import check_shares, here
+from jumok.training.processes import check_seen, check_shares, here
 from jumok.training.progress import Report
 from jumok.training.resume import begin, make_folder, only_here
 from jumok.training.state import Origin, TrainingState
@@ -186,6 +186,7 @@ def train(
         if here().leads:
             make_folder(Path(folder), resume=resume)
             stack.enter_context(only_here(Path(folder)))
+        here().gather(lambda: check_seen(Path(folder)))
         origin = Origin(data, settings or {})
         trainer = Trainer(model, config, Path(folder), report, validate, origin, task, publish, resume=resume)
         stack.callback(trainer.recorder.close)
@@ -204,7 +205,7 @@ def train(
         stack.enter_context(closing(reader))
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         with trainer.parallel.whole():
-            stack.enter_context(compiled_layers(model, config, report.say, autocast(config, device)))
+            stack.enter_context(fused_layers(config.fast))
         stack.callback(report.end)
         report.unit = task.unit
         report.begin(step=state.step, steps=config.steps, minutes=config.minutes, seconds=state.seconds)

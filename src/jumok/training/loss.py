@@ -13,7 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from jumok.attention.backends import why_no_triton
 from jumok.data import Batch
-from jumok.errors import ConfigError
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
 from jumok.training.processes import here
@@ -111,10 +110,7 @@ class GuidedAlignment:
 
     def attention(self, decoder: Decoder, encoding: Encoding, hidden: Hidden, batch: Batch) -> HeadWeights:
         """The attention of the guided layer; `hidden` is what the decoder returned for the batch."""
-        layers = len(hidden.attention)
-        if not layers:
-            raise ConfigError("training.guided_alignment needs a decoder with attention, but this one has none")
-        layer = guided_layer(self.layer, layers)
+        layer = guided_layer(self.layer, len(hidden.attention))
         if self.context == "causal":
             return hidden.attention[layer]
         return decoder.informed_attention(encoding, batch.target_in, batch.target_visible, layer=layer)
@@ -139,21 +135,12 @@ class GuidedAlignment:
         return -self.weight * (wanted * weights.float().clamp(min=SMALLEST).log()).sum()
 
     def _of_heads(self, attention: HeadWeights) -> Float[Tensor, "batch target source"]:
-        if self.head is None:
-            return attention().mean(1)
-        try:
-            return attention(heads=[self.head]).squeeze(1)
-        except ValueError as error:
-            raise ConfigError(f"training.guided_head = {self.head}: {error}") from None
+        return attention().mean(1) if self.head is None else attention(heads=[self.head]).squeeze(1)
 
 
 def guided_layer(layer: int | None, layers: int) -> int:
-    """The number of the guided layer; by default the last but one, which aligns best (Garg et al. 2019)."""
-    if layer is None:
-        return max(layers - 2, 0)
-    if not -layers <= layer < layers:
-        raise ConfigError(f"training.guided_layer = {layer}, but the decoder's layers are 0 to {layers - 1}")
-    return layer % layers
+    """The guided layer counted from 0; by default the last but one, which aligns best (Garg et al. 2019)."""
+    return max(layers - 2, 0) if layer is None else layer % layers
 
 
 @runtime_checkable

@@ -13,17 +13,15 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from jumok.training.gpu_kernels import gradient_kernel, row_sums_kernel
+from jumok.training.gpu_kernels import loss_kernel
 
-MOST_LOGITS = 2**27
-"""Logits in memory at once, 256 MiB in bfloat16; fewer make the matrix products too small for a large GPU."""
+MOST_LOGITS = 13 * 2**24
+"""Logits in memory at once, 416 MiB in bfloat16; fewer make the matrix products too small for a large GPU."""
 ALIGNED = 8
 """Rows of logits begin at multiples of this, so that their matrix products run on whole vectors."""
 TILE = 128
 """Rows of a tile of a matrix product."""
 BLOCK = 4096
-ROWS, COLUMNS = 32, 128
-"""Tile of the pass that writes the gradient and sums it over tokens."""
 
 Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -71,7 +69,7 @@ def _chunked(
     hidden, matrix = states.to(dtype), weight.to(dtype)
     vector = None if bias is None else bias.to(dtype)
     buffer = hidden.new_empty(chunk, stride)
-    log_sums, totals, entropies = states.new_empty(3, tokens, dtype=torch.float32)
+    totals, entropies = states.new_empty(2, tokens, dtype=torch.float32)
     d_states = hidden.new_empty(tokens if learns else 0, width)
     d_weight = states.new_zeros(weight.shape if learns else (0,), dtype=torch.float32)
     d_bias = states.new_zeros(bias.shape if learns and bias is not None else (0,), dtype=torch.float32)
@@ -79,22 +77,16 @@ def _chunked(
         part = slice(first, min(first + chunk, tokens))
         rows = part.stop - first
         logits = _product(vector, hidden[part], matrix.t(), out=buffer[:rows, :vocabulary])
-        row_sums_kernel(
-            (rows,), logits, target[part], log_sums[part], totals[part], entropies[part], vocabulary, stride,
-            SMOOTHING=smoothing, BLOCK=min(BLOCK, triton.next_power_of_2(vocabulary)),
+        loss_kernel(
+            (rows,), logits, target[part], totals[part], entropies[part], vocabulary, stride, SMOOTHING=smoothing,
+            GRADIENT=learns, BLOCK=min(BLOCK, triton.next_power_of_2(vocabulary)), warps=8,
         )  # fmt: skip
         if not learns:
             continue
-        tiles = triton.cdiv(rows, ROWS)
-        sums = log_sums.new_empty(tiles if bias is not None else 0, vocabulary)
-        gradient_kernel(
-            (triton.cdiv(vocabulary, COLUMNS), tiles), logits, target[part], log_sums[part], sums, rows, vocabulary,
-            stride, SMOOTHING=smoothing, ROWS=ROWS, COLUMNS=COLUMNS, BIAS=bias is not None,
-        )  # fmt: skip
         torch.mm(logits, matrix, out=d_states[part])
         _add_product(d_weight, logits.t(), hidden[part])
         if bias is not None:
-            d_bias += sums.sum(0)
+            d_bias += logits.sum(0, dtype=torch.float32)
     return totals.sum(), entropies.sum(), d_states, d_weight, d_bias
 
 

@@ -41,7 +41,7 @@ class Alone:
 
     @property
     def records(self) -> bool:
-        """Whether a CUDA graph can hold a step, with what is sent in it."""
+        """Whether a CUDA graph can hold the passes of a step."""
         return True
 
     def numbers(self) -> Iterator[int]:
@@ -66,6 +66,9 @@ class Replicas(Alone):
 
     Gradients are summed in buckets. Those of the last piece's backward pass travel while it goes on: a bucket is sent
     when all of its gradients are there and the bucket before it is sent, in the same order in all processes.
+
+    A CUDA graph holds the passes alone: NCCL wants all processes to record what they send, or none, and the batches of
+    each have other shapes. A graph adds gradients to buckets that stay where they are, which are sent after it.
     """
 
     def __init__(self, model: nn.Module, task: Objective[Any]) -> None:
@@ -75,6 +78,7 @@ class Replicas(Alone):
         self._missing: list[set[int]] = []
         self._sent: list[tuple[Tensor, Any]] = []
         self._sends = False
+        self._flat: list[Tensor] = []
         with torch.no_grad():
             for weight in model.state_dict().values():
                 dist.broadcast(weight, 0)
@@ -120,11 +124,35 @@ class Replicas(Alone):
         self._sent = []
         return total
 
+    def lay_out(self) -> list[Tensor]:
+        """Make every gradient a part of its bucket; the buckets."""
+        assert self._buckets is not None, "the first step runs as it is written"
+        if not self._flat:
+            self._flat = [_flat_like(bucket) for bucket in self._buckets]
+        for bucket, flat in zip(self._buckets, self._flat, strict=True):
+            parts = torch.split(flat, [weight.numel() for weight in bucket])
+            for weight, part in zip(bucket, parts, strict=True):
+                weight.grad = part.view_as(weight)
+        return self._flat
+
+    @torch.no_grad()
+    def combine_laid_out(self, cross_entropy: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """`combine` for gradients that are parts of their buckets; it sends the same, in the same order."""
+        working = [dist.all_reduce(flat, async_op=True) for flat in self.lay_out()]
+        total = _total(cross_entropy, self.model)
+        for sending in working:
+            sending.wait()
+        return total
+
     def _used(self) -> list[Tensor]:
         """The weights that have a gradient in any process."""
         mine = [number for number, weight in enumerate(self._weights) if weight.grad is not None]
         numbers = {number for found in here().gather(lambda: mine) for number in found}
         return [self._weights[number] for number in sorted(numbers)]
+
+
+def _flat_like(bucket: list[Tensor]) -> Tensor:
+    return torch.zeros(sum(weight.numel() for weight in bucket), dtype=bucket[0].dtype, device=bucket[0].device)
 
 
 def _gradient(weight: Tensor) -> Tensor:

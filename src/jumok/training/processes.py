@@ -7,16 +7,20 @@ and one of them says why. A process that was started alone is a world of one, to
 """
 
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from jumok.errors import ArgumentError, TrainingError
+from jumok.errors import ArgumentError, DataError, TrainingError
 from jumok.screen import is_launched
 
 T = TypeVar("T")
@@ -24,6 +28,8 @@ S = TypeVar("S")
 
 PATIENCE = timedelta(days=7)
 """How long processes wait for the leader, which may have 10⁸ pairs to tokenise. One that dies is noticed at once."""
+SLOWEST_DISK = 60.0
+"""Seconds after which a new folder is seen on every machine that shares a disk."""
 CONNECTIONS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "TCPStore")
 """Words of errors that mean: another process is gone."""
 
@@ -98,6 +104,7 @@ class Processes:
 ALONE = Processes()
 _here = ALONE
 _works_alone = False
+_joins = count()
 
 
 def here() -> Processes:
@@ -143,8 +150,8 @@ def joined(device: str) -> Iterator[Processes]:
     from torch.distributed.rendezvous import rendezvous
 
     shared, rank, world = next(iter(rendezvous("env://")))
-    # After a restart the store may be the one before, with the addresses of processes that are gone.
-    store = dist.PrefixStore(f"jumok-{_restarts()}", shared)  # type: ignore[attr-defined]
+    # After a restart, and in a second run, the store may be the one before, with addresses that are gone.
+    store = dist.PrefixStore(f"jumok-{_restarts()}-{next(_joins)}", shared)  # type: ignore[attr-defined]
     backend = "gloo" if device == "cpu" or not torch.cuda.is_available() else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=world)
     groups = (dist.new_group(backend="gloo", timeout=PATIENCE) for _ in range(2)) if world > 1 else (None, None)
@@ -178,6 +185,18 @@ def _is_of_connection(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and any(word in words for word in CONNECTIONS)
     )
+
+
+def check_seen(folder: Path) -> None:
+    """Raise a DataError if a folder that the leading process has made is not there for this one."""
+    until = time.monotonic() + SLOWEST_DISK
+    while not folder.is_dir():
+        if time.monotonic() > until:
+            raise DataError(
+                f"process {here().rank} on {platform.node()} does not see the folder {folder.absolute()}, "
+                "which process 0 made; name one on a file system that all machines share: --out /shared/runs/NAME"
+            )
+        time.sleep(0.2)
 
 
 def check_shares(batches: int) -> None:

@@ -19,7 +19,7 @@ from jumok.training.step import StepOutcome
 
 MAY_CHANGE = frozenset(
     {"steps", "minutes", "validate_every", "patience", "save_every", "keep", "average", "log_every"}
-    | {"parallel", "compile"}
+    | {"parallel", "fast"}
 )
 """Settings that do not change what any step does, and so may differ after a resume."""
 

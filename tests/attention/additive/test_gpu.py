@@ -27,6 +27,7 @@ TESTS = Path(__file__).parents[2]
         ("attention/additive/launch_checks.py", ""),
         ("graphs/gpu_checks.py", ""),
         ("training/loss_checks.py", ""),
+        ("layers/transformer_checks.py", ""),
         ("models/rnn_kernel_checks.py", "bahdanau"),
         ("models/rnn_kernel_checks.py", "not bahdanau"),
     ],

@@ -19,7 +19,6 @@ from jumok.analysis.scores.metrics import (
     sentence_scores,
     unwatched,
 )
-from jumok.errors import ArgumentError
 
 PHRASE = 3
 """Words of a phrase that should not be repeated."""
@@ -157,7 +156,6 @@ class EvaluationReport:
 
 def make_report(test: EvaluationSet, systems: Sequence[System], *, watch: Watch = unwatched) -> EvaluationReport:
     """Measure every system and compare the first with each of the others."""
-    check_systems(test, systems)
     counts = [_counted(test, system, watch) for system in systems]
     measured = [_measure(test, system, count, watch) for system, count in zip(systems, counts, strict=True)]
     named = [
@@ -216,22 +214,3 @@ def _attention_stats(system: System, sentences: int, watch: Watch) -> AttentionS
     chosen = range(0, sentences, -(-sentences // MAPPED))  # evenly spread if there are too many
     maps = map(system.attention, watch(chosen, f"measuring the attention of {system.name}", len(chosen)))
     return attention_stats(shown for shown in maps if shown is not None)
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise an ArgumentError if two systems have the same name."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ArgumentError(f"two systems are called {twice!r}; rename one: --compare NAME=PATH")
-
-
-def check_systems(test: EvaluationSet, systems: Sequence[System]) -> None:
-    """Raise an ArgumentError if there is nothing to report on, or an output is missing."""
-    if not test.sources:
-        raise ArgumentError("there is nothing to report on: no sentences")
-    check_names([system.name for system in systems])
-    for system in systems:
-        if len(system.outputs) != len(test.sources):
-            raise ArgumentError(
-                f"{system.name} has {len(system.outputs)} outputs, but there are {len(test.sources)} source sentences"
-            )

@@ -12,6 +12,7 @@ import triton.language as tl
 from jumok.attention.flash.tile_kernels import (
     CAREFUL,
     LOG2E,
+    NUMBERS,
     any_nonfinite,
     block_range,
     cleaned,
@@ -28,7 +29,7 @@ from jumok.attention.flash.tile_kernels import (
 from jumok.attention.triton_launch import kernel
 
 
-@kernel
+@kernel(any_number=NUMBERS)
 def query_gradient_kernel(
     query, key, value, out, d_out, lse, delta, d_query, key_lengths, query_lengths, query_ends, key_ends, mask, bias,
     slopes, sinks, seed,
@@ -41,7 +42,7 @@ def query_gradient_kernel(
     BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     KEY_LENGTHS: tl.constexpr, QUERY_LENGTHS: tl.constexpr, SEARCH: tl.constexpr, MASK: tl.constexpr,
     SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, SINKS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dq of a tile of rows, and their δ for the gradients of keys and values."""
     tile, plane = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)
@@ -171,7 +172,7 @@ def score_gradient(
     return mixing, d_scores
 
 
-@kernel
+@kernel(any_number=NUMBERS)
 def key_gradient_kernel(
     query, key, value, d_out, lse, delta, d_key, d_value, key_lengths, query_lengths, query_ends, key_ends, mask, bias,
     slopes, sinks, seed,
@@ -184,7 +185,7 @@ def key_gradient_kernel(
     BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     KEY_LENGTHS: tl.constexpr, QUERY_LENGTHS: tl.constexpr, SEARCH: tl.constexpr, MASK: tl.constexpr,
     SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, SINKS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a tile of keys, one block of rows after another."""
     tile, plane = tl.program_id(0), tl.program_id(1)
@@ -209,8 +210,6 @@ def key_gradient_kernel(
         cols, keys, key_length, query_length, low, high, query_ends, key_ends, sequences, LOW, HIGH, SEARCH
     )
     start, inner_start, inner_stop, stop = block_range(first, beyond, ROWS, MASK)
-    # A block of whole rows, in a tile of keys that are all within their length, has an upper end nowhere.
-    UPPER: tl.constexpr = LOW or SEARCH > 0 or KEY_LENGTHS or QUERY_LENGTHS or not EVEN
     dk = tl.zeros([COLS, BLOCK_DIM], tl.float32)
     dv = tl.zeros([COLS, BLOCK_VALUE_DIM], tl.float32)
     if start < stop:  # or nobody sees these keys, and they are not read
@@ -223,7 +222,7 @@ def key_gradient_kernel(
                     dk, dv, k, v, query, d_out, lse, delta, inside, at, first, beyond, stop, query_row, d_out_row,
                     mask, mask_row, mask_key, slope, bias, bias_row, bias_key, shift, seed, plane, SCALE, DIM,
                     VALUE_DIM, BLOCK_DIM, BLOCK_VALUE_DIM, ROWS, MASK, SOFT_CAP, SLOPES, BIAS, DROPOUT, PRECISION,
-                    True, False, True, UPPER,
+                    True, False, True, True,
                 )  # fmt: skip
         for at in range(inner_start, inner_stop, ROWS):
             dk, dv = key_block(
@@ -288,7 +287,7 @@ def key_block(
     return dk, dv
 
 
-@kernel
+@kernel(any_number=NUMBERS)
 def bias_gradient_kernel(
     query, key, value, d_out, lse, delta, d_bias, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes,
     sinks, seed,
@@ -300,7 +299,7 @@ def bias_gradient_kernel(
     BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     KEY_LENGTHS: tl.constexpr, QUERY_LENGTHS: tl.constexpr, SEARCH: tl.constexpr, MASK: tl.constexpr,
     SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, SINKS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The gradient of a tile of the bias: the sum over the entries of the batch, and the heads, that share it."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

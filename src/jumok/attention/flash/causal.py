@@ -4,28 +4,78 @@ The kernel lets them spread: a hidden value of weight 0 gives 0 · NaN = NaN. Tw
 and repair it (see causal_kernels.py); no pass over queries, keys or values is needed.
 """
 
+import weakref
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from jumok.attention.flash import launch
 from jumok.attention.flash.causal_kernels import causal_gradient_repair_kernel, causal_repair_kernel
-from jumok.attention.flash.launch import strides, with_unit_step
+from jumok.attention.flash.launch import NOTHING, Options, remember, strides, with_unit_step
+from jumok.attention.sdpa import refuse_second_gradient
+from jumok.attention.triton_launch import Bound, Kernel
 
 Three = tuple[Tensor, Tensor, Tensor]
 ROWS = 64
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """softmax(scale · q kᵀ) v over the keys up to each query's own position, for [batch, head, time, dim]."""
-    query, key, value = (with_unit_step(tensor) for tensor in (query, key, value))
+def attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor | None:
+    """softmax(scale · q kᵀ) v over the keys up to each query's own position, for [batch, head, time, dim].
+
+    None if PyTorch would not run one of its fused kernels.
+    """
+    query, key, value = with_unit_step(query), with_unit_step(key), with_unit_step(value)
     if torch.compiler.is_compiling():
         mixed: Tensor = causal_attention(query, key, value, scale)[0]
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value)):
-        mixed = _Attention.apply(query, key, value, scale)[0]  # type: ignore[no-untyped-call]
-    else:
-        mixed = _forward(query, key, value, scale)[0]
-    return mixed
+        return mixed
+    values = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)
+    if values.requires_grad:
+        node = values.grad_fn
+        assert node is not None
+        if not node.name().startswith("ScaledDotProduct"):
+            return None
+        node.register_hook(GradientRepair(query, key, value, scale))
+        refuse_second_gradient(values)
+    repair(query, key, value, values.detach(), scale)
+    return values
+
+
+class GradientRepair:
+    """Repairs what PyTorch's kernel gives as gradients, right after it has run.
+
+    It holds on to the inputs until then, as the kernel's own node does. If the graph is kept for another pass, that
+    node still holds them.
+    """
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
+        self.inputs: tuple[Tensor, ...] | None = (query, key, value)
+        self.later = tuple(weakref.ref(tensor) for tensor in self.inputs)
+        self.scale = scale
+
+    def __call__(
+        self, d_inputs: tuple[Tensor | None, ...], d_outputs: tuple[Tensor | None, ...]
+    ) -> tuple[Tensor | None, ...] | None:
+        """Change the gradients in place where they must be."""
+        inputs = [reference() for reference in self.later] if self.inputs is None else self.inputs
+        self.inputs = None
+        query, key, value = (None if tensor is None else tensor.detach() for tensor in inputs)
+        d_out, (d_query, d_key, d_value) = d_outputs[0], d_inputs[:3]
+        if d_out is None or query is None or key is None or value is None:
+            return None
+        d_out = with_unit_step(d_out.detach())
+        if d_query is not None and d_key is not None and d_value is not None:
+            repair_gradients(query, key, value, d_out, d_query.detach(), d_key.detach(), d_value.detach(), self.scale)
+            return None
+        # Without all three it does not show whether something is not finite: our own kernels are always exact.
+        options = Options(None, 1, 0, self.scale, 0.0, 0.0, True)
+        exact = launch.backward(
+            d_out, query, key, value, NOTHING, *launch.forward(query, key, value, NOTHING, options), options
+        )
+        return tuple(
+            gradient if gradient is None or number > 2 else exact[number] for number, gradient in enumerate(d_inputs)
+        )
 
 
 @torch.library.custom_op("jumok::causal_attention", mutates_args=())
@@ -52,25 +102,6 @@ def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
 
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        output = _forward(*arguments)
-        _keep(ctx, arguments, output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if d_out is None:
-            return (None,) * 4
-        query, key, value, out, lse = ctx.saved_tensors
-        if torch.is_grad_enabled():  # for a second gradient
-            from jumok.attention.flash.operators import causal_gradients_by_definition
-
-            return (*causal_gradients_by_definition(d_out, query, key, value, out, ctx.scale), None)
-        return (*_backward(d_out, query, key, value, out, lse, ctx.scale), None)
-
-
 def forward_kernel(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """PyTorch's kernel: the values and the log-sum-exp, in which NaN may have spread."""
     found = torch.ops.aten._scaled_dot_product_cudnn_attention(
@@ -92,11 +123,7 @@ def backward_kernel(
 
 def _forward(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     out, lse = forward_kernel(query, key, value, scale)
-    batch, heads, time, _ = query.shape
-    causal_repair_kernel(
-        (batch * heads,), query, key, value, out, *strides(query, key, value, out), heads, time,
-        **_constants(query, scale), warps=4, stages=2,
-    )  # fmt: skip
+    repair(query, key, value, out, scale)
     return out, lse
 
 
@@ -104,25 +131,46 @@ def _backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, scale: float
 ) -> Three:
     d_out = with_unit_step(d_out)
-    batch, heads, time, _ = query.shape
     found = backward_kernel(d_out, query, key, value, out, lse, scale)
-    room = torch.empty(2, batch, heads, time, dtype=torch.float32, device=query.device)
-    causal_gradient_repair_kernel(
-        (batch * heads,), query, key, value, out, d_out, *found, room[0], room[1],
-        *strides(query, key, value, out, d_out, *found), heads, time, **_constants(query, scale), warps=4, stages=1,
-    )  # fmt: skip
+    repair_gradients(query, key, value, d_out, *found, scale)
     return found
 
 
-def _constants(query: Tensor, scale: float) -> dict[str, Any]:
-    dim = query.shape[-1]
-    return {
-        "SCALE": scale,
-        "DIM": dim,
-        "BLOCK_DIM": max(16, 1 << (dim - 1).bit_length()),
-        "ROWS": ROWS,
-        "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-    }
+_repairs: dict[Any, Bound] = {}
+
+
+def repair(query: Tensor, key: Tensor, value: Tensor, out: Tensor, scale: float) -> None:
+    """Compute the heads of `out` again in which something is not finite."""
+    _launch(causal_repair_kernel, scale, query, key, value, out)
+
+
+def repair_gradients(
+    query: Tensor, key: Tensor, value: Tensor, d_out: Tensor, d_query: Tensor, d_key: Tensor, d_value: Tensor,
+    scale: float,
+) -> None:  # fmt: skip
+    """Compute the gradients of heads again in which something is not finite."""
+    batch, heads, time, _ = query.shape
+    room = torch.empty(2, batch, heads, time, dtype=torch.float32, device=query.device)
+    _launch(causal_gradient_repair_kernel, scale, query, key, value, d_out, d_query, d_key, d_value, room=room)
+
+
+def _launch(kernel: Kernel, scale: float, *tensors: Tensor, room: Tensor | None = None) -> None:
+    query = tensors[0]
+    steps = tuple(tensor.stride() for tensor in tensors)
+    signature = (kernel, scale, query.shape, query.dtype, query.get_device(), steps)
+    bound = _repairs.get(signature)
+    if bound is None:
+        batch, heads, time, dim = query.shape
+        constants = {
+            "SCALE": scale,
+            "DIM": dim,
+            "BLOCK_DIM": max(16, 1 << (dim - 1).bit_length()),
+            "ROWS": ROWS,
+            "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
+        }
+        bound = Bound(kernel, (batch * heads,), [*strides(*tensors), heads, time], {**constants, "stages": 1})
+        remember(_repairs, signature, bound)
+    bound(*tensors) if room is None else bound(*tensors, room)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -6,6 +6,7 @@ import triton.language as tl
 from jumok.attention.flash.tile_kernels import (
     CAREFUL,
     LOG2E,
+    NUMBERS,
     any_nonfinite,
     block_range,
     cleaned,
@@ -22,7 +23,7 @@ from jumok.attention.flash.tile_kernels import (
 from jumok.attention.triton_launch import kernel
 
 
-@kernel
+@kernel(any_number=NUMBERS)
 def forward_kernel(
     query, key, value, out, lse, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed,
     query_batch, query_head, query_row, key_batch, key_head, key_row, value_batch, value_head, value_row,
@@ -33,7 +34,7 @@ def forward_kernel(
     BLOCK_VALUE_DIM: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr,
     KEY_LENGTHS: tl.constexpr, QUERY_LENGTHS: tl.constexpr, SEARCH: tl.constexpr, MASK: tl.constexpr,
     SOFT_CAP: tl.constexpr, SLOPES: tl.constexpr, BIAS: tl.constexpr, SINKS: tl.constexpr, DROPOUT: tl.constexpr,
-    PRECISION: tl.constexpr, EVEN: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """out = softmax(scores) v over the visible keys, and the logarithm to base 2 of its denominator.
 

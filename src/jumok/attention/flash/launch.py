@@ -9,6 +9,8 @@ from torch import Tensor
 
 from jumok.attention.flash.backward_kernels import bias_gradient_kernel, key_gradient_kernel, query_gradient_kernel
 from jumok.attention.flash.forward_kernels import forward_kernel
+from jumok.attention.flash.short_kernels import short_gradient_kernel
+from jumok.attention.triton_launch import Bound
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Shapes:
     bias: Shape = Shape(32, 32, 4, 1)
 
 
-LONG = Shapes(Shape(64, 64, 4, 3), Shape(64, 64, 4, 3), Shape(64, 64, 4, 2))
+LONG = Shapes(Shape(64, 64, 4, 3), Shape(64, 64, 4, 3, 168), Shape(32, 64, 4, 3, 168))
 SHORT = Shapes(Shape(64, 64, 4, 2), Shape(64, 64, 4, 2), Shape(64, 64, 4, 2))
 WIDE = Shapes(Shape(128, 64, 8, 2), Shape(64, 64, 8, 2), Shape(64, 64, 8, 2))
 FULL = Shapes(Shape(64, 32, 4, 2), Shape(32, 32, 4, 1), Shape(32, 32, 4, 1))
@@ -48,6 +50,19 @@ def shapes_for(query: Tensor, key: Tensor, value: Tensor) -> Shapes:
     if widest > 64:
         return WIDE
     return SHORT if longest <= 128 else LONG
+
+
+def short_shape(query: Tensor, key: Tensor, value: Tensor) -> Shape | None:
+    """The tile that holds a whole head, for half precision; None if the head is too large for one."""
+    widest, longest = max(query.shape[-1], value.shape[-1]), max(query.shape[-2], key.shape[-2])
+    if query.element_size() > 2 or widest > 64 or longest > SHORTEST:
+        return None
+    rows, cols = (max(16, 1 << (time - 1).bit_length()) for time in (query.shape[-2], key.shape[-2]))
+    return Shape(rows, cols, 4, 1)
+
+
+SHORTEST = 64
+"""The longest sequence whose gradients one program computes at once."""
 
 
 class Extras(NamedTuple):
@@ -82,20 +97,33 @@ class Options(NamedTuple):
     """Whether numbers that are not finite are kept from the rows that do not see them."""
 
 
+NOTHING = Extras()
+MOST = 10_000
+"""Maximum number of remembered launches."""
+
+_forward_launches: dict[Any, Bound] = {}
+_backward_launches: dict[Any, tuple[Bound, ...]] = {}
+
+
 def forward(
     query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: Options, shapes: Shapes | None = None
 ) -> tuple[Tensor, Tensor]:
     """The values [batch, head, query, value_dim], and the log-sum-exp [batch, head, query] to base 2."""
-    query, key, value = (with_unit_step(tensor) for tensor in (query, key, value))
+    query, key, value = with_unit_step(query), with_unit_step(key), with_unit_step(value)
     out, lse = results(query, value)
-    shape = (shapes or shapes_for(query, key, value)).forward
-    batches, heads, queries, _ = query.shape
-    forward_kernel(
-        (-(-queries // shape.rows), batches * heads),
-        query, key, value, out, lse, *pointers(extras, lse), *strides(query, key, value, out), *steps(extras),
-        *sizes(query, key, extras, options), **constants(query, value, extras, options, shape),
-        **compiled(shape),
-    )  # fmt: skip
+    signature = (*layout(query, key, value), kinds(extras), options, shapes)
+    launch = _forward_launches.get(signature)
+    if launch is None:
+        shape = (shapes or shapes_for(query, key, value)).forward
+        batches, heads, queries, _ = query.shape
+        numbers = [*strides(query, key, value, out), *steps(extras), *sizes(query, key, extras, options)]
+        constant = constants(query, value, extras, options, shape)
+        launch = Bound(forward_kernel, (-(-queries // shape.rows), batches * heads), numbers, constant)
+        remember(_forward_launches, signature, launch)
+    if extras is NOTHING:
+        launch(query, key, value, out, lse, last=1 + len(extras))
+    else:
+        launch(query, key, value, out, lse, *pointers(extras, lse))
     return out, lse
 
 
@@ -104,26 +132,65 @@ def backward(
     options: Options, shapes: Shapes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of query, key and value, and δ."""
-    query, key, value, d_out = (with_unit_step(tensor) for tensor in (query, key, value, d_out))
-    d_query, d_key, d_value = (empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value))
+    query, key, value, d_out = (
+        with_unit_step(query), with_unit_step(key), with_unit_step(value), with_unit_step(d_out)
+    )  # fmt: skip
+    d_query, d_key, d_value = (
+        empty_like(query, query.shape[-1]), empty_like(key, key.shape[-1]), empty_like(value, value.shape[-1])
+    )  # fmt: skip
     delta = torch.empty_like(lse)
-    chosen = shapes or shapes_for(query, key, value)
-    (batches, heads, queries, _), keys = query.shape, key.shape[2]
-    more = (*pointers(extras, lse),)
-    ints = (*steps(extras), *sizes(query, key, extras, options))
-    query_gradient_kernel(
-        (-(-queries // chosen.query.rows), batches * heads),
-        query, key, value, out, d_out, lse, delta, d_query, *more,
-        *strides(query, key, value, out, d_out, d_query), *ints,
-        **constants(query, value, extras, options, chosen.query), **compiled(chosen.query),
-    )  # fmt: skip
-    key_gradient_kernel(
-        (-(-keys // chosen.key.cols), batches * heads),
-        query, key, value, d_out, lse, delta, d_key, d_value, *more,
-        *strides(query, key, value, d_out, d_key, d_value), *ints,
-        **constants(query, value, extras, options, chosen.key), **compiled(chosen.key),
-    )  # fmt: skip
+    signature = (*layout(query, key, value), d_out.stride(), out.stride(), kinds(extras), options, shapes)
+    launches = _backward_launches.get(signature)
+    if launches is None:
+        chosen = shapes or shapes_for(query, key, value)
+        (batches, heads, queries, _), keys = query.shape, key.shape[2]
+        more = [*steps(extras), *sizes(query, key, extras, options)]
+        short = None if shapes else short_shape(query, key, value)
+        by_row, by_key = (constants(query, value, extras, options, shape) for shape in (chosen.query, chosen.key))
+        launches = (
+            Bound(
+                query_gradient_kernel, (-(-queries // chosen.query.rows), batches * heads),
+                [*strides(query, key, value, out, d_out, d_query), *more], by_row,
+            ),
+            Bound(
+                key_gradient_kernel, (-(-keys // chosen.key.cols), batches * heads),
+                [*strides(query, key, value, d_out, d_key, d_value), *more], by_key,
+            ),
+        )  # fmt: skip
+        if short is not None:
+            steps_of_all = strides(query, key, value, out, d_out, d_query, d_key, d_value)
+            fixed = constants(query, value, extras, options, short)
+            launches = (Bound(short_gradient_kernel, (batches * heads,), [*steps_of_all, *more], fixed),)
+        remember(_backward_launches, signature, launches)
+    others = pointers(extras, lse)
+    if len(launches) == 1:
+        launches[0](query, key, value, out, d_out, lse, delta, d_query, d_key, d_value, *others)
+        return d_query, d_key, d_value, delta
+    launches[0](query, key, value, out, d_out, lse, delta, d_query, *others)
+    launches[1](query, key, value, d_out, lse, delta, d_key, d_value, *others)
     return d_query, d_key, d_value, delta
+
+
+def layout(query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+    """All that launches depend on."""
+    return (
+        query.shape, query.stride(), key.shape, key.stride(), value.shape, value.stride(), query.dtype,
+        query.get_device(),
+    )  # fmt: skip
+
+
+def kinds(extras: Extras) -> tuple[Any, ...] | None:
+    """The same of the extra tensors; None if there are none."""
+    if extras is NOTHING:
+        return None
+    return tuple(None if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype) for tensor in extras)
+
+
+def remember(launches: dict[Any, Any], signature: Any, launch: Any) -> None:
+    """Keep a launch for calls of the same signature."""
+    if len(launches) >= MOST:
+        launches.clear()
+    launches[signature] = launch
 
 
 def bias_gradient(
@@ -141,7 +208,7 @@ def bias_gradient(
         (-(-queries // shape.rows), -(-keys // shape.cols), bias_batches * bias_heads),
         query, key, value, d_out, lse, delta, d_bias, *pointers(extras, lse), *strides(query, key, value, d_out),
         *steps(extras), *sizes(query, key, extras, options), bias_heads, batches // bias_batches, heads // bias_heads,
-        **constants(query, value, extras, options, shape), **compiled(shape),
+        **constants(query, value, extras, options, shape),
     )  # fmt: skip
     return d_bias.sum_to_size(extras.bias.shape).to(extras.bias.dtype)
 
@@ -152,11 +219,6 @@ def sink_gradient(extras: Extras, lse: Tensor, delta: Tensor) -> Tensor:
     weights = (extras.sinks.float()[..., None] / math.log(2) - lse).exp2()
     changes = (weights * delta).masked_fill(lse.isnan(), 0).sum(-1)
     return -changes.sum_to_size(extras.sinks.shape).to(extras.sinks.dtype)
-
-
-def compiled(shape: Shape) -> dict[str, Any]:
-    """How a kernel is compiled."""
-    return {"warps": shape.warps, "stages": shape.stages, "registers": shape.registers}
 
 
 def results(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,6 +246,8 @@ def strides(*tensors: Tensor) -> list[int]:
 
 def pointers(extras: Extras, other: Tensor) -> list[Tensor]:
     """The extra tensors as kernel arguments, `other` where there is none."""
+    if extras is NOTHING:
+        return [other] * len(extras)
     if extras.mask is not None:
         extras = extras._replace(mask=extras.mask.view(torch.uint8))
     return [other if tensor is None else tensor for tensor in extras]
@@ -217,7 +281,7 @@ def sizes(query: Tensor, key: Tensor, extras: Extras, options: Options) -> tuple
 
 
 def constants(query: Tensor, value: Tensor, extras: Extras, options: Options, shape: Shape) -> dict[str, Any]:
-    """What the kernels are compiled for."""
+    """What the kernels are compiled for, and how."""
     dim, value_dim, mask, ends = query.shape[-1], value.shape[-1], extras.mask, extras.key_ends
     return {
         "SCALE": options.scale,
@@ -239,6 +303,8 @@ def constants(query: Tensor, value: Tensor, extras: Extras, options: Options, sh
         "SINKS": extras.sinks is not None,
         "DROPOUT": options.dropout,
         "PRECISION": "ieee" if query.dtype == torch.float32 else "tf32",
-        "EVEN": query.shape[2] % shape.rows == 0,
         "EXACT": options.exact,
+        "warps": shape.warps,
+        "stages": shape.stages,
+        "registers": shape.registers,
     }

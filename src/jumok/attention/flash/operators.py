@@ -15,8 +15,8 @@ from jumok.attention.attend import attend
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import is_autocast
 from jumok.attention.flash import causal, launch
-from jumok.attention.flash.launch import Extras, Options
-from jumok.attention.flash.ranges import Ranges, four_axes, two_axes
+from jumok.attention.flash.launch import NOTHING, Extras, Options
+from jumok.attention.flash.ranges import Ranges, four_axes, limits, two_axes
 from jumok.attention.modified_dot import ModifiedDot
 from jumok.attention.scores import Dot
 from jumok.attention.sdpa import with_positive_scale
@@ -34,21 +34,22 @@ def run(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
     score, lead = call.score, call.tile.lead
     assert isinstance(score, Dot | ModifiedDot)
     assert score.scale is not None
-    query, key, value = (four_axes(_lowered(tensor), lead) for tensor in (call.query, call.key, call.value))
-    ranges = Ranges.of(call.visible, call.tile)
-    seed = torch.randint(2**62, (1,), device=query.device) if call.dropout else None
-    bias = slopes = sinks = None
+    query, key, value = _lowered(call.query), _lowered(call.key), _lowered(call.value)
+    if len(lead) != 2:
+        query, key, value = (four_axes(tensor, lead) for tensor in (query, key, value))
+    low, high, extras = limits(call.visible, call.tile)
     soft_cap, shift = 0.0, 0
     if isinstance(score, ModifiedDot):
-        bias = None if score.bias is None else two_axes(score.bias, lead, own=2)
-        slopes = None if score.slopes is None else two_axes(score.slopes.float(), lead)
-        sinks = None if score.sinks is None else two_axes(score.sinks, lead)
+        extras = extras._replace(
+            bias=None if score.bias is None else two_axes(score.bias, lead, own=2),
+            slopes=None if score.slopes is None else two_axes(score.slopes.float(), lead),
+            sinks=None if score.sinks is None else two_axes(score.sinks, lead),
+        )
         soft_cap, shift = score.soft_cap or 0.0, score.offset
-    mixed = attention(
-        query, key, value, ranges.key_lengths, ranges.query_lengths, ranges.query_ends, ranges.key_ends, ranges.mask,
-        bias, slopes, sinks, seed, ranges.low, ranges.high, shift, float(score.scale), float(soft_cap),
-        float(call.dropout), call.visible is not None,
-    )  # fmt: skip
+    if call.dropout:
+        extras = extras._replace(seed=torch.randint(2**62, (1,), device=query.device))
+    options = Options(low, high, shift, float(score.scale), soft_cap, call.dropout, call.visible is not None)
+    mixed = attention(query, key, value, extras, options)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -59,6 +60,8 @@ def run_causal(call: AttentionCall) -> Float[Tensor, "*lead query value_dim"]:
     lead = call.tile.lead
     query, key, value = (four_axes(tensor, lead) for tensor in (call.query, call.key, call.value))
     mixed = causal.attention(query, key, value, float(call.score.scale))
+    if mixed is None:
+        return run(call)
     return mixed if len(lead) == 2 else mixed.reshape(*lead, *mixed.shape[-2:])
 
 
@@ -92,10 +95,9 @@ def flash_attention(
     exact: bool,
 ) -> tuple[Tensor, Tensor]:
     """Σ softmax(score) v for [batch, head, time, dim], and the log-sum-exp to base 2."""
-    return _forward(
-        query, key, value, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed, low, high,
-        shift, scale, soft_cap, dropout, exact,
-    )  # fmt: skip
+    extras = Extras(key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed)
+    options = Options(low, high, shift, scale, soft_cap, dropout, exact)
+    return launch.forward(query, key, value, extras, options)
 
 
 @flash_attention.register_fake
@@ -127,63 +129,72 @@ def flash_attention_backward(
     soft_cap: float,
     dropout: float,
     exact: bool,
+    wants_bias: bool,
+    wants_sinks: bool,
 ) -> list[Tensor]:
-    """The gradients of query, key and value, and of the bias and the sinks that there are."""
-    found = _backward(
-        d_out, query, key, value, key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed,
-        out, lse, low, high, shift, scale, soft_cap, dropout, exact,
-    )  # fmt: skip
+    """The gradients of query, key and value, and of the bias and the sinks where they are wanted."""
+    extras = Extras(key_lengths, query_lengths, query_ends, key_ends, mask, bias, slopes, sinks, seed)
+    options = Options(low, high, shift, scale, soft_cap, dropout, exact)
+    found = _gradients(d_out, query, key, value, extras, out, lse, options, wants_bias, wants_sinks)
     return [gradient for gradient in found if gradient is not None]
 
 
 @flash_attention_backward.register_fake
 def _gradient_shapes(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> list[Tensor]:
-    extras = Extras(*others[: TENSORS - 3])
-    parameters = [torch.empty_like(tensor) for tensor in (extras.bias, extras.sinks) if tensor is not None]
+    extras, wanted = Extras(*others[: TENSORS - 3]), others[-2:]
+    parameters = [
+        torch.empty_like(tensor)
+        for tensor, wants in zip((extras.bias, extras.sinks), wanted, strict=True)
+        if wants and tensor is not None
+    ]
     return [launch.empty_like(tensor, tensor.shape[-1]) for tensor in (query, key, value)] + parameters
 
 
-def attention(*arguments: Any) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, extras: Extras, options: Options) -> Tensor:
     """`flash_attention`, by the fastest way that serves."""
     if torch.compiler.is_compiling():
-        mixed: Tensor = flash_attention(*arguments)[0]
-    elif torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in arguments[:TENSORS]):
-        mixed = _Attention.apply(*arguments)[0]  # type: ignore[no-untyped-call]
-    else:
-        mixed = _forward(*arguments)[0]
-    return mixed
+        mixed: Tensor = flash_attention(query, key, value, *extras, *options)[0]
+        return mixed
+    if torch.is_grad_enabled():
+        bias, sinks = extras.bias, extras.sinks
+        parameters = any(tensor is not None and tensor.requires_grad for tensor in (bias, sinks))
+        if query.requires_grad or key.requires_grad or value.requires_grad or parameters:
+            mixed = _Attention.apply(query, key, value, bias, sinks, extras, options)  # type: ignore[no-untyped-call]
+            return mixed
+    return launch.forward(query, key, value, extras, options)[0]
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        output = _forward(*arguments)
-        _keep(ctx, arguments, output)
-        return output
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, sinks: Tensor | None, extras: Extras,
+        options: Options,
+    ) -> Tensor:  # fmt: skip
+        out, lse = launch.forward(query, key, value, extras, options)
+        others = () if extras is NOTHING else extras
+        ctx.save_for_backward(query, key, value, out, lse, *others)
+        ctx.options = options
+        return out
 
     @staticmethod
-    def backward(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        if d_out is None:  # the output has no gradient
-            return (None,) * (TENSORS + len(Options._fields))
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, lse, *others = ctx.saved_tensors
+        extras = Extras(*others) if others else NOTHING
         differentiable = torch.is_grad_enabled()  # for a second gradient
-        found = (_gradients_by_definition if differentiable else _backward)(d_out, *ctx.saved_tensors, *ctx.options)
-        return _in_place(*found)
+        find = _gradients_by_definition if differentiable else _gradients
+        wanted = ctx.needs_input_grad[3:5]
+        return (*find(d_out, query, key, value, extras, out, lse, ctx.options, *wanted), None, None)
 
 
-def _forward(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    extras, options = Extras(*others[: TENSORS - 3]), Options(*others[TENSORS - 3 :])
-    return launch.forward(query, key, value, extras, options)
-
-
-def _backward(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Five:
-    extras, (out, lse), options = (
-        Extras(*others[: TENSORS - 3]), others[TENSORS - 3 : TENSORS - 1], Options(*others[TENSORS - 1 :])
-    )  # fmt: skip
+def _gradients(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor,
+    options: Options, wants_bias: bool, wants_sinks: bool,
+) -> Five:  # fmt: skip
     d_query, d_key, d_value, delta = launch.backward(d_out, query, key, value, extras, out, lse, options)
     d_bias = d_sinks = None
-    if extras.bias is not None:
+    if wants_bias:
         d_bias = launch.bias_gradient(d_out, query, key, value, extras, lse, delta, options)
-    if extras.sinks is not None:
+    if wants_sinks:
         d_sinks = launch.sink_gradient(extras, lse, delta)
     return d_query, d_key, d_value, d_bias, d_sinks
 
@@ -197,9 +208,11 @@ def _in_place(
     return tuple(found)
 
 
-def _gradients_by_definition(d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Any:
+def _gradients_by_definition(
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, extras: Extras, out: Tensor, lse: Tensor | None,
+    options: Options, *_: bool,
+) -> Any:  # fmt: skip
     """The gradients from the equation, so that autograd can differentiate them again."""
-    extras, out, options = Extras(*others[: TENSORS - 3]), others[TENSORS - 3], Options(*others[TENSORS - 1 :])
     if options.dropout:
         raise BackendError('fused attention with dropout has no second gradient; use backend="direct"')
     given = {"query": query, "key": key, "value": value, "bias": extras.bias, "sinks": extras.sinks}
@@ -223,14 +236,6 @@ def _gradients_by_definition(d_out: Tensor, query: Tensor, key: Tensor, value: T
     return tuple(gradients.get(name) for name in given)
 
 
-def causal_gradients_by_definition(
-    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, scale: float
-) -> Any:
-    """The same for a plain causal mask."""
-    options = Options(None, 1, 0, scale, 0.0, 0.0, True)
-    return _gradients_by_definition(d_out, query, key, value, *Extras(), out, None, *options)[:3]
-
-
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:TENSORS], *output)
     ctx.options = inputs[TENSORS:]
@@ -238,13 +243,16 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)
 
 
-def _gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+def _compiled_gradients(ctx: Any, d_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if d_out is None:
         return (None,) * (TENSORS + len(Options._fields))
-    d_query, d_key, d_value, *parameters = flash_attention_backward(d_out, *ctx.saved_tensors, *ctx.options)
-    d_bias = parameters.pop(0) if ctx.saved_tensors[BIAS] is not None else None
-    d_sinks = parameters.pop(0) if ctx.saved_tensors[SINKS] is not None else None
+    wants_bias, wants_sinks = ctx.needs_input_grad[BIAS], ctx.needs_input_grad[SINKS]
+    d_query, d_key, d_value, *parameters = flash_attention_backward(
+        d_out, *ctx.saved_tensors, *ctx.options, wants_bias, wants_sinks
+    )
+    d_bias = parameters.pop(0) if wants_bias else None
+    d_sinks = parameters.pop(0) if wants_sinks else None
     return _in_place(d_query, d_key, d_value, d_bias, d_sinks)
 
 
-flash_attention.register_autograd(_gradients, setup_context=_keep)
+flash_attention.register_autograd(_compiled_gradients, setup_context=_keep)

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jumok.attention.flash.launch import NOTHING, Extras
 from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window
 from jumok.attention.packed import Packed
 
@@ -70,6 +71,11 @@ class Ranges:
             _combined(self.mask, other.mask, torch.logical_and),
         )
 
+    def extras(self) -> Extras:
+        """The tensors as the kernels take them."""
+        given = (self.key_lengths, self.query_lengths, self.query_ends, self.key_ends, self.mask)
+        return NOTHING if all(tensor is None for tensor in given) else Extras(*given)
+
     def matrix(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#batch #head query key"]:
         """All of it as one boolean tensor."""
         rows, cols = torch.arange(queries, device=device)[:, None], torch.arange(keys, device=device)
@@ -85,6 +91,16 @@ class Ranges:
         if self.query_ends is not None and self.key_ends is not None:
             visible = visible & Packed(self.query_ends, self.key_ends).tile(Tile((), queries, keys, device))
         return visible if self.mask is None else visible & self.mask
+
+
+def limits(visible: Visible | None, tile: Tile) -> tuple[int | None, int | None, Extras]:
+    """The band of a mask, and its tensors; by a short way for the most frequent masks."""
+    if visible is None:
+        return None, None, NOTHING
+    if type(visible) is Causal:
+        return None, visible.offset + 1, NOTHING
+    ranges = Ranges.of(visible, tile)
+    return ranges.low, ranges.high, ranges.extras()
 
 
 def two_axes(tensor: Tensor, lead: tuple[int, ...], *, own: int = 0, from_left: bool = False) -> Tensor:

@@ -11,6 +11,8 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 CAREFUL = tl.constexpr(16)
 """Width of a block where a tile is computed again: small, so that the registers of the usual case decide."""
+NUMBERS = ("heads", "queries", "keys", "sequences", "low", "high", "shift", "time")
+"""Arguments for whose values kernels are not compiled separately: batches of every size run the same kernels."""
 FAR = tl.constexpr(2**30)
 
 

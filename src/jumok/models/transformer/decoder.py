@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from jumok.errors import ConfigError
 from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
+from jumok.layers.gpu import stack
 from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
 from jumok.models.config import Tied, Tying, tied_output
@@ -110,11 +111,12 @@ class TransformerDecoder(Decoder):
 
     def hidden_in_training(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> Hidden:
         """The same states without the attention weights."""
-        x, visible = self.tokens(target_in), key_mask(encoding.visible)
-        memories = keys_values_of([layer.cross for layer in self._layers], encoding.states)
-        for layer, memory in zip(self._layers, memories, strict=True):
-            x = layer.values(x, memory, visible)
-        return Hidden(self._normed(x))
+        layers = list(self._layers)
+        if self.norm is None or not stack.fuses(layers, target_in.device):
+            return self.hidden(encoding, target_in)
+        memories = keys_values_of([layer.cross for layer in layers], encoding.states)
+        visible = key_mask(encoding.visible)
+        return Hidden(stack.decoder_stack(layers, self.norm, self.tokens(target_in), memories, visible))
 
     def informed_attention(
         self,

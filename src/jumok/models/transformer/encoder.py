@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from jumok.attention import Weights, tracing
 from jumok.layers import TokenEmbedding
+from jumok.layers.gpu import stack
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.encoder_decoder import Encoder, Encoding
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
@@ -52,10 +53,11 @@ class TransformerEncoder(Encoder):
 
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; padding follows the tokens and changes nothing."""
-        x, keys = self.tokens(source), key_mask(visible)
-        for layer in self._layers:
-            x = layer.values(x, keys)
-        return self._encoding(x, source, visible)
+        layers = list(self._layers)
+        if self.norm is None or not stack.fuses(layers, source.device):
+            return self.encode(source, visible).encoding
+        states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))
+        return self._encoding(states, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
@@ -64,10 +66,14 @@ class TransformerEncoder(Encoder):
         for layer in self._layers:
             x, weights = layer(x, keys)
             own.append(weights)
-        return Encoded(self._encoding(x, source, visible), tuple(own))
+        return Encoded(self._encoding(self._normed(x), source, visible), tuple(own))
 
-    def _encoding(self, x: Tensor, source: Tensor, visible: Tensor) -> Encoding:
-        states = (x if self.norm is None else self.norm(x)).masked_fill(~visible[..., None], 0)
+    def _normed(self, x: Tensor) -> Tensor:
+        normed: Tensor = x if self.norm is None else self.norm(x)
+        return normed
+
+    def _encoding(self, states: Tensor, source: Tensor, visible: Tensor) -> Encoding:
+        states = states.masked_fill(~visible[..., None], 0)
         return Encoding(states, visible, mean_state(states, visible), source)
 
     @property

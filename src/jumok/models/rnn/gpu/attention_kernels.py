@@ -34,19 +34,25 @@ def vector(pointer, dims, width):
 @kernel
 def attend_step_kernel(
     query, QUERY_ROW, key, value, v, w, visible, coverage, context, CONTEXT_ROW, weights, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
-    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
+    number,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, SPREAD: tl.constexpr,
+    COVERAGE: tl.constexpr, DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """α = softmax of the scores, c = Σ αᵢ hᵢ; a sentence without visible keys gets zeros.
 
     The wait for memory is most of the time. So keys are not read under the mask, which would have to come first, and
-    if EARLY the values are read before they are needed, all at once.
+    if EARLY the values are read before they are needed, all at once. If SPREAD, the compiler is not told how vectors
+    are aligned (`number` is 0), reads two features a thread, and so gives every thread all keys: warps then wait for
+    each other once, not for every sum over keys.
     """
     batch = tl.program_id(0).to(tl.int64)
     rows, key_dims, value_dims = tl.arange(0, KEYS), tl.arange(0, DIMS), tl.arange(0, VALUES)
     key += batch * keys * width
     value += batch * keys * value_width
     query += batch * QUERY_ROW
+    if SPREAD:
+        key += 2 * number
+        value += 2 * number
     k = key_tile(key, rows, key_dims, keys, width)
     if EARLY:
         values = key_tile(value, rows, value_dims, keys, value_width)
@@ -82,21 +88,25 @@ def attend_step_kernel(
 
 @kernel
 def attend_step_backward_kernel(
-    d_context, CONTEXT_ROW, d_context_given, query, QUERY_ROW, key, value, v, w, visible, coverage, weights, d_weights,
-    d_coverage, d_query, D_QUERY_ROW, d_scores, keys, width, value_width,
-    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, COVERAGE: tl.constexpr,
-    DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
+    d_context, CONTEXT_ROW, d_context_given, d_context_sum, query, QUERY_ROW, key, value, v, w, visible, coverage,
+    weights, d_weights, d_coverage, d_coverage_before, d_query, D_QUERY_ROW, d_scores, keys, width, value_width, number,
+    KEYS: tl.constexpr, DIMS: tl.constexpr, VALUES: tl.constexpr, EARLY: tl.constexpr, SPREAD: tl.constexpr,
+    COVERAGE: tl.constexpr, DOT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the scores and the query of one step.
 
-    `d_context`, the share of the cell, gets that of the decoder's outputs added; `d_coverage` is the gradient of the
-    coverage after this step and becomes that before it.
+    The gradient of the context is the sum of what the cell gives and what the decoder's outputs give. `d_coverage` is
+    the gradient of the coverage after this step, `d_coverage_before` that before it. Nothing is written where it was
+    read: several threads may read one number.
     """
     batch = tl.program_id(0).to(tl.int64)
     rows, key_dims, value_dims = tl.arange(0, KEYS), tl.arange(0, DIMS), tl.arange(0, VALUES)
     key += batch * keys * width
     value += batch * keys * value_width
     query += batch * QUERY_ROW
+    if SPREAD:
+        key += 2 * number
+        value += 2 * number
     values = key_tile(value, rows, value_dims, keys, value_width)
     if EARLY:
         k = key_tile(key, rows, key_dims, keys, width)
@@ -111,9 +121,10 @@ def attend_step_backward_kernel(
         dims = start + value_dims
         if start > 0:
             values = key_tile(value, rows, dims, keys, value_width)
-        place = d_context + batch * CONTEXT_ROW
-        given = vector(place, dims, value_width) + vector(d_context_given + batch * value_width, dims, value_width)
-        tl.store(place + dims, given.to(d_context.dtype.element_ty), mask=dims < value_width)
+        given = vector(d_context + batch * CONTEXT_ROW, dims, value_width)
+        given += vector(d_context_given + batch * value_width, dims, value_width)
+        place = d_context_sum + batch * value_width + dims
+        tl.store(place, given.to(d_context_sum.dtype.element_ty), mask=dims < value_width)
         d_shares += tl.sum(visible_only(values, seen) * given[None, :], 1)
     d_score = shares * (d_shares - tl.sum(shares * d_shares, 0))
     tl.store(d_scores + batch * keys + rows, d_score, mask=rows < keys)
@@ -135,7 +146,7 @@ def attend_step_backward_kernel(
             d_covered += d_score * tl.sum(slope * by[None, :], 1)
     if COVERAGE:
         # The coverage before this step also went into the coverage after it, and the weights into that alone.
-        tl.store(d_coverage + batch * keys + rows, d_covered, mask=rows < keys)
+        tl.store(d_coverage_before + batch * keys + rows, d_covered, mask=rows < keys)
 
 
 @kernel

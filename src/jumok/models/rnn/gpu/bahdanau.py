@@ -100,7 +100,7 @@ class _Steps(torch.autograd.Function):
         d_context, d_scores = torch.empty_like(contexts), torch.empty_like(weights)
         back = torch.empty_like(states[0])
         carried, d_memory = (torch.zeros_like(back, dtype=torch.float32) for _ in range(2))
-        d_covered = torch.zeros_like(coverage[0])
+        d_coverage, by_cell = torch.zeros_like(coverage), torch.empty_like(contexts[0])
         count, width = back.numel(), back.shape[1]
         grid, constants = cell_launch(count, word_gates.dtype)
         for step in reversed(range(steps)):
@@ -110,10 +110,10 @@ class _Steps(torch.autograd.Function):
                 width, carried, d_memory, d_gates[step], d_from_state[step, :, hidden:], count, width,
                 LAST=step == steps - 1, MORE=False, FED=1, **constants,
             )  # fmt: skip
-            torch.mm(d_gates[step], of_context, out=d_context[step])
+            torch.mm(d_gates[step], of_context, out=by_cell)
             attention.step_backward(
-                d_context[step], d_contexts[step], from_state[step], weights[step], d_weights[step], coverage, step,
-                d_covered, d_from_state[step], d_scores[step],
+                by_cell, d_contexts[step], d_context[step], from_state[step], weights[step], d_weights[step], coverage,
+                step, d_coverage, d_from_state[step], d_scores[step],
             )  # fmt: skip
             torch.mm(d_from_state[step], of_state, out=back)
         d_keys, d_v, d_w = key_gradients(attention, from_state, coverage, d_scores)

@@ -127,7 +127,7 @@ class _Steps(torch.autograd.Function):
         d_gates, d_products, d_before = (torch.empty_like(part) for part in (word_gates, products, d_states))
         d_pairs = word_gates.new_empty(steps, batch, joint.shape[2] - width)  # of [s; c]
         d_queries = word_gates.new_empty(steps, batch, keys.shape[2])
-        d_scores, d_covered = torch.empty_like(weights), coverage[0]
+        d_scores, d_context = torch.empty_like(weights), torch.empty_like(d_contexts, dtype=word_gates.dtype)
         back = word_gates.new_empty(batch, 2 * width)  # of [s̃; s]
         carried, d_memory = (torch.zeros(batch, width, dtype=torch.float32, device=keys.device) for _ in range(2))
         of_queries = word_gates.new_empty(batch, width)
@@ -140,8 +140,8 @@ class _Steps(torch.autograd.Function):
             )  # fmt: skip
             torch.mm(d_before[step], of_state, out=d_pairs[step])
             attention.step_backward(
-                d_pairs[step, :, width:], d_contexts[step], queries[step], weights[step], d_weights[step], coverage,
-                step, d_covered, d_queries[step], d_scores[step],
+                d_pairs[step, :, width:], d_contexts[step], d_context[step], queries[step], weights[step],
+                d_weights[step], coverage, step, coverage, d_queries[step], d_scores[step],
             )  # fmt: skip
             d_query = d_queries[step]
             if of_query is not None:
@@ -170,7 +170,7 @@ class _Steps(torch.autograd.Function):
             None if part is None or dtype is None else part.to(dtype)
             for part, dtype in zip(found, ctx.dtypes, strict=True)
         )
-        return None, d_gates, d_keys, value_gradients(weights, d_pairs[:, :, width:]), None, *rest
+        return None, d_gates, d_keys, value_gradients(weights, d_context), None, *rest
 
 
 def joined(

@@ -15,8 +15,10 @@ from jumok.models.rnn.gpu.attention_kernels import (
 )
 
 TILE, STEP_TILE = 4096, 16384
-"""Numbers of a tile [key, feature] that a program works on: where there are many programs, and in a step."""
+"""Numbers of a tile [key, feature] that a program works on: where there are many programs, and in a step (of bf16)."""
 STEP_WARPS = 8
+MOST_SPREAD = 32
+"""Keys of which every thread can hold its features."""
 
 
 class DecoderStates(NamedTuple):
@@ -68,30 +70,33 @@ class Attention:
         (batch, source, hidden), width = self.keys.shape, self.values.shape[2]
         attend_step_kernel(
             (batch,), query, query.stride(0), self.keys, self.values, self.v, self.w, self.visible, covered, context,
-            context.stride(0), weights, source, hidden, width, **self.constants,
+            context.stride(0), weights, source, hidden, width, 0, **self.constants,
         )  # fmt: skip
         if self.covers:
             torch.add(covered, weights, out=coverage[step + 1])
 
     def step_backward(
-        self, d_context: Tensor, d_context_given: Tensor, query: Tensor, weights: Tensor, d_weights: Tensor,
-        coverage: Tensor, step: int, d_covered: Tensor, d_query: Tensor, d_scores: Tensor,
+        self, d_context: Tensor, d_context_given: Tensor, d_context_sum: Tensor, query: Tensor, weights: Tensor,
+        d_weights: Tensor, coverage: Tensor, step: int, d_coverage: Tensor, d_query: Tensor, d_scores: Tensor,
     ) -> None:  # fmt: skip
-        """Write the gradients of a step's query and scores, and complete that of its context."""
+        """Write the gradients of a step's context, query and scores, and with coverage of the coverage before it."""
         (batch, source, hidden), width = self.keys.shape, self.values.shape[2]
+        after, before = (d_coverage[step + 1], d_coverage[step]) if self.covers else (d_coverage, d_coverage)
         attend_step_backward_kernel(
-            (batch,), d_context, d_context.stride(0), d_context_given, query, query.stride(0), self.keys, self.values,
-            self.v, self.w, self.visible, coverage[step if self.covers else 0], weights, d_weights, d_covered, d_query,
-            d_query.stride(0), d_scores, source, hidden, width, **self.constants,
+            (batch,), d_context, d_context.stride(0), d_context_given, d_context_sum, query, query.stride(0),
+            self.keys, self.values, self.v, self.w, self.visible, coverage[step if self.covers else 0], weights,
+            d_weights, after, before, d_query, d_query.stride(0), d_scores, source, hidden, width, 0, **self.constants,
         )  # fmt: skip
 
     @property
     def constants(self) -> dict[str, Any]:
         """What the kernels of a step are compiled for: tiles of all keys and as many features as registers hold."""
         hidden, width = self.keys.shape[2], self.values.shape[2]
-        dims, values = self.features(hidden, STEP_TILE), self.features(width, STEP_TILE)
+        tile = STEP_TILE * 2 // self.keys.itemsize
+        dims, values = self.features(hidden, tile), self.features(width, tile)
         whole = dims >= hidden and values >= width
-        return {"DOT": self.dot, "VALUES": values, "EARLY": whole, **self.tile, "DIMS": dims, "warps": STEP_WARPS}
+        layout = {"EARLY": whole, "SPREAD": self._keys <= MOST_SPREAD, "warps": STEP_WARPS}
+        return {"DOT": self.dot, "VALUES": values, **self.tile, "DIMS": dims, **layout}
 
     @property
     def tile(self) -> dict[str, Any]:

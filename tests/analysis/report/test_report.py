@@ -22,7 +22,6 @@ from jumok.analysis.report.numbers import (
 )
 from jumok.analysis.report.page import marked_parts, report_page
 from jumok.analysis.scores.metrics import count_outputs, paired_bootstrap, sentence_scores
-from jumok.errors import ArgumentError
 
 NASTY = "<script>alert(1)</script> \"'><img src=x onerror=alert(1)>"
 REFERENCES = [f"the {size} {animal} sat on a mat" for animal in ("cat", "dog", "cow", "hen") for size in ("big", "old")]
@@ -227,16 +226,3 @@ def test_heads_are_told_apart_and_counted_from_0_where_there_are_several():
     text = Page(page_of([System("one", OUTPUTS, lambda _: map_of([0.5, 0.25, 0.25], heads=3))])).text
     assert all(name in text for name in ("layer 0", "head 0", "head 2"))
     assert "head 3" not in text
-
-
-@pytest.mark.parametrize(
-    ("systems", "count", "said"),
-    [
-        ([System("one", [])], 0, "no sentences"),
-        ([System("one", ["a"])], 2, "one has 1 outputs, but there are 2 source sentences"),
-        ([System("one", ["a"]), System("one", ["b"])], 1, "two systems are called 'one'"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(systems, count, said):
-    with pytest.raises(ArgumentError, match=said):
-        make_report(EvaluationSet(["s"] * count, ["r"] * count), systems)

@@ -147,7 +147,7 @@ def test_a_page_with_too_many_numbers_leaves_tokens_out_first_and_says_so(monkey
 
 
 def test_the_map_that_readme_prints_is_the_one_of_its_picture():
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     svg = ET.parse(root / "docs/demo/attention.svg").getroot()
     cells_of = [title.text.rsplit(": ", 1) for title in svg.iter("{http://www.w3.org/2000/svg}title")]
     target, source = (tuple(dict.fromkeys(pair.split(" ← ")[side] for pair, _ in cells_of)) for side in (0, 1))

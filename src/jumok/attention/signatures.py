@@ -1,0 +1,88 @@
+"""What was found out about a call of `attend` is remembered for calls of the same signature.
+
+On a CPU, and for small problems on a GPU, the kernel takes less time than checking arguments and choosing a backend.
+Both depend on shapes, dtypes, devices and names alone, for the usual calls: softmax over a scaled dot product, under no
+mask, a causal mask or lengths. Everything else is checked every time, as are lengths on a CPU against the keys.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from jumok.attention import tracing
+from jumok.attention.backends import Plan
+from jumok.attention.call import AttentionCall
+from jumok.attention.masks import Causal, Lengths, Tile, Visible
+from jumok.attention.normalise import Normaliser
+from jumok.attention.scores import Dot, Score
+
+MOST = 10_000
+"""Maximum number of remembered signatures."""
+
+Signature = tuple[Any, ...]
+
+
+class Known(NamedTuple):
+    """What calls of one signature have in common."""
+
+    given: Score
+    score: Dot
+    normalise: Normaliser
+    tile: Tile
+    plan: Plan
+
+    def call(self, query: Tensor, key: Tensor, value: Tensor, visible: Visible | None) -> AttentionCall:
+        """A prepared call; NaN behind the mask has not been isolated."""
+        if type(visible) is Lengths and visible.lengths.is_cpu:
+            visible.check(self.tile)
+        return AttentionCall(
+            query, key, value, self.score, self.normalise, visible, 0.0, self.tile, None, None, False, self.given
+        )
+
+
+_known: dict[Signature, Known] = {}
+
+
+def signature(
+    query: Any, key: Any, value: Any, score: Any, normalise: Any, visible: Any, dropout: Any, backend: Any
+) -> Signature | None:
+    """What decides how a call is checked and computed; None for calls that are checked every time."""
+    if torch.compiler.is_compiling() or not type(query) is type(key) is type(value) is Tensor or tracing.in_transform():
+        return None
+    seen: Any = None
+    if visible is not None:
+        kind = type(visible)
+        if kind is Causal:
+            seen = visible.offset
+        elif kind is Lengths:
+            seen = tuple((lengths.shape, lengths.device) for _, lengths in visible.tensors())
+        else:
+            return None
+    dtype, device, dense = query.dtype, query.device, torch.strided
+    if key.dtype is not dtype or value.dtype is not dtype or key.device != device or value.device != device:
+        return None
+    if not query.layout is key.layout is value.layout is dense or query.is_nested or key.is_nested or value.is_nested:
+        return None
+    if not type(score) is type(normalise) is type(backend) is str or type(dropout) is not float or dropout != 0:
+        return None
+    return score, normalise, seen, backend, dtype, device, query.shape, key.shape, value.shape
+
+
+def recall(found: Signature | None) -> Known | None:
+    """What is known about calls of this signature."""
+    return None if found is None else _known.get(found)
+
+
+def remember(found: Signature | None, call: AttentionCall, plan: Plan) -> None:
+    """Keep what a checked call has found out, if it can serve others."""
+    if found is None or plan.backend not in ("sdpa", "fused"):
+        return
+    score, query, key = call.score.prepare(call.query, call.key)
+    if type(score) is not Dot or query is not call.query or key is not call.key:
+        return  # a projection, such as that of "cosine"
+    if any(tensor.shape[:-2] != call.tile.lead for tensor in (query, key, call.value)):
+        return
+    if len(_known) >= MOST:
+        _known.clear()
+    _known[found] = Known(call.score, score, call.normalise, call.tile, plan)

@@ -1,0 +1,110 @@
+"""Kernels between the matrix products of a Transformer layer."""
+
+import triton
+import triton.language as tl
+
+from jumok.attention.triton_launch import kernel
+
+
+@triton.jit
+def kept(seed, place, DROPOUT: tl.constexpr):
+    """The factor of dropout: 0 or 1 / (1 - DROPOUT). It depends on seed and place alone, the same in every pass.
+
+    The number drawn is MurmurHash3's finaliser of place and seed.
+    """
+    drawn = place.to(tl.uint32) * 0x9E3779B1 + tl.load(seed).to(tl.uint32)
+    drawn = (drawn ^ (drawn >> 16)) * 0x85EBCA6B
+    drawn = (drawn ^ (drawn >> 13)) * 0xC2B2AE35
+    uniform = ((drawn ^ (drawn >> 16)) >> 8).to(tl.float32) * (1.0 / (1 << 24))
+    return tl.where(uniform >= DROPOUT, 1.0 / (1.0 - DROPOUT), 0.0)
+
+
+@kernel
+def add_norm_kernel(
+    x, change, weight, bias, seed, y, normed, means, scales, width,
+    EPS: tl.constexpr, DROPOUT: tl.constexpr, CHANGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One row: y = x + dropout(change), and its layer norm."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    place = row * width + column
+    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    if CHANGE:
+        added = tl.load(change + place, mask=inside, other=0.0).to(tl.float32)
+        if DROPOUT > 0:
+            added *= kept(seed, place, DROPOUT)
+        value += added
+        tl.store(y + place, value, mask=inside)
+    mean = tl.sum(value, 0) / width
+    centred = tl.where(inside, value - mean, 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + EPS)
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    shift = tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(normed + place, centred * scale * factor + shift, mask=inside)
+    tl.store(means + row, mean)
+    tl.store(scales + row, scale)
+
+
+@kernel
+def add_norm_backward_kernel(
+    d_y, d_normed, y, weight, seed, means, scales, d_x, d_change, d_weights, d_biases, rows, width,
+    DROPOUT: tl.constexpr, CHANGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every so many rows: gradients of x and the change, and their share of those of weight and bias."""
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    factor = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    d_weight = tl.zeros((BLOCK,), tl.float32)
+    d_bias = tl.zeros((BLOCK,), tl.float32)
+    first = tl.program_id(0).to(tl.int64)
+    for turn in range(0, tl.cdiv(rows, tl.num_programs(0))):
+        row = first + turn * tl.num_programs(0)
+        here = inside & (row < rows)
+        place = row * width + column
+        upstream = tl.load(d_normed + place, mask=here, other=0.0).to(tl.float32)
+        value = tl.load(y + place, mask=here, other=0.0).to(tl.float32)
+        gradient = tl.load(d_y + place, mask=here, other=0.0).to(tl.float32)
+        scale = tl.load(scales + row, mask=row < rows, other=0.0)
+        unit = tl.where(here, (value - tl.load(means + row, mask=row < rows, other=0.0)) * scale, 0.0)
+        d_weight += upstream * unit
+        d_bias += upstream
+        upstream *= factor
+        along = tl.sum(upstream * unit, 0) / width
+        mean = tl.sum(upstream, 0) / width
+        gradient += scale * (upstream - mean - unit * along)
+        tl.store(d_x + place, gradient, mask=here)
+        if CHANGE:
+            if DROPOUT > 0:
+                gradient *= kept(seed, place, DROPOUT)
+            tl.store(d_change + place, gradient, mask=here)
+    share = tl.program_id(0) * width + column
+    tl.store(d_weights + share, d_weight, mask=inside)
+    tl.store(d_biases + share, d_bias, mask=inside)
+
+
+@kernel
+def column_sums_kernel(x, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The sums of some columns over every so many rows."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    turn = tl.num_programs(1) * ROWS
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for number in range(0, tl.cdiv(rows, turn)):
+        row = first + number * turn
+        inside = (row < rows)[:, None] & (column < width)[None]
+        total += tl.load(x + row[:, None] * width + column[None], mask=inside, other=0.0).to(tl.float32)
+    tl.store(sums + tl.program_id(1) * width + column, tl.sum(total, 0), mask=column < width)
+
+
+@kernel
+def relu_backward_kernel(d_out, out, d_hidden, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """One tile: the gradient before a ReLU, and its sums over the rows of the tile."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = (row < rows)[:, None] & (column < width)[None]
+    place = row[:, None] * width + column[None]
+    gradient = tl.load(d_out + place, mask=inside, other=0.0).to(tl.float32)
+    gradient = tl.where(tl.load(out + place, mask=inside, other=0.0) > 0, gradient, 0.0)
+    tl.store(d_hidden + place, gradient, mask=inside)
+    tl.store(sums + tl.program_id(1) * width + column, tl.sum(gradient, 0), mask=column < width)

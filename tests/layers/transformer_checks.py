@@ -1,0 +1,172 @@
+"""Fused operators of Transformer training against plain PyTorch: on a GPU, or by Triton's interpreter on a CPU."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from jumok.data import Batch
+from jumok.layers.gpu import stack
+from jumok.layers.gpu.transformer import add_norm, linear, linear_relu
+from jumok.models import TransformerDecoderConfig, TransformerEncoderConfig, build_model
+from jumok.training import batch_loss
+from jumok.training.loss import TargetTokens
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+torch.use_deterministic_algorithms(True, warn_only=True)  # fresh memory holds NaN
+
+
+def norm_of(width):
+    norm = nn.LayerNorm(width).to(DEVICE)
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    return norm
+
+
+def errors(found, exact):
+    return [float((one.double() - want).abs().max()) for one, want in zip(found, exact, strict=True)]
+
+
+def check_errors(ours, plain, exact, dtype):
+    for own, reference, want in zip(errors(ours, exact), errors(plain, exact), exact, strict=True):
+        assert own <= 2 * reference + torch.finfo(dtype).eps * float(want.abs().max()) + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("changed", [True, False])
+@pytest.mark.parametrize(("rows", "width"), [(1, 7), (63, 16), (5, 129), (3, 1030)])
+def test_a_residual_connection_with_its_norm_is_as_accurate_as_plain_torch(rows, width, changed, dtype):
+    torch.manual_seed(rows)
+    norm, x, above, over = norm_of(width), *(torch.randn(1, rows, width, device=DEVICE) for _ in range(3))
+    change = torch.randn(1, rows, width, device=DEVICE).to(dtype) if changed else None
+
+    def outcome(join, x, change, norm):
+        leaves = [part.detach().requires_grad_() for part in (x, change) if part is not None]
+        y, normed = join(leaves[0], leaves[1] if changed else None, norm)
+        total = (y * above).sum() + (normed.to(y.dtype) * over).sum()
+        return [y.detach(), normed.detach(), *torch.autograd.grad(total, [*leaves, *norm.parameters()])]
+
+    def plain(x, change, norm):
+        y = x if change is None else x + change
+        return y, norm(y)
+
+    exact = outcome(plain, x.double(), change if change is None else change.double(), copy.deepcopy(norm).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours = outcome(add_norm, x, change, norm)
+    rounded = outcome(lambda *given: tuple(part.to(dtype).to(part.dtype) for part in plain(*given)), x, change, norm)
+    assert ours[1].dtype == dtype
+    check_errors(ours, rounded, exact, dtype)
+
+
+def test_dropout_is_the_same_backward_and_another_with_another_seed():
+    x, change = torch.zeros(1, 50, 64, device=DEVICE), torch.ones(1, 50, 64, device=DEVICE, requires_grad=True)
+    norm, seeds = nn.LayerNorm(64).to(DEVICE), stack.draw_seeds(2, x)
+    first, again, other = (add_norm(x, change, norm, dropout=0.25, seed=seeds[one])[0] for one in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(first, torch.autograd.grad(first.sum(), change)[0])
+    assert first.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert float((first == 0).float().mean()) == pytest.approx(0.25, abs=0.03)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "width", "hidden"), [(1, 8, 5), (65, 16, 129), (130, 8, 33)])
+def test_a_linear_map_with_its_relu_is_as_accurate_as_plain_torch(rows, width, hidden, dtype):
+    torch.manual_seed(rows)
+    layer, x = nn.Linear(width, hidden).to(DEVICE), torch.randn(1, rows, width, device=DEVICE)
+    over = torch.randn(1, rows, hidden, device=DEVICE)
+
+    def outcome(function, x, layer):
+        x = x.detach().requires_grad_()
+        out = function(x, layer)
+        return [out.detach(), *torch.autograd.grad((out * over).sum(), [x, *layer.parameters()])]
+
+    def plain(x, layer):
+        return layer(x).relu()
+
+    exact = outcome(plain, x.double(), copy.deepcopy(layer).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours, reference = outcome(linear_relu, x, layer), outcome(plain, x, layer)
+    check_errors(ours, reference, exact, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "width", "out"), [(1, 8, 5), (65, 16, 129), (2100, 4, 3)])
+def test_a_linear_map_is_as_accurate_as_plain_torch_and_has_a_second_gradient(rows, width, out, dtype):
+    torch.manual_seed(rows)
+    layer, x = nn.Linear(width, out).to(DEVICE), torch.randn(1, rows, width, device=DEVICE)
+    over = torch.randn(1, rows, out, device=DEVICE)
+
+    def outcome(function, x, layer):
+        x = x.detach().requires_grad_()
+        values = function(x, layer.weight, layer.bias)
+        total = (values * values.cos() * over).sum()
+        first = torch.autograd.grad(total, [x, layer.bias], create_graph=True)
+        second = torch.autograd.grad(sum(part.square().sum() for part in first), x, retain_graph=True)
+        return [values.detach(), *torch.autograd.grad(total, [x, *layer.parameters()]), *second]
+
+    exact = outcome(F.linear, x.double(), copy.deepcopy(layer).double())
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
+        ours, reference = outcome(linear, x, layer), outcome(F.linear, x, layer)
+    check_errors(ours, reference, exact, dtype)
+
+
+def batch_of(rows, source, target):
+    visible = torch.ones(rows, source, dtype=torch.bool), torch.ones(rows, target, dtype=torch.bool)
+    visible[0][0, -1:] = visible[1][-1, -2:] = False
+    ids = torch.randint(4, 9, (rows, source)), *(torch.randint(4, 9, (rows, target)) for _ in range(2))
+    return Batch(ids[0], visible[0], *ids[1:], visible[1]).to(DEVICE)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"activation": "gelu"}, {"positions": "rotary", "key_heads": 1}, {"norm": "post"}, {"activation": "swiglu"}],
+)
+def test_a_fused_model_has_the_losses_and_gradients_of_the_model_as_written(options, monkeypatch):
+    torch.manual_seed(0)
+    sizes = {"width": 12, "heads": 2, "hidden": 20, "layers": 2, "dropout": 0.0, **options}
+    model = build_model(
+        TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
+    ).to(DEVICE)
+    batch = batch_of(3, 5, 4)
+
+    def outcome():
+        total = batch_loss(model, batch, TargetTokens.padded(batch), smoothing=0.1).total
+        return [total.detach(), *torch.autograd.grad(total, list(model.parameters()))]
+
+    with stack.fused_layers(False):
+        want = outcome()
+    monkeypatch.setattr("jumok.layers.multi_head.gains_from_stacking", lambda _: True)  # as on a GPU
+    found = outcome()
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_dropout_draws_depends_on_the_seed_alone():
+    sizes = {"width": 12, "heads": 2, "hidden": 20, "layers": 1, "dropout": 0.3}
+    model = build_model(
+        TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
+    ).to(DEVICE)
+    batch, totals = batch_of(3, 5, 4), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        totals.append(float(batch_loss(model, batch, TargetTokens.padded(batch)).total.detach()))
+    assert totals[0] == totals[1] != totals[2]
+
+
+def test_layers_are_fused_in_training_only_and_never_under_hooks():
+    sizes = {"width": 12, "heads": 2, "hidden": 20, "layers": 1}
+    layers = list(build_model(
+        TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes), source_vocabulary=9, target_vocabulary=9
+    ).encoder.layers)  # fmt: skip
+    device = torch.device(DEVICE)
+    assert stack.fuses(layers, device)
+    with torch.no_grad():
+        assert not stack.fuses(layers, device)
+    with stack.fused_layers(False):
+        assert not stack.fuses(layers, device)
+    assert not stack.fuses([layers[0].eval()], device)
+    layers[0].train().feed.register_forward_hook(lambda *_: None)
+    assert not stack.fuses(layers, device)

@@ -1,0 +1,66 @@
+"""Training that starts from another model: its vocabulary, its shape and its weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import jumok
+from jumok.errors import ConfigError, ModelError
+from jumok.model_folder import BUNDLED
+from jumok.models.weights import read_tensors, weights_of
+
+pytestmark = pytest.mark.slow
+
+
+def recipe(tmp_path: Path, **training: Any) -> dict[str, Any]:
+    """A few steps on a few pairs of a new domain."""
+    pairs = [("a red apple", "빨간 사과"), ("two green pears", "초록 배 두 개"), ("a blue sky", "파란 하늘")] * 10
+    for side, name in enumerate(["new.en", "new.ko"]):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in pairs), encoding="utf-8")
+    files = {"source": str(tmp_path / "new.en"), "target": str(tmp_path / "new.ko")}
+    held = {"valid_source": files["source"], "valid_target": files["target"]}
+    settings = {"steps": 4, "warmup": 1, "validate_every": 4, "metric": "loss", "start_from": str(BUNDLED)}
+    return {"data": files | held, "filter": {"duplicates": False}, "training": settings | training}
+
+
+def test_a_model_starts_with_the_weights_and_the_vocabulary_of_another(tmp_path: Path) -> None:
+    tables = recipe(tmp_path, learning_rate=1e-9)
+    run = jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    start = jumok.load(BUNDLED, device="cpu").trained
+    assert run.model.trained.tokenizers.source.pieces == start.tokenizers.source.pieces
+    after = weights_of(run.model.trained.model)
+    for name, weight in weights_of(start.model).items():
+        torch.testing.assert_close(after[name], weight, atol=1e-6, rtol=0)
+
+
+def test_training_from_another_model_learns_the_new_text_and_resumes_exactly(tmp_path: Path) -> None:
+    tables = recipe(tmp_path, learning_rate=3e-3, steps=8, validate_every=2)
+    whole = jumok.train(tables, out=tmp_path / "whole", device="cpu", draw=False)
+    first = recipe(tmp_path, learning_rate=3e-3, steps=4, validate_every=2)
+    jumok.train(first, out=tmp_path / "parts", device="cpu", draw=False)
+    parts = jumok.train(tables, out=tmp_path / "parts", resume=True, device="cpu", draw=False)
+    assert whole.metrics["loss"] == parts.metrics["loss"]
+    start = jumok.train(recipe(tmp_path, learning_rate=1e-9), out=tmp_path / "start", device="cpu", draw=False)
+    assert whole.metrics["loss"] < start.metrics["loss"]
+
+
+def test_frozen_parts_keep_their_weights(tmp_path: Path) -> None:
+    tables = recipe(tmp_path, learning_rate=1e-2, freeze=["encoder"])
+    jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)
+    before, after = (read_tensors(folder / "model.safetensors") for folder in (BUNDLED, tmp_path / "run"))
+    for name, weight in after.items():
+        if name.startswith("encoder."):
+            torch.testing.assert_close(weight, before[name].to(weight.dtype), atol=0, rtol=0)
+    assert any(not torch.equal(after[name], before[name].to(after[name].dtype)) for name in after)
+
+
+def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="names no weights"):
+        jumok.train(recipe(tmp_path, freeze=["lm_head"]), out=tmp_path / "run", device="cpu", draw=False)
+
+
+def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        jumok.train(recipe(tmp_path, start_from=str(tmp_path)), out=tmp_path / "run", device="cpu", draw=False)
