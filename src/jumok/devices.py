@@ -64,8 +64,8 @@ def _permitted() -> bool:
 def keep_freed_memory() -> None:
     """Have the C library keep the memory that a training step frees for the next step, up to 1 GiB.
 
-    Otherwise glibc returns large tensors to the system as soon as they are freed, and the next step spends 5% of its
-    time on having the same memory mapped and zeroed again. Other C libraries are left as they are.
+    Otherwise glibc returns large tensors to the system as soon as they are freed, and the next step waits while the
+    same memory is mapped and zeroed again. Other C libraries are left as they are.
     """
     import ctypes
 

@@ -53,6 +53,7 @@ def greedy(model: EncoderDecoder, source: torch.Tensor, visible: torch.Tensor) -
 @pytest.mark.parametrize(
     ("settings", "tied", "steps"),
     [
+        ({"positions": "added"}, "all", 300),
         ({"positions": "concatenated"}, "embeddings", 300),
         ({"positions": "rotary"}, "none", 300),
         ({"positions": "added", "norm": "post"}, "all", 300),
