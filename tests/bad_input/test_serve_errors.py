@@ -189,7 +189,7 @@ def test_mistakes_before_serving(reverser, tmp_path):
         return command_refused("serve", *arguments, "--port", 0)
 
     names(fails(tmp_path / "none"), "no model folder", tmp_path / "none")
-    names(fails(reverser, reverser), "two models", "'model'")
+    names(fails(reverser, reverser), "used twice", "'model'")
     names(fails("name="), "no model folder", "name=")
     names(fails(reverser, "--host", "no.such.host.invalid"), "no.such.host.invalid", "address")
     for key in ("s\xe9same", "열쇠", "open sesame", " "):

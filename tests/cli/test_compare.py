@@ -98,7 +98,7 @@ def test_speed_times_every_length(reverser, transformer, tmp_path):
         (["length", "m", "--source", "one", "--reference", "one", "--metric", "blue"], "'blue' is not a score"),
         (["length", "m", "--source", "one", "--reference", "one", "--out", "x.gif"], "x.gif must end in one of"),
         (["length", "m", "--source", "one", "--reference", "one"], "there is no model folder or file of outputs m"),
-        (["gradient", "m", "n/m", "--source", "one", "--reference", "one"], "two systems are called 'm'"),
+        (["gradient", "m", "n/m", "--source", "one", "--reference", "one"], "the name 'm' is used twice"),
         (["gradient", "m", "--source", "missing", "--reference", "one"], "there is no file missing"),
         (["speed", "m", "--lengths", "8,,"], "--lengths '8,,' must be whole numbers"),
         (["speed", "m", "--device", "tpu"], "device = 'tpu' must be"),

@@ -155,7 +155,7 @@ def test_charts_and_tables_are_readable_on_a_telephone(nasty_report, browser):
         ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "out"],
-            "two systems are called 'out'; give each a name of its own: NAME=PATH",
+            "the name 'out' is used twice; give each its own: NAME=PATH",
         ),
         (
             ["--output", "out", "--source", "src", "--reference", "ref", "--report", "r.html", "--compare", "missing"],

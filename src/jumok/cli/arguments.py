@@ -61,7 +61,7 @@ def named_paths(arguments: Sequence[str]) -> list[NamedPath]:
     names = [model.name for model in models]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ArgumentError(f"two systems are called {twice!r}; give each a name of its own: NAME=PATH")
+        raise ArgumentError(f"the name {twice!r} is used twice; give each its own: NAME=PATH")
     return models
 
 
