@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.attention.masks import Tile, Visible
+from jumok.attention.masks import Tile, Visible, as_visible
 from jumok.attention.modified_dot import ModifiedDot, sink_share
 from jumok.attention.nonfinite import isolate_nonfinite
-from jumok.attention.normalise import Normaliser, distribution, softmax_with_sums
+from jumok.attention.normalise import Normaliser, distribution, softmax, softmax_with_sums
 from jumok.attention.scores import Score
 
 
@@ -125,3 +125,18 @@ def mix(
 ) -> Float[Tensor, "*lead query value_dim"]:
     """Σ αᵢ vᵢ: the last stage of attention."""
     return weights.to(value.dtype) @ value
+
+
+def attend_as_written(
+    query: Float[Tensor, "*lead query query_dim"],
+    key: Float[Tensor, "*lead key key_dim"],
+    value: Float[Tensor, "*lead key value_dim"],
+    score: Score,
+    visible: Bool[Tensor, "*#lead #query key"] | None,
+) -> Float[Tensor, "*lead query value_dim"]:
+    """Softmax attention by the equation, all rows at once: what kernels that have no second gradient differentiate."""
+    tile = Tile(tuple(query.shape[:-2]), query.shape[-2], key.shape[-2], query.device)
+    mask = None if visible is None else as_visible(visible)
+    call = AttentionCall(query, key, value, score, softmax, mask, 0.0, tile).prepare(isolate=True)
+    values = call.mix(call.weights())
+    return values if call.sees_nonfinite is None else values.masked_fill(call.sees_nonfinite[..., None], torch.nan)

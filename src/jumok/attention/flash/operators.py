@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.attention import tracing
-from jumok.attention.attend import attend
-from jumok.attention.call import AttentionCall
+from jumok.attention.call import AttentionCall, attend_as_written
 from jumok.attention.checks import is_autocast
 from jumok.attention.flash import causal, launch
 from jumok.attention.flash.launch import NOTHING, Extras, Options
@@ -228,9 +227,7 @@ def _gradients_by_definition(
         score = ModifiedDot(
             options.scale, wide.get("bias"), extras.slopes, options.soft_cap or None, wide.get("sinks"), options.shift
         )  # fmt: skip
-        mixed = attend(
-            wide["query"], wide["key"], wide["value"], score=score, visible=visible, backend="direct"
-        ).values  # fmt: skip
+        mixed = attend_as_written(wide["query"], wide["key"], wide["value"], score, visible)
         found = torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
     gradients = dict(zip(names, found, strict=True))
     return tuple(gradients.get(name) for name in given)

@@ -17,8 +17,7 @@ from jumok.attention.additive.gpu import backward, forward
 from jumok.attention.additive.gpu.forward import in_type
 from jumok.attention.additive.gpu.mask_intervals import MaskIntervals
 from jumok.attention.additive.reference import Additive
-from jumok.attention.attend import attend
-from jumok.attention.call import AttentionCall
+from jumok.attention.call import AttentionCall, attend_as_written
 from jumok.errors import BackendError
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -182,7 +181,7 @@ def _gradients_by_definition(d_out: Tensor, *arguments: Any) -> tuple[Tensor, ..
     with torch.autocast(query.device.type, enabled=False):
         query, key, value, v = (tensor.float() for tensor in inputs)
         score = Additive(v[0] if len(v) == 1 else v)
-        mixed = attend(query, key, value, score=score, visible=visible, backend="direct").values
+        mixed = attend_as_written(query, key, value, score, visible)
         return torch.autograd.grad(mixed.to(out.dtype), inputs, d_out, create_graph=True)
 
 
