@@ -72,17 +72,6 @@ def check_tensors(**tensors: Tensor) -> None:
             )
 
 
-def check_device_and_dtype(name: str, x: Any, weight: Any) -> None:
-    """Check that a layer's input has the device of its weights, and their dtype unless autocast converts it."""
-    if not isinstance(weight, Tensor):  # the weight of a quantised layer is a function
-        return
-    cast = is_autocast(x.device) and x.dtype.is_floating_point
-    if x.device != weight.device or (x.dtype != weight.dtype and not cast):
-        raise ArgumentError(
-            f"{name} is {x.dtype} on {x.device}, but the layer is {weight.dtype} on {weight.device}; move one of them"
-        )
-
-
 def describe(x: Any) -> str:
     """Shape and dtype of a tensor, or the type of anything else, for error messages."""
     return f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__

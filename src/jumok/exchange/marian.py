@@ -28,7 +28,6 @@ from jumok.tasks.translator import TrainedTranslator
 CONFIG, VOCABULARY, TARGET_VOCABULARY = "config.json", "vocab.json", "target_vocab.json"
 SOURCE_MODEL, TARGET_MODEL = "source.spm", "target.spm"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-MOST_WEIGHTS = 64 * 2**30
 ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
 IMPOSSIBLE = -1e9
 """The bias of a token that must never be written, as Marian itself writes it."""

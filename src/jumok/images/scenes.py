@@ -30,7 +30,6 @@ COLOURS = {
     "black": (35, 35, 35),
 }
 SHAPES = ("circle", "square", "triangle", "star")
-RELATIONS = ("left of", "right of", "above", "below")
 KOREAN = {
     **{"small": "작은", "large": "큰"},
     **{"red": "빨간", "green": "초록", "blue": "파란", "yellow": "노란", "purple": "보라", "black": "검은"},

@@ -48,7 +48,7 @@ class TrainingConfig(Settings):
     precision: Precision = "auto"
     """Precision of matrix products: "bf16", "float32" or "auto", which is bf16 on a GPU that supports it."""
     fast: bool = True
-    """On a CUDA GPU, fuse operations of Transformer layers and record CUDA graphs; false runs the code as written."""
+    """On a CUDA GPU, fuse operations of Transformer layers and record CUDA graphs."""
     freeze: tuple[str, ...] = ()
     """Parts of the model that do not learn, by the names of their weights: ["encoder", "decoder.layers.0"]."""
     ema: Fraction = 0.0

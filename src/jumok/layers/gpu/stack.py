@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from jumok.attention import tracing
 from jumok.attention.backends import why_no_triton
 from jumok.layers.multi_head import KeyValues
-from jumok.layers.transformer import DecoderLayer, EncoderLayer, FeedForward, Residual
+from jumok.layers.transformer import CAUSAL, DecoderLayer, EncoderLayer, FeedForward, Residual
 
 WIDEST = 4096
 """Widest vector that one program of a fused norm holds."""
@@ -74,8 +74,6 @@ def decoder_stack(
     visible: Bool[Tensor, "batch 1 1 source"] | None,
 ) -> Float[Tensor, "batch target width"]:
     """The normed output of the last layer, over the keys and values of the source for every layer."""
-    from jumok.layers.transformer import CAUSAL
-
     seeds = draw_seeds(3 * len(layers), x)
     change = None
     for number, (layer, memory) in enumerate(zip(layers, memories, strict=True)):

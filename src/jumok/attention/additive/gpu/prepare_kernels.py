@@ -39,15 +39,6 @@ def half_tanh(x, ASSEMBLY: tl.constexpr):
     return tl.where(tl.abs(x) < 0.5, x * small, reciprocal(1.0 + squared_exponential(x), ASSEMBLY) - 0.5)
 
 
-@triton.jit
-def small_half_tanh(x, ASSEMBLY: tl.constexpr):
-    """−½ tanh(x) for |x| up to 3: x p(x²) / q(x²), with minimal relative error, 3 · 10⁻⁸."""
-    y = x * x
-    above = x * tl.fma(tl.fma(y, -9.3014891e-4, -5.9724394e-2), y, -0.5)
-    below = tl.fma(tl.fma(tl.fma(y, 8.1559361e-5, 1.9455083e-2), y, 4.5278173e-1), y, 1.0)
-    return above * reciprocal(below, ASSEMBLY)
-
-
 BIAS, INFINITE = tl.constexpr(127), tl.constexpr(255)
 """Exponents of 1 and infinity in the bits of single precision."""
 LEAST = tl.constexpr(2.0**-27)
