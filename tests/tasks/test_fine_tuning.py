@@ -64,3 +64,9 @@ def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
 def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         jumok.train(recipe(tmp_path, start_from=str(tmp_path)), out=tmp_path / "run", device="cpu", draw=False)
+
+
+def test_a_recipe_of_another_kind_than_the_model_it_starts_from_is_refused(tmp_path: Path) -> None:
+    tables = recipe(tmp_path) | {"encoder": {"kind": "rnn"}}
+    with pytest.raises(ConfigError, match=r"leave out \[encoder\]"):
+        jumok.train(tables, out=tmp_path / "run", device="cpu", draw=False)

@@ -143,6 +143,13 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         folder = os.path.expanduser(os.path.expandvars(folder))
         self.check_folder(folder)
         start = recipe_tables(folder)
+        for name in STARTED_FROM:
+            kind, given = start[name]["kind"], tables.get(name, {}).get("kind")
+            if given not in (None, kind):
+                raise ConfigError(
+                    f'{name}.kind = "{given}", but the model in {folder}, which training starts from, has "{kind}"; '
+                    f"leave out [{name}]"
+                )
         return {**tables, **{name: {**start[name], **tables.get(name, {})} for name in STARTED_FROM}}
 
     def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
