@@ -12,7 +12,7 @@ import sentencepiece
 import torch
 
 from jumok.errors import DataError
-from jumok.exchange.importing import import_model
+from jumok.exchange.convert import import_model
 from jumok.tasks import load
 from jumok.tasks.translator import Translator
 from support.commands import well

@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.exchange.exporting import Format, export_model
+from jumok.exchange.convert import Format, export_model
 from jumok.exchange.to_ctranslate2 import Quantization
 
 

@@ -7,7 +7,7 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
-from jumok.exchange.importing import import_model as read_and_save
+from jumok.exchange.convert import import_model as read_and_save
 
 
 def import_model(

@@ -366,7 +366,7 @@ def _nodes_at_once(dim: int) -> int:
 
 
 def _refuse_second_gradients() -> None:
-    if torch.is_grad_enabled():  # somebody wants the gradient of the gradient
+    if torch.is_grad_enabled():  # a second gradient is requested
         raise BackendError("fused graph attention has no second gradient; run the layer on a CPU or in float64")
 
 

@@ -1,13 +1,16 @@
-"""`jumok export`: a model folder of ours for another toolkit."""
+"""`jumok import` and `jumok export`: model folders of ours from and for other toolkits."""
 
 from pathlib import Path
 from typing import Literal
 
 from jumok.errors import ModelError
 from jumok.exchange import to_ctranslate2
+from jumok.exchange.marian import MarianFolder
 from jumok.exchange.to_ctranslate2 import Quantization
 from jumok.files import check_place
+from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION
+from jumok.tasks.translator import TrainedTranslator
 
 Format = Literal["ctranslate2"]
 
@@ -22,3 +25,14 @@ def export_model(
         raise ModelError(f"{out} is not empty; export into a new folder")
     trained = TRANSLATION.load(folder, device="cpu").trained
     to_ctranslate2.export_model(trained, out, quantization=quantization)
+
+
+def import_model(folder: str | Path, out: str | Path) -> TrainedTranslator:
+    """Read a model of another toolkit and write it as the model folder `out`, which must not hold one yet."""
+    out = Path(out)
+    check_place(out)
+    if (out / WEIGHTS).exists():
+        raise ModelError(f"{out} holds a model already; import into another folder")
+    trained = MarianFolder.open(folder).trained()
+    TRANSLATION.save(out, trained, scores={"imported from": trained.recipe.data.imported})
+    return trained
