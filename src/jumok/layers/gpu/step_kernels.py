@@ -26,10 +26,10 @@ def own_step_kernel(
     own_value = tl.load(value + row * value_row + shared * DIM + dim, mask=inside, other=0.0)
     width = KEY_HEADS * DIM
     table = sentence * capacity * beam  # rows of the cache before this sentence's
-    place = (table + now * beam + row % beam) * width + shared * DIM + dim
+    newest = (table + now * beam + row % beam) * width + shared * DIM + dim
     writes = inside & (head % (HEADS // KEY_HEADS) == 0)
-    tl.store(keys + place, own_key, mask=writes)
-    tl.store(values + place, own_value, mask=writes)
+    tl.store(keys + newest, own_key, mask=writes)
+    tl.store(values + newest, own_value, mask=writes)
     top = tl.sum(q * own_key.to(tl.float32), 0)
     total = top * 0.0 + 1.0
     mixed = own_value.to(tl.float32)
