@@ -75,11 +75,9 @@ def beam_search(
     On a GPU the steps of a decoder with a static state run without the host, see `static_search`.
     """
     n_best = config.beam if n_best is None else n_best
-    longest = _longest(decoder, encoding, config)
+    longest = longest_outputs(decoder, encoding, config)
     if _is_static(decoder, encoding):
-        return static_search(
-            decoder, encoding, specials, config, longest, n_best=n_best, observe=observe, check=check
-        )
+        return static_search(decoder, encoding, specials, config, longest, n_best=n_best, observe=observe, check=check)
     search = _begin(decoder, encoding, specials, config, longest)
     outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
@@ -105,7 +103,7 @@ def _is_static(decoder: Decoder, encoding: Encoding) -> bool:
     return decoder.has_static_state()
 
 
-def _longest(decoder: Decoder, encoding: Encoding, config: DecodingConfig) -> Int[Tensor, " sentence"]:
+def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig) -> Int[Tensor, " sentence"]:
     """The most tokens of every output, on the CPU."""
     lengths = encoding.visible.sum(-1).tolist()
     longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long)

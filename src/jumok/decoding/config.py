@@ -1,13 +1,15 @@
 """The settings of beam search."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
 from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
+
+Precision = Literal["auto", "float32", "fp16", "bf16"]
 
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""
@@ -31,6 +33,8 @@ class DecodingConfig(Settings):
     """Longest output as a multiple of the source length, plus 20 tokens."""
     no_repeat: NonNegativeInt = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
+    precision: Precision = "auto"
+    """Precision of the model while it searches: "float32", "fp16", "bf16", or "auto", which is fp16 on a GPU."""
     max_source: NonNegativeInt = 0
     """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
     more than twice this length are cut. 0 takes the longest training input, without outliers."""

@@ -1,10 +1,11 @@
 """One step of beam search on tensors that keep their places, and how its outputs are read back.
 
-Every step appends a row to the `History`: which hypotheses continue and which end, each with its parent and its token.
+Every step writes down which hypotheses continue and which end, each with its parent and its token.
 Nothing else is kept of an output while the search goes on; at the end each is read from its last token to its first.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention.backends import why_no_triton
-
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.specials import Hypothesis, Specials
 
@@ -65,32 +65,30 @@ class Beams:
     def empty(cls, sentences: int, rules: Rules, *, capacity: int, device: torch.device, dtype: torch.dtype) -> "Beams":
         """Room for at most `capacity` steps."""
         each, kept = (sentences, rules.beam), (capacity, sentences, 2 * rules.beam)
-        whole = {"dtype": torch.long, "device": device}
-        numbers = {"dtype": dtype, "device": device}
         penalty = [(n + 1.0) ** rules.length_penalty for n in range(capacity + 1)]
+        zeros = partial(torch.zeros, device=device)
         return cls(
-            torch.zeros(each, **whole),
-            torch.zeros(each, **whole),
-            torch.zeros(each, **numbers),
-            torch.zeros(each, **numbers),
-            torch.zeros(sentences, **whole),
-            torch.zeros(sentences, **whole),
-            torch.zeros(sentences, **whole),
-            torch.zeros(sentences, dtype=torch.bool, device=device),
-            torch.tensor(penalty, **numbers),
-            torch.zeros(kept, dtype=torch.int32, device=device),
-            torch.zeros(kept, dtype=torch.int32, device=device),
-            torch.zeros(kept, **numbers),
+            tokens=zeros(each, dtype=torch.long),
+            parents=zeros(each, dtype=torch.long),
+            totals=zeros(each, dtype=dtype),
+            pool=zeros(each, dtype=dtype),
+            longest=zeros(sentences, dtype=torch.long),
+            lengths=zeros(sentences, dtype=torch.long),
+            steps=zeros(sentences, dtype=torch.long),
+            broken=zeros(sentences, dtype=torch.bool),
+            divisors=torch.tensor(penalty, dtype=dtype, device=device),
+            past_parents=zeros(kept, dtype=torch.int32),
+            past_tokens=zeros(kept, dtype=torch.int32),
+            past_totals=zeros(kept, dtype=dtype),
         )
 
-    def begin(self, longest: Int[Tensor, " sentence"], bos: int) -> None:
-        """One hypothesis of each sentence, without a token."""
+    def begin(self, bos: int) -> None:
+        """One hypothesis of each sentence, without a token; `longest` is that of the new search."""
         self.tokens.fill_(bos)
         self.parents.zero_()
         self.totals.fill_(-torch.inf)
         self.totals[:, 0] = 0
         self.pool.fill_(-torch.inf)
-        self.longest.copy_(longest, non_blocking=True)
         self.lengths.zero_()
         self.steps.copy_(self.longest < 0)
         self.broken.zero_()
@@ -102,10 +100,6 @@ class Beams:
         length = self.past_tokens.shape[0]
         for name in ("past_parents", "past_tokens", "past_totals"):
             torch.index_select(getattr(other, name)[:length], 1, sentences, out=getattr(self, name))
-
-    def tensors(self) -> list[Tensor]:
-        """All of them."""
-        return [getattr(self, field.name) for field in fields(self)]
 
 
 def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rules: Rules) -> None:
@@ -180,10 +174,9 @@ def _repeats(beams: Beams, rules: Rules, vocabulary: int) -> Bool[Tensor, "sente
 def _outputs(beams: Beams, rules: Rules) -> Int[Tensor, "sentence beam step"]:
     """The tokens of every growing hypothesis, with 0 for steps to come."""
     capacity = beams.past_tokens.shape[0]
-    at = beams.parents.clone()  # the newest token is in `tokens`; before it comes that of the parent
-    ids = torch.zeros(*at.shape, capacity, dtype=torch.long, device=at.device)
+    ids = torch.zeros(*beams.tokens.shape, capacity, dtype=torch.long, device=beams.tokens.device)
     newest = beams.lengths[0] - 1
-    at = torch.arange(rules.beam, device=at.device).expand_as(at)
+    at = torch.arange(rules.beam, device=ids.device).expand_as(beams.tokens)
     for step in range(capacity - 1, -1, -1):
         there = newest >= step
         ids[..., step] = torch.where(there, beams.past_tokens[step].long().gather(1, at), 0)

@@ -7,11 +7,10 @@ few graphs are recorded. Finished sentences are dropped when half of the rows ar
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary, proxy
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -41,29 +40,46 @@ class Shape(NamedTuple):
 
 
 class Search:
-    """A beam search of one shape: what its steps read and write, and on a GPU their graph."""
+    """A beam search of one shape: what its steps read and write, and on a GPU the graphs of its beginning and step."""
 
     def __init__(self, decoder: Decoder, encoding: Encoding, shape: Shape) -> None:
         states = encoding.states
-        state = decoder.static_state(encoding, beam=shape.rules.beam, capacity=shape.capacity)
-        self.decoder, self.shape, self.state = decoder, shape, state
+        self.decoder: Decoder = decoder  # a proxy
+        self.shape = shape
+        self.encoding = _blank(encoding, shape)
+        self.state = decoder.static_state(self.encoding, beam=shape.rules.beam, capacity=shape.capacity)
         # Scores add up over many steps: in float32 whatever the model computes in.
         dtype = torch.promote_types(states.dtype, torch.float32)
         self.beams = Beams.empty(
             shape.sentences, shape.rules, capacity=shape.capacity, device=states.device, dtype=dtype
         )
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: list[torch.cuda.CUDAGraph] = []
 
     def begin(self, encoding: Encoding, longest: Int[Tensor, " sentence"]) -> None:
-        """Start again with other sources."""
-        self.state.begin(encoding)
-        self.beams.begin(longest, self.shape.rules.specials.bos)
+        """Start again with other sources, of at most as many sentences and items; further rows are finished."""
+        for there, part in zip(self.encoding, encoding, strict=True):
+            if there is not None and part is not None:
+                there.zero_()
+                there[tuple(map(slice, part.shape))].copy_(part)
+        self.beams.longest.fill_(-1)
+        self.beams.longest[: len(longest)].copy_(longest, non_blocking=True)
+        if self.graphs:
+            self.graphs[0].replay()
+        else:
+            self._begin()
 
     def step(self) -> None:
         """Append a token to every hypothesis."""
-        if self.graph is not None:
-            self.graph.replay()
-            return
+        if self.graphs:
+            self.graphs[1].replay()
+        else:
+            self._step()
+
+    def _begin(self) -> None:
+        self.state.begin(self.encoding)
+        self.beams.begin(self.shape.rules.specials.bos)
+
+    def _step(self) -> None:
         hidden = self.state.advance(self.beams.tokens, self.beams.parents)
         extend(self.beams, self.decoder.logits(hidden), self.shape.rules)
 
@@ -72,25 +88,44 @@ class Search:
         self.state.take(other.state, sentences)
         self.beams.take(other.beams, sentences)
 
-    def record(self, pool: tuple[int, int], stream: torch.cuda.Stream) -> None:
-        """Record the step; what the search holds is lost."""
-        self.step()  # compiles kernels, which cannot happen while it is recorded
-        graph = torch.cuda.CUDAGraph()
+    def record(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        """Record both graphs."""
+        self._begin()  # once as they are written: kernels are compiled, which cannot happen while they are recorded
+        self._step()
         torch.cuda.synchronize(stream.device)
         with torch.cuda.stream(stream):
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                self.step()
-            finally:
-                graph.capture_end()
-        self.graph = graph
+            self.graphs = [recorded(part, pool) for part in (self._begin, self._step)]
+
+
+def recorded(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+    """The work as a graph; it runs on the current stream, which is not the default one."""
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        work()
+    finally:
+        graph.capture_end()
+    return graph
+
+
+def _blank(encoding: Encoding, shape: Shape) -> Encoding:
+    """Room for an encoding in the sizes of a shape."""
+    states, visible, summary, tokens = encoding
+    rows, items = shape.sentences, shape.source
+    return Encoding(
+        states.new_zeros(rows, items, states.shape[-1]),
+        visible.new_zeros(rows, items),
+        summary.new_zeros(rows, summary.shape[-1]),
+        None if tokens is None else tokens.new_zeros(rows, items),
+    )
 
 
 class Searches:
     """The searches of a decoder by shape, the one that was used last at the end; one runs at a time."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
-        self.decoder, self.device, self.lock = decoder, device, threading.Lock()
+        self.decoder = cast(Decoder, proxy(decoder))
+        self.device, self.lock = device, threading.Lock()
         self.by_shape: OrderedDict[Shape, Search] = OrderedDict()
         self.sizes: dict[Shape, int] = {}
         if device.type == "cuda":
@@ -167,11 +202,9 @@ def static_search(
     searches = searches_of(decoder, encoding.states.device)
     # Tensors made in inference mode could not be written in later searches outside of it.
     with searches.lock, torch.inference_mode(False), torch.no_grad():
-        missing = shape.sentences - rows
-        padded, longest = _padded(encoding, shape), F.pad(longest, (0, missing), value=-1)
-        search = searches.get(shape, padded)
-        search.begin(padded, longest)
-        return _run(searches, search, padded, int(longest.max()) + 1, rows, observe, check)
+        search = searches.get(shape, encoding)
+        search.begin(encoding, longest)
+        return _run(searches, search, encoding, int(longest.max()) + 1, rows, observe, check)
 
 
 class Stage(NamedTuple):
@@ -195,8 +228,8 @@ def _run(
     looks = Looks(search.beams)
     for step in range(1, steps + 1):
         stage.search.step()
-        if observe is not None:
-            observe(_survivors(stage, step))
+        if observe is not None and len((kept := _survivors(stage, step)).sentences):
+            observe(kept)
         if check is not None:
             check()
         finished = looks.after_step()
@@ -223,7 +256,7 @@ def _with_rows(searches: Searches, stage: Stage, rows: list[int], encoding: Enco
     search, sentences = stage
     size = rounded(len(rows), least=1)
     numbers = torch.tensor(rows + rows[-1:] * (size - len(rows)), device=encoding.states.device)
-    smaller = searches.get(search.shape._replace(sentences=size), encoding.select(numbers))
+    smaller = searches.get(search.shape._replace(sentences=size), encoding)
     smaller.take(search, numbers)
     return Stage(smaller, [sentences[row] for row in rows])
 
@@ -233,7 +266,9 @@ def _survivors(stage: Stage, step: int) -> Survivors:
     beams, rows = stage.search.beams, len(stage.sentences)
     steps = beams.steps[:rows]
     searched = ((steps == 0) | (steps == step)).nonzero().flatten()
-    parents, tokens, totals = (past[step - 1, searched] for past in (beams.past_parents, beams.past_tokens, beams.past_totals))
+    parents, tokens, totals = (
+        past[step - 1, searched] for past in (beams.past_parents, beams.past_tokens, beams.past_totals)
+    )
     numbers = torch.tensor(stage.sentences, device=steps.device)[searched]
     return Survivors(numbers, parents.long(), tokens.long(), totals)
 
@@ -251,26 +286,11 @@ class Looks:
             return self.steps > 0
         copied = torch.empty(self.steps.shape, dtype=self.steps.dtype, pin_memory=True)
         copied.copy_(self.steps, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
         self.on_their_way.append((copied, event))
         if len(self.on_their_way) <= LAG:
             return None
         copied, event = self.on_their_way.popleft()
-        event.synchronize()  # type: ignore[no-untyped-call]
+        event.synchronize()
         return copied > 0
-
-
-def _padded(encoding: Encoding, shape: Shape) -> Encoding:
-    """The sources in the sizes of the shape, with invisible items."""
-    sentences, source, _ = encoding.states.shape
-    below, right = shape.sentences - sentences, shape.source - source
-    if not below and not right:
-        return encoding
-    tokens = None if encoding.tokens is None else F.pad(encoding.tokens, (0, right, 0, below))
-    return Encoding(
-        F.pad(encoding.states, (0, 0, 0, right, 0, below)),
-        F.pad(encoding.visible, (0, right, 0, below)),
-        F.pad(encoding.summary, (0, 0, 0, below)),
-        tokens,
-    )

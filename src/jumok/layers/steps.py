@@ -66,3 +66,21 @@ def source_step(
     own, held = (share_heads(part.transpose(1, 2), heads) for part in (keys, values))
     found = attend(queries, own, held, visible=visible[:, None, None])
     return found.values.transpose(1, 2).reshape(rows, heads * dim)
+
+
+def descend(
+    ancestry: Int[Tensor, "sentence beam capacity"],
+    parents: Int[Tensor, "sentence beam"],
+    positions: Int[Tensor, " sentence"],
+) -> None:
+    """Hypothesis b of sentence n continues parents[n, b]: it has the same ancestors, and is its own at this step."""
+    if why_no_triton(ancestry.device, torch.float32) is None:
+        from jumok.layers.gpu import step
+
+        step.descend(ancestry, parents, positions)
+        return
+    beam, capacity = ancestry.shape[1:]
+    ancestry.copy_(ancestry.gather(1, parents[:, :, None].expand(-1, -1, capacity)))
+    itself = torch.arange(beam, dtype=ancestry.dtype, device=ancestry.device)[None, :, None]
+    here = positions[:, None, None].expand(-1, beam, 1)
+    ancestry.scatter_(2, here, itself.expand(len(ancestry), -1, 1))

@@ -160,8 +160,9 @@ class PrefixState(State):
 class StaticState(ABC):
     """A decoder's state for a whole search in tensors that keep their places, so that a CUDA graph can record its step.
 
-    It is made for a number of sentences, a beam, a source length and a number of steps, and is used for one search after
-    another. Unlike a `State` it changes with every step.
+    It is made for a number of sentences, a beam, a source length and a number of steps, and is used for one search
+    after another. Unlike a `State` it changes with every step. It is kept as long as the decoder, to which it must
+    refer by a `weakref.proxy`.
     """
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
+from weakref import proxy
 
 import torch
 from jaxtyping import Int
@@ -18,27 +19,39 @@ class FixedState(StaticState):
     """
 
     def __init__(self, decoder: Decoder, encoding: Encoding, changing: Callable[[Any], Any], *, beam: int) -> None:
-        self.decoder, self.changing, self.beam = decoder, changing, beam
+        # The states of a decoder live no longer than it.
+        self.decoder, self.changing, self.beam = proxy(decoder), changing, beam
         self.state = self._first(encoding)
 
     @torch.no_grad()
     def begin(self, encoding: Encoding) -> None:
         """The first state for other sources."""
-        copy_into(self.state, self._first(encoding))
+        self._become(self._first(encoding))
 
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
         """A step of the decoder."""
-        hidden, after = self.decoder.advance(self.state.reorder(parents), tokens)
-        copy_into(self.changing(self.state), self.changing(after))
+        advanced: tuple[Hidden, State] = self.decoder.advance(self.state.reorder(parents), tokens)
+        hidden, after = advanced
+        if tokens.is_cuda:
+            copy_into(self.changing(self.state), self.changing(after))
+        else:
+            self.state = after
         return hidden
 
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
         """Those of some sentences."""
-        copy_into(self.state, cast(FixedState, other).state.keep(sentences))
+        self._become(cast(FixedState, other).state.keep(sentences))
+
+    def _become(self, state: State) -> None:
+        """On a GPU in the tensors that are there, to which a graph refers; a CPU may prepare others for a source."""
+        if next(tensors_of(state)).is_cuda:
+            copy_into(self.state, state)
+        else:
+            self.state = state
 
     def _first(self, encoding: Encoding) -> State:
-        state = self.decoder.start(encoding, capacity=1)
+        state: State = self.decoder.start(encoding, capacity=1)
         sentences = len(encoding.states)
         return state.reorder(torch.zeros(sentences, self.beam, dtype=torch.long, device=encoding.states.device))
 

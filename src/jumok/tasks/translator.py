@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
@@ -11,10 +12,11 @@ from torch import Tensor
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Survivors
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.precision import search
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -30,7 +32,7 @@ WatchSteps = Callable[[int, int, list[Node]], None]
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called after every step of the search; the search stops where it raises."""
+"""Called while the search goes on, which stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +153,7 @@ class Translator(TextGenerator):
         Settings that are not given, or None, are those of the recipe; the beam is at least `n_best` wide. An empty text
         stays empty. A text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or
         refused with `split=False`; see `limits`. Messages count texts from `first`. `watch` sees every step of the
-        search; `tell` is called with the progress after every batch; `check` is called after every step, and stops the
+        search; `tell` is called with the progress after every batch; `check` is called while it goes on, and stops the
         search by raising an error.
         """
         texts = list(_checked(texts))
@@ -278,11 +280,17 @@ class Translator(TextGenerator):
         watch: WatchSteps | None,
         check: CheckCancelled | None,
     ) -> list[list[Hypothesis]]:
-        model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        return search(
+            self.trained.model,
+            (source, visible),
+            SPECIALS,
+            config,
+            n_best=wanted,
+            observe=None if watch is None else partial(_tell_steps, jobs, watch),
+            check=check,
+        )
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -335,18 +343,9 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
-    if watch is None and check is None:
-        return None
-
-    def observe(survivors: Survivors) -> None:
-        if check is not None:
-            check()
-        if watch is not None:
-            for sentence, nodes in nodes_of(survivors):
-                watch(jobs[sentence].text, jobs[sentence].number, nodes)
-
-    return observe
+def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+    for sentence, nodes in nodes_of(survivors):
+        watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

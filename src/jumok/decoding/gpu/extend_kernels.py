@@ -17,7 +17,7 @@ def allowed(token, length, longest, MIN_LENGTH: tl.constexpr, PAD: tl.constexpr,
     return usual | ((token == EOS) & (length >= MIN_LENGTH))
 
 
-@kernel(any_number=("vocabulary", "span", "rounds"))
+@kernel(any_number=("rounds",))
 def peaks_kernel(
     logits, peaks, tops, sums, lengths, longest, vocabulary, span, rounds, BEAM: tl.constexpr, PARTS: tl.constexpr,
     LANES: tl.constexpr, ROUND: tl.constexpr, MIN_LENGTH: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr,
@@ -30,13 +30,12 @@ def peaks_kernel(
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     length, end = tl.load(lengths + row // BEAM), tl.load(longest + row // BEAM)
     lane, turn = tl.arange(0, LANES), tl.arange(0, ROUND)
-    beyond = tl.minimum((part + 1) * span, vocabulary)
     peak = tl.full((LANES,), float("-inf"), tl.float32)
     top = tl.full((LANES,), float("-inf"), tl.float32)
     total = tl.zeros((LANES,), tl.float32)
     for number in range(0, rounds):
         token = part * span + (number * ROUND + turn)[:, None] * LANES + lane[None]
-        inside = token < beyond
+        inside = (token < vocabulary) & (token < (part + 1) * span)
         logit = tl.load(logits + row * vocabulary + token, mask=inside, other=float("-inf")).to(tl.float32)
         free = allowed(token, length, end, MIN_LENGTH, PAD, BOS, EOS)
         peak = tl.maximum(peak, tl.max(tl.where(free, logit, float("-inf")), 0))

@@ -39,13 +39,14 @@ def own_step_kernel(
         ancestor = tl.load(ancestry + row * capacity + step, mask=past, other=0)
         place = (table + step * beam + ancestor)[:, None] * width + (shared * DIM + dim)[None]
         there = past[:, None] & inside[None]
-        score = tl.sum(tl.load(keys + place, mask=there, other=0.0).to(tl.float32) * q[None], 1)
+        k = tl.load(keys + place, mask=there, other=0.0)
+        v = tl.load(values + place, mask=there, other=0.0)  # both on their way before either is needed
+        score = tl.sum(k.to(tl.float32) * q[None], 1)
         score = tl.where(past, score, float("-inf"))
         higher = tl.maximum(top, tl.max(score, 0))
         weight = tl.exp(score - higher)
         fade = tl.exp(top - higher)
-        seen = tl.load(values + place, mask=there, other=0.0).to(tl.float32)
-        mixed = mixed * fade + tl.sum(weight[:, None] * seen, 0)
+        mixed = mixed * fade + tl.sum(weight[:, None] * v.to(tl.float32), 0)
         total = total * fade + tl.sum(weight, 0)
         top = higher
     tl.store(out + (row * HEADS + head) * DIM + dim, mixed / total, mask=inside)
@@ -87,3 +88,37 @@ def source_step_kernel(
         top = higher
     found = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
     tl.store(out + (row[:, None] * HEADS + head) * DIM + dim[None], found, mask=inside)
+
+
+@kernel(any_number=("capacity",))
+def descend_kernel(
+    ancestry, parents, positions, capacity, BEAM: tl.constexpr, BEAMS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The ancestors of the hypotheses of one sentence, from those of their parents; each is its own at this step."""
+    sentence = tl.program_id(0).to(tl.int64)
+    now = tl.load(positions + sentence).to(tl.int32)
+    hypothesis = tl.arange(0, BEAMS)
+    real = hypothesis < BEAM
+    parent = tl.load(parents + sentence * BEAM + hypothesis, mask=real, other=0)
+    ancestry += sentence * BEAM * capacity
+    for start in range(0, now + 1, BLOCK):
+        step = start + tl.arange(0, BLOCK)
+        past = real[:, None] & (step < now)[None]
+        ancestor = tl.load(ancestry + parent[:, None] * capacity + step[None], mask=past, other=0)
+        ancestor = tl.where((step == now)[None], hypothesis[:, None], ancestor)
+        tl.debug_barrier()  # all are read before any is written
+        there = real[:, None] & (step <= now)[None]
+        tl.store(ancestry + hypothesis[:, None] * capacity + step[None], ancestor, mask=there)
+
+
+@kernel
+def embed_kernel(tokens, positions, table, added, out, BEAM: tl.constexpr, FACTOR: tl.constexpr, WIDTH: tl.constexpr,
+                 BLOCK: tl.constexpr):  # fmt: skip
+    """The vector of one token times a factor, and that of its position."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < WIDTH
+    token, now = tl.load(tokens + row), tl.load(positions + row // BEAM)
+    vector = tl.load(table + token * WIDTH + column, mask=inside, other=0.0).to(tl.float32) * FACTOR
+    vector += tl.load(added + now * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * WIDTH + column, vector, mask=inside)

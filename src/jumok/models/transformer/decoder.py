@@ -170,7 +170,12 @@ class TransformerDecoder(Decoder):
         """Not in training, and not with steps, matrices or hooks of the user's own."""
         names = ("start", "advance", "step")
         own_steps = any(getattr(type(self), name) is not getattr(TransformerDecoder, name) for name in names)
-        parts = [part for attention in self.modules() if isinstance(attention, MultiHeadAttention) for part in attention.children()]
+        parts = [
+            part
+            for attention in self.modules()
+            if isinstance(attention, MultiHeadAttention)
+            for part in attention.children()
+        ]
         plain = all(type(part) in (nn.Linear, RotaryPositions) for part in parts)
         watched = any(part._forward_hooks or part._forward_pre_hooks for part in self.modules())
         return plain and not (self.training or own_steps or watched)

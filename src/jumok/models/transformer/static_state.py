@@ -6,6 +6,7 @@ kernel. The sum that runs past all layers is kept in single precision.
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
+from weakref import proxy
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +16,7 @@ from jumok.attention.backends import why_no_triton
 from jumok.layers import AddedPositions, LearnedPositions
 from jumok.layers.gpu.stack import WIDEST
 from jumok.layers.multi_head import MultiHeadAttention, keys_values_of
-from jumok.layers.steps import own_step, source_step
+from jumok.layers.steps import descend, own_step, source_step
 from jumok.layers.transformer import DecoderLayer, FeedForward, Residual
 from jumok.models.encoder_decoder import Encoding, Hidden, StaticState
 
@@ -59,14 +60,13 @@ class TransformerStaticState(StaticState):
 
     def __init__(self, decoder: "TransformerDecoder", encoding: Encoding, *, beam: int, capacity: int) -> None:
         sentences, device = len(encoding.states), encoding.states.device
-        self.decoder, self.beam = decoder, beam
+        self.decoder, self.beam = proxy(decoder), beam  # the states of a decoder live no longer than it
         layers = cast(list[DecoderLayer], list(decoder.layers))
         self.layers = [LayerCache(layer, encoding, beam=beam, capacity=capacity) for layer in layers]
         self.visible = encoding.visible.clone()
         self.lengths = torch.zeros(sentences, dtype=torch.long, device=device)
         self.ancestry = torch.zeros(sentences, beam, capacity, dtype=torch.int32, device=device)
         self.positions = torch.zeros(sentences, dtype=torch.long, device=device)
-        self.hypotheses = torch.arange(beam, dtype=torch.int32, device=device).expand(sentences, -1)
         # Sinusoids and learned vectors are the same for every token: one table instead of some ten kernels a step.
         self.table = decoder.output.weight.new_empty(capacity, decoder.width) if self._adds_positions else None
         self.begin(encoding)
@@ -89,7 +89,7 @@ class TransformerStaticState(StaticState):
         self.ancestry.zero_()
         self.positions.zero_()
         if self.table is not None:
-            self.table.copy_(self.decoder.tokens.positions(torch.zeros_like(self.table)))  # type: ignore[misc]
+            self.table.copy_(self.decoder.tokens.positions(torch.zeros_like(self.table)))
 
     @torch.no_grad()
     def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
@@ -104,10 +104,7 @@ class TransformerStaticState(StaticState):
 
     def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
         """One step of every layer."""
-        line = parents[:, :, None].expand(-1, -1, self.ancestry.shape[-1])
-        self.ancestry.copy_(self.ancestry.gather(1, line))
-        here = self.positions[:, None, None].expand(-1, self.beam, 1)
-        self.ancestry.scatter_(2, here, self.hypotheses[:, :, None])
+        descend(self.ancestry, parents, self.positions)
         x = self._layers_of(self._embedded(tokens))
         self.positions.add_(1)
         return Hidden(x.view(*tokens.shape, -1))
@@ -116,13 +113,18 @@ class TransformerStaticState(StaticState):
         embed = self.decoder.tokens
         if self.table is None:
             return embed(tokens.reshape(-1, 1), start=self.positions.repeat_interleave(self.beam)).squeeze(1)  # type: ignore[no-any-return]
+        if why_no_triton(tokens.device, self.table.dtype) is None and embed.embedding.project is None:
+            from jumok.layers.gpu import step  # imports Triton
+
+            return step.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
         vectors: Tensor = embed.embedding(tokens.flatten())
         return vectors + self.table[self.positions[:1]]
 
     def _layers_of(self, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         """The sublayers one after another, each with its norm before it or after it."""
-        norm, precision = self.decoder.norm, x.dtype
+        norm, precision = self.decoder.norm, self.decoder.output.weight.dtype
         if norm is None:
+            x = x.to(precision)
             for sublayer, around in self._sublayers():
                 x = _add_norm(x, sublayer(x), around.norm, precision)[1]
             return x
@@ -146,9 +148,9 @@ class TransformerStaticState(StaticState):
     def _own(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         own = cache.layer.own
         joined = torch.nn.functional.linear(x, cache.weight, cache.bias)
-        parts = joined.split([part.out_features for part in _own_maps(own)], 1)
+        parts = torch.split(joined, [part.out_features for part in _own_maps(own)], 1)
         query, key, value = (
-            part.unflatten(1, (heads, -1))
+            part.view(len(x), heads, -1)
             for part, heads in zip(parts, (own.heads, own.key_heads, own.key_heads), strict=True)
         )
         if own.rotary is not None:
@@ -160,7 +162,7 @@ class TransformerStaticState(StaticState):
 
     def _cross(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
         cross = cache.layer.cross
-        query = cross.to_query(x).unflatten(1, (cross.heads, -1))
+        query = cross.to_query(x).view(len(x), cross.heads, -1)
         mixed = source_step(query, cache.memory[0], cache.memory[1], self.visible, self.lengths)
         out: Tensor = cross.to_output(mixed)
         return out
@@ -187,4 +189,6 @@ def _add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm, precision: t
         y, normed, _ = add_norm_forward(x, change, norm.weight, norm.bias, None, 0.0, norm.eps, precision)
         return x if change is None else y, normed
     x = x if change is None else x + change
-    return x, nn.functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x), norm.bias.to(x), norm.eps).to(precision)
+    return x, nn.functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x), norm.bias.to(x), norm.eps).to(
+        precision
+    )
