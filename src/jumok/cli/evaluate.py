@@ -87,7 +87,7 @@ def evaluate(
             its_task, trained = load_trained(path, find_device(device), task=own_task(task))
             options.check_used(its_task.evaluation_options, path, its_task.does)
             check_output_path("--save", save, its_task.input_files(trained.recipe))
-            result = its_task.evaluate(its_task.predictor(trained), options, name=name, watch=bars)
+            result = its_task.evaluate(its_task.predictor(trained, path), options, name=name, watch=bars)
     _print(result, json)
     if report is not None and result.write_report is not None:  # the scores are not lost if it cannot be written
         with ProgressBars() as bars:

@@ -51,7 +51,7 @@ def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, 
     Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
     """
     task, trained = load_trained(folder, find_device(device), task=task)
-    return task.predictor(trained)
+    return task.predictor(trained, folder)
 
 
 def load_trained(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -175,9 +176,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
 
-    def predictor(self, trained: TrainedTranslator) -> Translator:
+    def predictor(self, trained: TrainedTranslator, folder: str | Path | None = None) -> Translator:
         """A Translator."""
-        return Translator(trained)
+        return Translator(trained, folder=folder)
 
     def files(self, assets: TokenizerPair) -> dict[str, bytes]:
         """One tokenizer, or two."""

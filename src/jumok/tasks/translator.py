@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -18,6 +19,7 @@ from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
@@ -107,9 +109,12 @@ class Translator(TextGenerator):
     reads = "text"
     trained: TrainedTranslator
 
-    def __init__(self, trained: TrainedTranslator, *, batch_tokens: int = 4096) -> None:
+    def __init__(
+        self, trained: TrainedTranslator, *, batch_tokens: int = 4096, folder: str | Path | None = None
+    ) -> None:
         super().__init__(trained)
         self.batch_tokens = batch_tokens
+        self.engines = CpuEngines(trained.model, trained.tokenizers, None if folder is None else Path(folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -271,6 +276,23 @@ class Translator(TextGenerator):
 
     @torch.no_grad()
     def _search(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+    ) -> list[list[Hypothesis]]:
+        if check is not None:
+            check()
+        found: list[list[Hypothesis] | None] = [None] * len(jobs)
+        if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
+            found = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
+        left = [number for number, hypotheses in enumerate(found) if hypotheses is None]
+        own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
+        return [next(own) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _own_search(
         self,
         jobs: Sequence[SourcePart],
         config: DecodingConfig,
