@@ -1,11 +1,13 @@
 """Which engine a translator decodes with on a CPU: our own, CTranslate2, or our own with 8-bit weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from jumok.analysis.alignment.shortlist import MOST_PAIRS, ROUNDS, make_shortlist
 from jumok.data import TokenizerPair
@@ -14,10 +16,12 @@ from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_engine import SHORTLIST, CTranslate2Engine, can_search, is_installed, why_it_fails
 from jumok.decoding.ctranslate2_model import why_not, write_model
 from jumok.decoding.exported import FOLDER, exported, weights_digest
+from jumok.decoding.int8_rnn import can_quantise, quantised, with_vocabulary, works_here
 from jumok.decoding.shortlist import FILE, Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.model_folder import BUNDLED
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.rnn.decoder import RnnDecoder
 from jumok.progress import ProgressBars
 from jumok.screen import to_screen
 
@@ -40,6 +44,7 @@ class CpuEngines:
         self.folder = None if folder is None or folder.resolve() == BUNDLED.resolve() else folder
         self.is_loaded = folder is not None
         self.made: dict[Precision, tuple[int, CTranslate2Engine | Refused]] = {}
+        self.small: tuple[int, RnnDecoder, Shortlist | None] | None = None
 
     def ctranslate2(self, config: DecodingConfig, n_best: int, *, watched: bool) -> CTranslate2Engine | None:
         """CTranslate2, if it was asked for or is the better choice, and finds what our own search would find.
@@ -61,6 +66,24 @@ class CpuEngines:
             raise ArgumentError(f'{engine.reason}; use engine = "jumok"')
         return None
 
+    def recurrent(
+        self, config: DecodingConfig, sources: Sequence[Sequence[int]], *, watched: bool
+    ) -> tuple[RnnDecoder, Int[Tensor, " pieces"] | None] | None:
+        """A recurrent decoder in int8, and the tokens it writes, if not all; None if our own is to run as it is."""
+        weight = next(self.model.parameters())
+        if config.precision != "int8" or watched or weight.device.type != "cpu" or weight.dtype != torch.float32:
+            return None
+        if not can_quantise(self.model) or _has_hooks(self.model) or not works_here():
+            return None
+        changes = self._changes()
+        if self.small is None or self.small[0] != changes:
+            self.small = changes, quantised(cast(RnnDecoder, self.model.decoder)), self.shortlist()
+        _, decoder, shortlist = self.small
+        if shortlist is None:
+            return decoder, None
+        kept = shortlist.ids(sources)
+        return with_vocabulary(decoder, kept), kept
+
     def _why_not(self) -> str | None:
         if not is_installed():
             return 'CTranslate2 is not installed: pip install "jumok[fast]"'
@@ -77,10 +100,14 @@ class CpuEngines:
         return None
 
     def _made(self, precision: Precision) -> CTranslate2Engine | Refused:
-        changes = sum(weight._version for weight in self.model.parameters())
+        changes = self._changes()
         if precision not in self.made or self.made[precision][0] != changes:
             self.made[precision] = changes, self._make(precision)
         return self.made[precision][1]
+
+    def _changes(self) -> int:
+        """Grows whenever a weight is changed in place."""
+        return sum(weight._version for weight in self.model.parameters())
 
     def _make(self, precision: Precision) -> CTranslate2Engine | Refused:
         shortlist = self.shortlist() if precision == "int8" else None

@@ -304,7 +304,11 @@ class Translator(TextGenerator):
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        encoding = model.encoder(source, visible)
+        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
+        decoder, kept = (model.decoder, None) if short is None else short
+        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
+        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -369,6 +373,11 @@ def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: Check
                 watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
     return observe
+
+
+def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
+    """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
+    return [Hypothesis([ids[at] for at in found.ids], found.score) for found in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

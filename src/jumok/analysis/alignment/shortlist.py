@@ -44,7 +44,7 @@ def make_shortlist(
         likely[piece] = tuple(dict.fromkeys([*found, *([piece] if shared else [])]))
     counts = np.bincount(np.fromiter(chain.from_iterable(targets), int), minlength=1)
     frequent = np.argsort(-counts, kind="stable")[:FREQUENT].tolist()
-    return Shortlist(frozenset(frequent) | {UNK, EOS} - {PAD, BOS}, likely)
+    return Shortlist(frozenset(frequent) | {PAD, BOS, EOS, UNK}, likely)
 
 
 def _text(ids: Sequence[int], first: int) -> str:
