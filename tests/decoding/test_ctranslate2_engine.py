@@ -19,7 +19,25 @@ from support.commands import well
 
 pytest.importorskip("ctranslate2")
 
-WORDS = "three days cat ago 5 kg Monday and the hours minutes December 1988 price is John Li".split()
+WORDS = [
+    "three",
+    "days",
+    "cat",
+    "ago",
+    "5",
+    "kg",
+    "Monday",
+    "and",
+    "the",
+    "hours",
+    "minutes",
+    "December",
+    "1988",
+    "price",
+    "is",
+    "John",
+    "Li",
+]
 
 
 def texts(count: int) -> list[str]:
@@ -51,7 +69,9 @@ def test_greedy_search_writes_the_same_tokens_with_the_same_scores(folder: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"beam": 5}, {"beam": 4, "length_penalty": 0.6}, {"beam": 5, "length_penalty": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"beam": 5}, {"beam": 4, "length_penalty": 0.6}, {"beam": 5, "length_penalty": 0}]
+)
 def test_beam_search_writes_the_same_in_99_of_100_sentences(folder: Path, settings: dict[str, Any]) -> None:
     ours, theirs = both(jumok.load(folder, device="cpu"), texts(300), **settings)
     same = [one == other for one, other in zip(ids(ours), ids(theirs), strict=True)]
@@ -152,7 +172,7 @@ def test_int8_translates_nearly_the_same(folder: Path) -> None:
     translator = jumok.load(folder, device="cpu")
     sources = translator.examples(40)
     pairs = zip(translator.translate(sources), translator.translate(sources, precision="int8"), strict=True)
-    assert sum(one.text == other.text for one, other in pairs) >= 36
+    assert sum(one.text == other.text for one, other in pairs) >= 0.9 * len(sources)
     assert (folder / "ctranslate2/int8/model.bin").exists()
 
 
@@ -173,7 +193,9 @@ def test_an_engine_that_is_not_installed_is_named(folder: Path, monkeypatch: pyt
 
 
 def test_a_machine_on_which_the_engine_dies_keeps_our_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jumok.decoding.ctranslate2_engine.PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    monkeypatch.setattr(
+        "jumok.decoding.ctranslate2_engine.PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    )
     translator = jumok.load(folder, device="cpu")
     assert translator.translate(["three days ago"])[0].text == "3일 전"
     assert not (folder / "ctranslate2/float32").exists()

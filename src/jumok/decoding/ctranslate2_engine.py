@@ -129,12 +129,12 @@ class CTranslate2Engine:
         return [self._hypotheses(one) for one in found]
 
     def _options(self, config: DecodingConfig, n_best: int) -> dict[str, Any]:
-        exact = config.beam > 1 and config.length_penalty > 0 and self.precision == "float32"
+        normalised = config.beam > 1 and config.length_penalty > 0
         return {
             "beam_size": config.beam,
-            "patience": PATIENCE if exact else 1,
+            "patience": PATIENCE if normalised else 1,
             # Of several outputs some may be the same words in other pieces, and one that reaches the limit is ours.
-            "num_hypotheses": config.beam if exact or n_best > 1 else 1,
+            "num_hypotheses": config.beam if normalised or n_best > 1 else 1,
             "length_penalty": config.length_penalty,
             "min_decoding_length": config.min_length,
             "no_repeat_ngram_size": config.no_repeat,
