@@ -26,7 +26,8 @@ class Resampler:
 
     def __init__(self, tokenizer: Tokenizer, amount: float) -> None:
         self.tokenizer, self.amount = tokenizer, amount
-        self._begins = np.array([piece.startswith("▁") for piece in tokenizer.pieces])
+        self._whole = [tokenizer.is_symbol(id) for id in range(tokenizer.size)]
+        self._begins = np.array([piece.startswith("▁") for piece in tokenizer.pieces]) | np.array(self._whole)
         self._cut = lru_cache(maxsize=CACHED_CUTS)(self._cut_word)
 
     def __call__(
@@ -62,7 +63,10 @@ class Resampler:
 
     def _cut_word(self, ids: bytes, number: int) -> tuple[int, ...]:
         """The cut with this number of the word that these ids spell."""
-        word = self.tokenizer.surface(np.frombuffer(ids, np.uint32).tolist())
+        given = np.frombuffer(ids, np.uint32).tolist()
+        if self._whole[given[0]]:
+            return tuple(given)
+        word = self.tokenizer.surface(given)
         return tuple(self.tokenizer.cut(word, self.amount, Random(CUTS * crc32(ids) + number)))
 
 
