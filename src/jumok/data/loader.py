@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, collate_sides, splitmix64
 from jumok.data.dataset import Dataset
+from jumok.data.mixture import MixedPlan, Mixture
 from jumok.data.subwords import BOS, EOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.data.word_links import link_matrix
@@ -81,7 +82,7 @@ class Batches:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Mixture,
         config: BatchConfig,
         *,
         seed: int = 0,
@@ -89,7 +90,11 @@ class Batches:
         sampling: float = 0.0,
     ) -> None:
         self.dataset, self.seed = dataset, seed
-        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
+        self.plan: BatchPlan = (
+            MixedPlan(dataset, config, seed=seed)
+            if isinstance(dataset, Mixture)
+            else BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
+        )
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         self._tokenizers = tokenizers
 
@@ -99,7 +104,7 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        numbers = self.dataset.sorted_rows(self.plan.batch(epoch, step))
+        numbers = self.dataset.rows_of(epoch, self.plan.batch(epoch, step))
         if self.dataset.sides == 2 and not self._samplers:
             return collate_sides(self.dataset.sentences(numbers, 0), self.dataset.sentences(numbers, 1))
         rows = [self.dataset[int(number)] for number in numbers]

@@ -159,8 +159,8 @@ class DataConfig(Settings):
         if len(given) != 1:
             seen = " and ".join(f"data.{key}" for key in given) or "none of them"
             raise ConfigError(
-                f"give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; {seen} "
-                "is given"
+                "give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; "
+                f"{seen} is given"
             )
         if self.mix:
             self._check_mix()
@@ -176,7 +176,7 @@ class DataConfig(Settings):
         if not self.joined or len(set(self.joined)) < len(self.joined):
             raise ConfigError(f"{self.shown('joined')} must be different numbers, such as [1, 2, 3]")
         if self.tag and not (SYMBOL.fullmatch(self.tag) or LEADING_TAG.fullmatch(self.tag)):
-            raise ConfigError(f"{self.shown('tag')} must be one word in angle brackets, such as \"<medical>\"")
+            raise ConfigError(f'{self.shown("tag")} must be one word in angle brackets, such as "<medical>"')
         if self.features and not self.pairs:
             raise ConfigError(f"{self.shown('features')} is for columns of data.pairs, which is not given")
 
@@ -187,7 +187,7 @@ class DataConfig(Settings):
         if STDIN in self.files():
             raise ConfigError('a corpus of data.mix cannot be "-", standard input; name files')
         if len({bool(corpus.alignments) for corpus in self.mix}) > 1:
-            raise ConfigError("some corpora of data.mix have alignments and some have none; give them to all or to none")
+            raise ConfigError("only some corpora of data.mix have alignments; give them to all or to none")
         names = [corpus.shown_name for corpus in self.mix]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ConfigError(f"two corpora of data.mix are called {twice!r}; give each a name of its own: name = ...")

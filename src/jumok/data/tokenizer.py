@@ -268,6 +268,11 @@ class Tokenizer:
             ids += self.cut(_marked(hidden), amount, draws) if hidden else self._ids_of_part(part)
         return [BOS, *ids, EOS]
 
+    def leading_symbols(self, text: str) -> str:
+        """The beginning of a text up to its first part that is no symbol; "" for a text of symbols alone."""
+        start = next((part.start for part in self._parts(text) if part.id is None and part.text.strip()), 0)
+        return text[:start]
+
     def is_symbol(self, id: int) -> bool:
         """Whether a token is a symbol or tag, which stands alone in a text."""
         return self.pieces[id] in self._symbol_ids or self.pieces[id] in self._leading
@@ -296,7 +301,8 @@ class Tokenizer:
             return self._decode_text(kept)
         texts: list[str] = []
         for is_symbol, ids in groupby(kept, key=lambda id: self.pieces[id] in self._symbol_ids):
-            texts += [self.pieces[id] for id in ids] if is_symbol else [self._decode_text(list(ids))]
+            group = list(ids)
+            texts += [self.pieces[id] for id in group] if is_symbol else [self._decode_text(group)]
         return " ".join(texts)
 
     def _decode_text(self, ids: list[int]) -> str:
