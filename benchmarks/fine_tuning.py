@@ -1,7 +1,7 @@
 """Fine-tuning: a model of image captions learns talks, with and without captions among what it is trained on.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning train runs/fine-tuning     # on a GPU
-    python -m benchmarks.fine_tuning score runs/fine-tuning                             # writes results/fine_tuning.json
+    JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning train runs/talks    # on a GPU
+    JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning score runs/talks    # writes claims_fine_tuning.json
 
 The model of recipes/multi30k-de-en-base.toml is trained further by recipes/fine-tune-talks.toml: as it stands, without
 the tag, and on the talks alone. Each of the four then translates both test sets; the model of talks and captions does
@@ -103,9 +103,8 @@ def score(folder: Path, device: str) -> None:
             metric = sacrebleu.BLEU(lowercase=True, tokenize="none" if test == "talks" else "13a", force=True)
             value = metric.corpus_score(outputs, [lines(test, "en")]).score
             about = f"{found['steps']:,} steps in {found['seconds']:.0f} s; {len(outputs):,} lines, lower-cased"
-            rows.append(Row(f"fine-tuning/{test}", name, round(value, 2), "BLEU", about))
-    rows.sort(key=lambda row: row.id)
-    write("fine_tuning", rows, device=device, packages=("torch", "sacrebleu"))
+            rows.append(Row(f"fine-tuning/{name}", test, round(value, 2), "BLEU", about))
+    write("claims_fine_tuning", rows, device=device, packages=("torch", "sacrebleu"))
 
 
 if __name__ == "__main__":

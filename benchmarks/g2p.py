@@ -58,7 +58,9 @@ def score(folder: Path, device: str) -> None:
     rows, runs = [], read(folder)
     for group, languages in LANGUAGES.items():
         by_system = {
-            system: of for system in SYSTEMS if (of := [r for r in runs if (r["group"], r["system"]) == (group, system)])
+            system: of
+            for system in SYSTEMS
+            if (of := [r for r in runs if (r["group"], r["system"]) == (group, system)])
         }
         complete = {name: of for name, of in by_system.items() if {run["language"] for run in of} == set(languages)}
         best = min(complete, key=lambda name: mean_over_seeds(complete[name], "valid").value, default="")
@@ -70,12 +72,12 @@ def score(folder: Path, device: str) -> None:
                 f"{SYSTEMS[system]}, {errors.seeds} seeds, deviation {errors.deviation:.2f}, validation "
                 f"{valid.value:.2f}, {minutes:.1f} minutes of training in all, several at a time"
             )
-            id = f"g2p-2021-{group}" if system == best else f"words-g2p-{group}-other"
-            rows.append(Row(id, NAMES[system], round(errors.value, 2), "% WER", about))
-            for language in languages if system == best else ():
-                mine = [run | {"wer": 100 - run["accuracy"]} for run in of if run["language"] == language]
-                value = round(mean_over_seeds(mine, "wer").value, 2)
-                rows.append(Row(f"words-g2p-language/{language}", NAMES[system], value, "% WER", group))
+            name = "jumok" if system == best else NAMES[system]
+            rows.append(Row(f"g2p-2021-{group}", name, round(errors.value, 2), "% WER", about))
+            for language in languages:
+                wer = [run | {"wer": 100 - run["accuracy"]} for run in of if run["language"] == language]
+                value = round(mean_over_seeds(wer, "wer").value, 2)
+                rows.append(Row(f"words-g2p/{language}", NAMES[system], value, "% WER", group))
         rows += [Row(f"g2p-2021-{group}", name, value, "% WER", "as published") for name, value in PUBLISHED[group]]
     write("g2p", rows, device=device)
 

@@ -49,9 +49,8 @@ def score(folder: Path, device: str) -> None:
     """Accuracy of each task by the system that is better on the validation words, and of the other."""
     rows, runs = [], read(folder)
     for task in TASKS:
-        by_system = {
-            system: of for system in SYSTEMS if (of := [r for r in runs if (r["group"], r["system"]) == (task, system)])
-        }
+        mine = [run for run in runs if run["group"] == task]
+        by_system = {name: of for name in SYSTEMS if (of := [run for run in mine if run["system"] == name])}
         best = max(by_system, key=lambda name: mean_over_seeds(by_system[name], "valid").value, default="")
         for system, of in by_system.items():
             accuracy, valid = mean_over_seeds(of, "accuracy"), mean_over_seeds(of, "valid")
@@ -60,8 +59,8 @@ def score(folder: Path, device: str) -> None:
                 f"{SYSTEMS[system]}, {accuracy.seeds} seeds, deviation {accuracy.deviation:.2f}, validation "
                 f"{valid.value:.2f}, {minutes:.1f} minutes of training in all, several at a time"
             )
-            id = f"inflection-kor-{task}" if system == best else f"words-inflection-{task}-other"
-            rows.append(Row(id, NAMES[system], round(accuracy.value, 2), "%", about))
+            name = "jumok" if system == best else NAMES[system]
+            rows.append(Row(f"inflection-kor-{task}", name, round(accuracy.value, 2), "%", about))
         rows += [Row(f"inflection-kor-{task}", name, value, "%", "as published") for name, value in PUBLISHED[task]]
     write("inflection", rows, device=device)
 
