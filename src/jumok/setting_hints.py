@@ -40,6 +40,7 @@ SETTINGS = {
     "training.patience": "early_stopping early_stopping_patience",
     "training.log_every": "log_interval logging_steps",
     "training.metric": "eval_metric best_checkpoint_metric metric_for_best_model valid_metrics",
+    "training.r_drop": "reg_alpha rdrop rdrop_alpha",
     "training.guided_alignment": "lambda_align guided_alignment_weight",
     "decoding.beam": "beam_size beam_width num_beams",
     "decoding.length_penalty": "lenpen alpha normalize",

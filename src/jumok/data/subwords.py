@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from random import Random
@@ -63,6 +63,7 @@ def train_model(
     coverage: float,
     byte_fallback: bool,
     split_digits: bool,
+    unsplit: Sequence[str] = (),
     text_name: str,
 ) -> bytes:
     """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
@@ -75,6 +76,7 @@ def train_model(
         "character_coverage": coverage,
         "byte_fallback": byte_fallback,
         "split_digits": split_digits,
+        "user_defined_symbols": list(unsplit),
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
         "max_sentence_length": 1 << 24,

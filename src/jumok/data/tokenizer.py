@@ -78,6 +78,8 @@ class TokenizerConfig(Settings):
     """Lower-case the text."""
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
+    unsplit: tuple[str, ...] = ()
+    """Texts that are always one token of their own, such as ["%s", "<b>"], with "unigram" or "bpe"."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
@@ -95,6 +97,10 @@ class TokenizerConfig(Settings):
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
         if self.sampling and self.kind not in ("unigram", "bpe"):
             raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {self.kind}")
+        if self.unsplit and self.kind not in ("unigram", "bpe"):
+            raise ConfigError(f"tokenizer.unsplit needs tokenizer.kind unigram or bpe, not {self.kind}")
+        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
+            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
         if self.shared and self.source_form != self.target_form:
             raise ConfigError(
                 f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
@@ -150,6 +156,7 @@ class Tokenizer:
             coverage=config.coverage,
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
+            unsplit=config.unsplit,
             text_name="training" if config.shared else side,
         )
         settings = {"kind": config.kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}

@@ -31,6 +31,8 @@ class DecodingConfig(Settings):
     """Longest output as a multiple of the source length, plus 20 tokens."""
     no_repeat: NonNegativeInt = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
+    placeholders: bool = False
+    """Prefer hypotheses with exactly the placeholders and tags of their source, such as %s, {name} and <b>."""
     max_source: NonNegativeInt = 0
     """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
     more than twice this length are cut. 0 takes the longest training input, without outliers."""

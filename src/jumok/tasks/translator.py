@@ -11,6 +11,7 @@ from torch import Tensor
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
@@ -281,8 +282,18 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
-        wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        chooses = config.placeholders and any(placeholders(job.part) for job in jobs)
+        wanted = 1 if n_best == 1 and not chooses else None  # of several, some may be the same words in other pieces
+        encoding = model.encoder(source, visible)
+        found = beam_search(model.decoder, encoding, SPECIALS, config, observe, n_best=wanted)
+        if not chooses:
+            return found
+        return [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, best first, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
