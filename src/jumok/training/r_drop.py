@@ -25,7 +25,10 @@ def symmetric_divergence(
     second: Float[Tensor, "token vocabulary"],
     counted: Bool[Tensor, " token"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Sum over the `counted` tokens, all by default, of ½ · (KL(p ‖ q) + KL(q ‖ p)) for p, q = softmax of the logits."""
+    """Sum over tokens of ½ · (KL(p ‖ q) + KL(q ‖ p)), with p and q the softmax of the logits.
+
+    Only tokens that are `counted` count; by default all do.
+    """
     divergence: Tensor = _SymmetricDivergence.apply(first, second, counted)  # type: ignore[no-untyped-call]
     return divergence
 
