@@ -1,7 +1,7 @@
 """English and Korean software text: write the training text, train both ways, translate and score every test set.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n               # pairs, mixed and without those of tests
-    JUMOK_L10N=text/l10n python -m benchmarks.l10n train runs/l10n [en-ko ko-en]   # on a GPU; both at once
+    JUMOK_DATA=path/to/data python -m benchmarks.l10n text text/l10n              # the pairs, without those of tests
+    JUMOK_L10N=text/l10n python -m benchmarks.l10n train runs/l10n [en-ko ko-en]   # on a GPU, both at once
     JUMOK_L10N=text/l10n python -m benchmarks.l10n score runs/l10n [en-ko ko-en]
 
 The training text is software text, the Python documentation and, several times, everyday sentences of Tatoeba. Pairs

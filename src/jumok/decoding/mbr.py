@@ -20,7 +20,7 @@ BETA = 2
 
 def total(hypothesis: Hypothesis, length_penalty: float) -> float:
     """The log-probability of an output, from its score."""
-    return hypothesis.score * (len(hypothesis.ids) + 1) ** length_penalty
+    return hypothesis.score * float((len(hypothesis.ids) + 1) ** length_penalty)
 
 
 def by_expected_chrf(texts: Sequence[str], logits: Sequence[float]) -> list[int]:

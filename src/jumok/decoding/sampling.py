@@ -1,9 +1,9 @@
 """Outputs drawn at random from a decoder, token by token: for back-translation and minimum Bayes risk.
 
-Sampling from the whole distribution makes better synthetic sources than search does (Edunov et al. 2018); a temperature,
-the k likeliest tokens (Fan et al. 2018) or the nucleus (Holtzman et al. 2020) make likelier ones. Each token comes from
-one uniform number, u, as the first whose cumulative probability exceeds u. The numbers of a line depend on the seed and
-the line alone, so that neither batches nor their order change what is drawn.
+Sampling from the whole distribution makes better synthetic sources than search does (Edunov et al. 2018); a
+temperature, the k likeliest tokens (Fan et al. 2018) or the nucleus (Holtzman et al. 2020) make likelier ones. Each
+token comes from one uniform number u: it is the first whose cumulative probability exceeds u. The numbers of a line
+depend on the seed and the line alone, so that neither batches nor their order change what is drawn.
 """
 
 from collections.abc import Callable, Sequence

@@ -8,6 +8,7 @@ An `EncoderDecoder` of these parts decodes, aligns and draws maps like any other
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -63,7 +64,7 @@ class EnsembleDecoder(Decoder):
     def __init__(self, decoders: Sequence[Decoder], widths: Sequence[int]) -> None:
         super().__init__()
         self.members = nn.ModuleList(decoders)
-        self.widths = tuple(widths)
+        self.widths = list(widths)
         self.vocabulary = decoders[0].vocabulary
         self.limit = _least(decoder.limit for decoder in decoders)
 
@@ -84,24 +85,28 @@ class EnsembleDecoder(Decoder):
     def advance(self, state: State, tokens: Int[Tensor, "sentence beam"]) -> tuple[Hidden, EnsembleState]:
         """Append a token to every hypothesis of every decoder."""
         assert isinstance(state, EnsembleState)
-        found = [decoder.advance(each, tokens) for decoder, each in zip(self.members, state.members, strict=True)]
+        found = [decoder.advance(each, tokens) for decoder, each in zip(self._decoders, state.members, strict=True)]
         return Hidden(self._mean([hidden for hidden, _ in found])), EnsembleState(tuple(after for _, after in found))
 
     def source_attention(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> tuple[HeadWeights, ...]:
         """The mean of the decoders' attention."""
         return _mean_attention([decoder.source_attention(part, target_in) for decoder, part in self._parts(encoding)])
 
+    @property
+    def _decoders(self) -> list[Decoder]:
+        return [cast(Decoder, member) for member in self.members]
+
     def _parts(self, encoding: Encoding) -> list[tuple[Decoder, Encoding]]:
         """Every decoder with what its own encoder made of the source."""
-        states, summaries = (part.split(self.widths, -1) for part in (encoding.states, encoding.summary))
+        states, summaries = (torch.split(part, self.widths, -1) for part in (encoding.states, encoding.summary))
         return [
-            (decoder, Encoding(state, encoding.visible, summary, encoding.tokens))  # type: ignore[misc]
-            for decoder, state, summary in zip(self.members, states, summaries, strict=True)
+            (decoder, Encoding(state, encoding.visible, summary, encoding.tokens))
+            for decoder, state, summary in zip(self._decoders, states, summaries, strict=True)
         ]
 
     def _mean(self, hidden: list[Hidden]) -> Float[Tensor, "*position vocabulary"]:
         """The logarithms of the mean probabilities."""
-        logits = [decoder.logits(each) for decoder, each in zip(self.members, hidden, strict=True)]  # type: ignore[operator]
+        logits = [decoder.logits(each) for decoder, each in zip(self._decoders, hidden, strict=True)]
         log_probs = [each.log_softmax(-1, dtype=torch.promote_types(each.dtype, torch.float32)) for each in logits]
         return torch.logsumexp(torch.stack(log_probs), 0) - math.log(len(log_probs))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +19,9 @@ def read_ensemble(folders: Sequence[str | Path], device: torch.device | str = "c
     """
     if not folders:
         raise ArgumentError("no model folder is named; name one or more")
-    members: list[Any] = [read_trained(folder, lambda tables: TRANSLATION, device)[1] for folder in folders]
+    members: list[TrainedTranslator] = [
+        read_trained(folder, lambda tables: TRANSLATION, device)[1] for folder in folders
+    ]
     first = members[0]
     for folder, member in zip(folders[1:], members[1:], strict=True):
         if difference := TRANSLATION.difference(first, member):
@@ -29,5 +30,5 @@ def read_ensemble(folders: Sequence[str | Path], device: torch.device | str = "c
                 "from the same text with the same [tokenizer], and with different training.seed"
             )
     if len(members) == 1:
-        return TrainedTranslator(*first)
+        return first
     return first._replace(model=ensemble([member.model for member in members]).to(device).eval())
