@@ -16,6 +16,7 @@ from jumok.cli.arguments import (
     Beam,
     Device,
     MaxSource,
+    Tag,
     check_picture_kind,
     model_or_bundled,
     named_folder,
@@ -63,6 +64,7 @@ def translate(
         Option(min=2, max=WIDEST, help="Choose among this many outputs, searched or drawn, the closest to all."),
     ] = None,
     max_source: MaxSource = None,
+    tag: Tag = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
     attention: Annotated[
         Path | None,
@@ -91,7 +93,7 @@ def translate(
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= _drawing(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        settings |= {"max_source": max_source, "tell": _show_group(bars) if with_bars else None}
+        settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
         if source == STDIN and is_live():
             translations = translator.stream_groups(live_groups(batch), **settings)
         else:
