@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from random import Random
@@ -66,6 +66,7 @@ def train_model(
     coverage: float,
     byte_fallback: bool,
     split_digits: bool,
+    unsplit: Sequence[str] = (),
     text_name: str,
 ) -> bytes:
     """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
@@ -78,6 +79,7 @@ def train_model(
         "character_coverage": coverage,
         "byte_fallback": byte_fallback,
         "split_digits": split_digits,
+        "user_defined_symbols": list(unsplit),
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
         "max_sentence_length": 1 << 24,

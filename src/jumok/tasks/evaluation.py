@@ -24,6 +24,7 @@ from jumok.analysis.scores.metrics import (
 )
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
@@ -75,13 +76,26 @@ class Evaluation:
             values["by_length"] = [
                 {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in self.bands
             ]
+        if marked := self._marked():
+            values["placeholders"] = {"lines": len(marked), "kept": self._keeping(self.systems[0], marked)}
         return values
+
+    def _marked(self) -> list[int]:
+        """The sentences with placeholders or tags."""
+        return [number for number, source in enumerate(self.test.sources) if placeholders(source)]
+
+    def _keeping(self, system: System, marked: list[int]) -> int:
+        """How many of these sentences keep all of theirs in the outputs of a system."""
+        return sum(keeps_placeholders(self.test.sources[number], system.outputs[number]) for number in marked)
 
     def _tables(self) -> list[Table]:
         tables = [score_table(self.scores[0])] if len(self.systems) == 1 else self._comparison()
         if self.bands is not None:
             rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in self.bands]
             tables.append(Table(["source words", "sentences", self.scores[0][0].name], rows))
+        if marked := self._marked():
+            rows = [[system.name, str(len(marked)), str(self._keeping(system, marked))] for system in self.systems]
+            tables.append(Table(["system", "lines with placeholders or tags", "that keep them all"], rows))
         return tables
 
     def _comparison(self) -> list[Table]:

@@ -170,6 +170,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The recipe's guided alignment."""
         return config.guide
 
+    def r_drop(self, config: TranslationTraining) -> float:
+        """The recipe's R-Drop."""
+        return config.r_drop
+
     def validate(self, trained: TrainedTranslator, held_out: HeldOutCorpora) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search.
 

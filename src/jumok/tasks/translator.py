@@ -12,10 +12,13 @@ from torch import Tensor
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -167,8 +170,8 @@ class Translator(TextGenerator):
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
+        for batch in self._batches(jobs, config.samples or config.beam):
+            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -297,6 +300,47 @@ class Translator(TextGenerator):
             batch.append(number)
         if batch:
             yield batch
+
+    def _candidates(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+        first: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        if config.samples:
+            found = self._sample(jobs, config, check, first)
+        else:
+            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+        if config.mbr:
+            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+        if config.placeholders:
+            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+        return found
+
+    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
+        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
+        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, in their order, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
+
+    @torch.no_grad()
+    def _sample(
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
+    ) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
+        lines = [(job.text + first, job.number) for job in jobs]
+        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
 
     @torch.no_grad()
     def _search(
