@@ -101,9 +101,9 @@ class DataConfig(Settings):
         super().__post_init__()
         given = [key for key in ONE_OF if getattr(self, key)]
         if len(given) != 1:
-            seen = " and ".join(f"data.{key}" for key in given) or "none of them"
+            seen = f"{' and '.join(f'data.{key}' for key in given)} are given" if given else "none of them is given"
             raise ConfigError(
-                f"give one of data.source (with data.target), data.pairs, data.dataset or data.corpus; {seen} is given"
+                f"give one of data.source (with data.target), data.pairs, data.dataset or data.corpus; {seen}"
             )
         for one, other in (("source", "target"), ("valid_source", "valid_target")):
             if bool(getattr(self, one)) != bool(getattr(self, other)):
