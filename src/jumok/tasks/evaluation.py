@@ -1,5 +1,6 @@
 """Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -211,10 +212,19 @@ def score_systems(
         for system in systems
     ]
     scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
+    if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references):
+        to_screen(
+            "BLEU counts runs of four words, and no reference has as many, so it is 0; --tokenize char counts runs of "
+            "characters, and --metrics chrf needs no words"
+        )
     first = counted[0].counts[test.metrics[0]]
     bands = bands_of(first, test.sources, resamples=1) if by_length else None
     paired = paired_bootstrap([(system.name, system.counts) for system in counted], watch=watch)
     return Evaluation(test, counted, scores, paired, bands)
+
+
+def _has_four_words(texts: Sequence[str]) -> bool:
+    return any(len(re.findall(r"\w+|[^\w\s]", text)) >= 4 for text in texts)  # about what sacrebleu splits
 
 
 def read_test_set(
