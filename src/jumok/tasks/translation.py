@@ -16,6 +16,7 @@ from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
+from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
 from jumok.models.build import build_model
@@ -226,6 +227,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
+            **({"tags": ", ".join(tokenizers.source.tags[:SHOWN_TAGS])} if tokenizers.source.tags else {}),
         }
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
