@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from typer import BadParameter, Option
 
@@ -24,6 +24,10 @@ Beam = Annotated[
 MaxSource = Annotated[
     int | None,
     Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+]
+MapKindOption = Annotated[
+    Literal["cross", "encoder", "decoder"],
+    Option("--kind", help="Attention to the source, or self-attention of a Transformer's encoder or decoder."),
 ]
 ColumnNames = Annotated[
     str | None, Option("--columns", help="Source and target in a file of pairs: columns of a TSV, 1,3, or keys, en,ko.")

@@ -10,6 +10,7 @@ from jumok.cli.arguments import (
     Beam,
     ColumnNames,
     Device,
+    MapKindOption,
     MaxSource,
     TaskFile,
     TestReference,
@@ -47,6 +48,7 @@ def evaluate(
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
     ] = None,
+    kind: MapKindOption = "cross",
     compare: Annotated[
         list[str] | None,
         Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Prints p-values."),
@@ -77,8 +79,11 @@ def evaluate(
         by_length=by_length,
         compare=tuple(others),
         report=report,
+        kind=kind,
         save=save,
     )
+    if kind != "cross" and report is None:
+        raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
     _check_outputs(options, [path, source, reference, *(other for _, other in others)])
     with ProgressBars() as bars:
         if model is None:
