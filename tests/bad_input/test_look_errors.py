@@ -203,4 +203,4 @@ def test_a_kind_of_attention_that_does_not_exist_is_refused(tmp_path):
         AttentionMap(("a",), ("b",), torch.ones(1, 1, 1, 1), kind="self")
     with pytest.raises(DataError, match="kind = 'self' must be one of"):
         AttentionMap.from_json('{"source": ["a"], "target": ["b"], "weights": [[[[1]]]], "kind": "self"}')
-    assert "--kind must be cross or encoder or decoder" in jumok("look", "3 hours", "--kind", "self").stderr
+    assert "--kind must be cross or encoder or decoder" in jumok("look", "3 hours", "--kind", "self").err

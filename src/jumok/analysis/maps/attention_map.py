@@ -96,6 +96,12 @@ class AttentionMap:
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
 
+    def _repr_html_(self) -> str:
+        """Show the map as the output of a notebook cell."""
+        from jumok.analysis.draw.notebook import map_html  # draws maps, so it imports this file
+
+        return map_html(self)
+
     def as_plain(self) -> dict[str, Any]:
         """Return the content of `to_json` as lists and strings."""
         return {
