@@ -19,6 +19,7 @@ from jumok.cli.arguments import (
     Device,
     MapKindOption,
     MaxSource,
+    Tag,
     TaskFile,
     check_output_path,
     check_picture_kind,
@@ -57,6 +58,7 @@ def look(
     tokens: Annotated[bool, Option(help="Show the model's tokens instead of words.")] = False,
     beam: Beam = None,
     max_source: MaxSource = None,
+    tag: Tag = None,
     node: Annotated[str | None, Option(help="For a graph model: number or name of the node to show.")] = None,
     task: TaskFile = None,
     device: Device = "auto",
@@ -81,6 +83,7 @@ def look(
         grid=grid,
         beam=beam,
         max_source=max_source,
+        tag=tag,
     )
     options.check_used(its_task.map_options, folder, its_task.does)
     output = its_task.map(its_task.load(folder, device=device), source, options)
