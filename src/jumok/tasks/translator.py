@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
@@ -52,20 +52,23 @@ class Translation:
     """The parts of the source and the token ids found for each; one part unless the source was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True) -> AttentionMap:
-        """The attention of each word of the translation, or of each token with `words=False`."""
+    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of each word of the translation, or of each token with `words=False`.
+
+        `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
+        """
         if len(self.pieces) > 1:
             raise ArgumentError(
                 f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
                 "attention_maps() gives one for each"
             )
-        return self.attention_maps(words=words)[0]
+        return self.attention_maps(words=words, kind=kind)[0]
 
-    def attention_maps(self, *, words: bool = True) -> list[AttentionMap]:
+    def attention_maps(self, *, words: bool = True, kind: MapKind = "cross") -> list[AttentionMap]:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words) for source, ids in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
         """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
@@ -214,9 +217,16 @@ class Translator(TextGenerator):
         return f"{known} {text}" if text.strip() else text
 
     def attention(
-        self, source: str, target: str, *, words: bool = True, max_source: int | None = None, tag: str | None = None
+        self,
+        source: str,
+        target: str,
+        *,
+        words: bool = True,
+        kind: MapKind = "cross",
+        max_source: int | None = None,
+        tag: str | None = None,
     ) -> AttentionMap:
-        """The attention map of a given translation `target` of `source`."""
+        """The attention map of a given translation `target` of `source`; `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
         ids = self.tokenizer.encode(target)[1:-1]
@@ -224,7 +234,7 @@ class Translator(TextGenerator):
             raise ArgumentError("there is no attention map of an empty text")
         self.check_source(source, max_source)
         self.check_target(ids)
-        return self.map_of(source, ids, words=words)
+        return self.map_of(source, ids, words=words, kind=kind)
 
     def size(self, source: str) -> int:
         """The number of tokens of a text."""
@@ -241,9 +251,9 @@ class Translator(TextGenerator):
                 "ask for a shorter part of it, or raise --max-source (in Python max_source)"
             )
 
-    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
+    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
         """The attention of the model while it writes the given tokens."""
-        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
     def smallest_source(self) -> tuple[Tensor, Tensor]:
         """The end of a text."""
