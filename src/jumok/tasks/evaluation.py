@@ -25,6 +25,7 @@ from jumok.analysis.scores.metrics import (
 )
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
@@ -76,13 +77,26 @@ class Evaluation:
             values["by_length"] = [
                 {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in self.bands
             ]
+        if marked := self._marked():
+            values["placeholders"] = {"lines": len(marked), "kept": self._keeping(self.systems[0], marked)}
         return values
+
+    def _marked(self) -> list[int]:
+        """The sentences with placeholders or tags."""
+        return [number for number, source in enumerate(self.test.sources) if placeholders(source)]
+
+    def _keeping(self, system: System, marked: list[int]) -> int:
+        """How many of these sentences keep all of theirs in the outputs of a system."""
+        return sum(keeps_placeholders(self.test.sources[number], system.outputs[number]) for number in marked)
 
     def _tables(self) -> list[Table]:
         tables = [score_table(self.scores[0])] if len(self.systems) == 1 else self._comparison()
         if self.bands is not None:
             rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in self.bands]
             tables.append(Table(["source words", "sentences", self.scores[0][0].name], rows))
+        if marked := self._marked():
+            rows = [[system.name, str(len(marked)), str(self._keeping(system, marked))] for system in self.systems]
+            tables.append(Table(["system", "lines with placeholders or tags", "that keep them all"], rows))
         return tables
 
     def _comparison(self) -> list[Table]:
@@ -131,7 +145,9 @@ def evaluate_translations(
     metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
     check_scores(metrics, tokenize)
     _check_sources(options)
-    sources, references = read_test_set(options.source, options.reference, options.columns)
+    sources, references = read_test_set(
+        options.source, options.reference, options.columns, features=options.features, only=options.only
+    )
     for other, path in options.compare:
         check_system(task, other, path, len(references))
     system = first(sources)
@@ -142,7 +158,7 @@ def evaluate_translations(
             "each must be the same sentence"
         )
     write_outputs(options.save, system.outputs)
-    decoding = {"beam": options.beam, "max_source": options.max_source}
+    decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
     others = [
         read_system(task, other, path, sources, device=device, watch=watch, **decoding)
         for other, path in options.compare
@@ -212,12 +228,20 @@ def _has_four_words(texts: Sequence[str]) -> bool:
 
 
 def read_test_set(
-    source: str | Path | None, reference: str | Path | None, columns: Columns | None = None
+    source: str | Path | None,
+    reference: str | Path | None,
+    columns: Columns | None = None,
+    *,
+    features: tuple[int | str, ...] = (),
+    only: tuple[int, str] | None = None,
 ) -> tuple[list[str], list[str]]:
     """Source sentences, an empty list if `source` is None, and references; or both from one file of pairs."""
     if reference is not None:
-        if columns is not None:
-            raise ArgumentError(f"--columns applies to a file of pairs, but --reference {reference} is a second file")
+        for option, given in (("--columns", columns), ("--features", features), ("--only", only)):
+            if given:
+                raise ArgumentError(
+                    f"{option} applies to a file of pairs, but --reference {reference} is a second file"
+                )
         references = read_composed(reference)
         sources = [] if source is None else list(read_lines(source))
         if source is not None and len(sources) != len(references):
@@ -229,9 +253,9 @@ def read_test_set(
     if source is None:
         raise ArgumentError("--reference is missing: the reference translations, one per line")
     try:
-        pairs = list(read_pairs(source, columns=columns))
+        pairs = list(read_pairs(source, columns=columns, features=features, only=only))
     except ArgumentError:
-        if columns is not None:
+        if columns is not None or only is not None:
             raise
         raise ArgumentError(
             f"--reference is missing: the reference translations, one per line; --source {source} holds no pairs "
