@@ -157,10 +157,9 @@ class DataConfig(Settings):
         super().__post_init__()
         given = [key for key in ONE_OF if getattr(self, key)]
         if len(given) != 1:
-            seen = " and ".join(f"data.{key}" for key in given) or "none of them"
+            seen = f"{' and '.join(f'data.{key}' for key in given)} are given" if given else "none of them is given"
             raise ConfigError(
-                "give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; "
-                f"{seen} is given"
+                f"give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; {seen}"
             )
         if self.mix:
             self._check_mix()

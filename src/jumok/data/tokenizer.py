@@ -87,6 +87,8 @@ class TokenizerConfig(Settings):
     """Lower-case the text."""
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
+    unsplit: tuple[str, ...] = ()
+    """Texts that are always one token of their own wherever they stand, such as ["%s", "<b>"]; needs subwords."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
@@ -103,8 +105,11 @@ class TokenizerConfig(Settings):
             )
         if "bpe" in kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
-        if self.sampling and (other := kinds - {"unigram", "bpe"}):
-            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {min(other)}")
+        for name in ("sampling", "unsplit"):
+            if getattr(self, name) and (other := kinds - {"unigram", "bpe"}):
+                raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
+            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
         if self.shared and len(kinds) > 1:
             raise ConfigError(
                 f'the source is cut by "{self.kind_of("source")}" and the target by "{self.kind_of("target")}", which '
@@ -198,6 +203,7 @@ class Tokenizer:
             coverage=config.coverage,
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
+            unsplit=config.unsplit,
             text_name="training" if config.shared else side,
         )
         settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}

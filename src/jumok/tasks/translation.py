@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -170,6 +171,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The recipe's guided alignment."""
         return config.guide
 
+    def r_drop(self, config: TranslationTraining) -> float:
+        """The recipe's R-Drop."""
+        return config.r_drop
+
     def validate(self, trained: TrainedTranslator, held_out: HeldOutCorpora) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search.
 
@@ -195,9 +200,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
 
-    def predictor(self, trained: TrainedTranslator) -> Translator:
+    def predictor(self, trained: TrainedTranslator, folder: str | Path | None = None) -> Translator:
         """A Translator."""
-        return Translator(trained)
+        return Translator(trained, folder=folder)
 
     def files(self, assets: TokenizerPair) -> dict[str, bytes]:
         """One tokenizer, or two."""

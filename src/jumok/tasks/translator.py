@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -11,13 +12,17 @@ from torch import Tensor
 from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
@@ -107,9 +112,12 @@ class Translator(TextGenerator):
     reads = "text"
     trained: TrainedTranslator
 
-    def __init__(self, trained: TrainedTranslator, *, batch_tokens: int = 4096) -> None:
+    def __init__(
+        self, trained: TrainedTranslator, *, batch_tokens: int = 4096, folder: str | Path | None = None
+    ) -> None:
         super().__init__(trained)
         self.batch_tokens = batch_tokens
+        self.engines = CpuEngines(trained.model, trained.tokenizers, None if folder is None else Path(folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -162,8 +170,8 @@ class Translator(TextGenerator):
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
+        for batch in self._batches(jobs, config.samples or config.beam):
+            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -295,8 +303,66 @@ class Translator(TextGenerator):
         if batch:
             yield batch
 
+    def _candidates(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+        first: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        if config.samples:
+            found = self._sample(jobs, config, check, first)
+        else:
+            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+        if config.mbr:
+            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+        if config.placeholders:
+            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+        return found
+
+    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
+        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
+        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, in their order, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
+
+    @torch.no_grad()
+    def _sample(
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
+    ) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
+        lines = [(job.text + first, job.number) for job in jobs]
+        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
+
     @torch.no_grad()
     def _search(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+    ) -> list[list[Hypothesis]]:
+        if check is not None:
+            check()
+        found: list[list[Hypothesis] | None] = [None] * len(jobs)
+        if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
+            found = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
+        left = [number for number, hypotheses in enumerate(found) if hypotheses is None]
+        own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
+        return [next(own) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _own_search(
         self,
         jobs: Sequence[SourcePart],
         config: DecodingConfig,
@@ -308,7 +374,11 @@ class Translator(TextGenerator):
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        encoding = model.encoder(source, visible)
+        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
+        decoder, kept = (model.decoder, None) if short is None else short
+        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
+        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -373,6 +443,11 @@ def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: Check
                 watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
     return observe
+
+
+def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
+    """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
+    return [Hypothesis([ids[at] for at in found.ids], found.score) for found in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

@@ -16,6 +16,7 @@ from jumok.data import Batch
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
 from jumok.training.processes import here
+from jumok.training.r_drop import symmetric_divergence
 
 
 class Loss(NamedTuple):
@@ -189,6 +190,12 @@ class TargetTokens(NamedTuple):
         device = there.target_out.device
         return cls.padded(there) if device.type == "cuda" else cls.of(batch).to(device)
 
+    def twice(self, positions: int) -> "TargetTokens":
+        """The tokens of a batch of this many positions, and those of the same batch after it."""
+        places = None if self.positions is None else torch.cat([self.positions, self.positions + positions])
+        counted = None if self.counted is None else torch.cat([self.counted, self.counted])
+        return TargetTokens(places, torch.cat([self.ids, self.ids]), counted)
+
     def to(self, device: torch.device | str) -> "TargetTokens":
         """The same on another device."""
         return TargetTokens(*(None if part is None else part.to(device, non_blocking=True) for part in self))  # type: ignore[arg-type]
@@ -201,8 +208,14 @@ def batch_loss(
     *,
     smoothing: float = 0.0,
     guide: GuidedAlignment | None = None,
+    r_drop: float = 0.0,
 ) -> Loss:
-    """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
+    """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens.
+
+    With `r_drop` above 0, two passes are drawn to agree (see `r_drop.py`).
+    """
+    if r_drop:
+        batch, tokens = batch.each(lambda part: torch.cat([part, part])), tokens.twice(batch.target_out.numel())
     encoding = model.encoder(batch.source, batch.source_visible)
     look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
     hidden = look(encoding, batch.target_in)
@@ -210,7 +223,17 @@ def batch_loss(
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)
         loss = loss._replace(total=loss.total + guide.loss(attention, guide.links(batch)))
+    if r_drop:
+        divergence = _divergence(model.decoder, hidden, tokens)
+        loss = Loss(0.5 * (loss.total + r_drop * divergence), 0.5 * loss.cross_entropy)
     return loss
+
+
+def _divergence(decoder: Decoder, hidden: Hidden, tokens: TargetTokens) -> Float[Tensor, ""]:
+    """How far what the two passes predict is apart."""
+    first, second = decoder.logits(hidden.select(tokens.positions)).chunk(2)
+    counted = None if tokens.counted is None else tokens.counted[: len(first)]
+    return symmetric_divergence(first, second, counted)
 
 
 def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:

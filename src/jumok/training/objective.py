@@ -41,12 +41,22 @@ class SequenceObjective:
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens."""
         there, model = batch.to(device), cast(EncoderDecoder, model)
-        smoothing, guide = config.label_smoothing, self.guide(config)
-        return batch_loss(model, there, TargetTokens.moved(batch, there), smoothing=smoothing, guide=guide)
+        return batch_loss(
+            model,
+            there,
+            TargetTokens.moved(batch, there),
+            smoothing=config.label_smoothing,
+            guide=self.guide(config),
+            r_drop=self.r_drop(config),
+        )
 
     def guide(self, config: Any) -> GuidedAlignment | None:
         """What guides the attention; nothing here."""
         return None
+
+    def r_drop(self, config: Any) -> float:
+        """The weight of the divergence between two passes; 0 for one pass."""
+        return 0.0
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""
