@@ -211,9 +211,11 @@ class Translator(TextGenerator):
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
         if tag is None:
             return text
-        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in self.tags), None)
+        tokenizer = self.trained.tokenizers.source
+        names = {*tokenizer.tags, *tokenizer.symbols.all}
+        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
         if known is None:
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{self.trained.tokenizers.source.known_tags}")
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{tokenizer.known_tags}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(
