@@ -8,10 +8,11 @@ import io
 import json
 import math
 import re
+import struct
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from random import Random
@@ -50,6 +51,8 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIALS = 4
 UNKNOWN = "⁇"
 SETTINGS_FIELD = 200  # the first number sentencepiece's model format leaves to others
+PIECES, CONTROL = 1, 3
+"""The field of a sentencepiece model that holds a piece, and the type of a piece that no text is cut into."""
 FIXED = {1: 8, 5: 4}
 """Bytes of a protobuf number of fixed size, by its wire type."""
 THREADS = 4  # part of the result (the order of float sums), so it must not follow the machine
@@ -63,6 +66,7 @@ def train_model(
     coverage: float,
     byte_fallback: bool,
     split_digits: bool,
+    unsplit: Sequence[str] = (),
     text_name: str,
 ) -> bytes:
     """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
@@ -75,6 +79,7 @@ def train_model(
         "character_coverage": coverage,
         "byte_fallback": byte_fallback,
         "split_digits": split_digits,
+        "user_defined_symbols": list(unsplit),
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
         "max_sentence_length": 1 << 24,
@@ -89,7 +94,7 @@ def train_model(
     try:
         return train_sentencepiece(sentences, options)
     except RuntimeError as error:
-        raise DataError(_explained(str(error), size, text_name)) from None
+        raise DataError(_explained(str(error), kind, size, text_name)) from None
 
 
 LONGEST = 4000
@@ -144,6 +149,12 @@ def length_delimited(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(value)) + value
 
 
+def piece_field(text: str, score: float, type: int) -> bytes:
+    """A piece of a sentencepiece model."""
+    numbers = bytes([2 << 3 | 5]) + struct.pack("<f", score) + bytes([3 << 3, type])
+    return length_delimited(PIECES, length_delimited(1, text.encode()) + numbers)
+
+
 def _varint(number: int) -> bytes:
     low, rest = number & 0x7F, number >> 7
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
@@ -161,11 +172,12 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number runs past the end of the message")
 
 
-def _explained(message: str, size: int, text_name: str) -> str:
+def _explained(message: str, kind: str, size: int, text_name: str) -> str:
     if found := re.search(r"set it to a value <= (\d+)", message):
         return (
             f"tokenizer.size = {size} is more than the {text_name} text allows; "
-            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, or give more text"
+            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, give more text, or use tokenizer.kind = "
+            + ('"bpe" or "char"' if kind == "unigram" else '"char"')
         )
     if found := re.search(r"(\d+) vs (\d+)", message):
         return (

@@ -3,9 +3,10 @@
 Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special tokens; batches only slice them off.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -34,6 +35,7 @@ from jumok.data.subwords import (
     train_model,
     with_settings,
 )
+from jumok.data.symbols import TextPart, split_symbols, symbol_pieces, without_symbols
 from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
@@ -46,6 +48,9 @@ TokenizerKind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
+LEADING_TAG = re.compile(">>[^<>]*<<")
+"""A tag at the beginning of a text for an imported model, such as >>kor<< for a language."""
+SHOWN_TAGS = 20
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -59,6 +64,10 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
+    source_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the source alone; defaults to `kind`."""
+    target_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the target alone; defaults to `kind`."""
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
     coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
@@ -78,6 +87,8 @@ class TokenizerConfig(Settings):
     """Lower-case the text."""
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
+    unsplit: tuple[str, ...] = ()
+    """Texts that are always one token of their own wherever they stand, such as ["%s", "<b>"]; needs subwords."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
@@ -85,26 +96,56 @@ class TokenizerConfig(Settings):
         super().__post_init__()
         if self.byte_fallback and self.size < SPECIALS + 1 + 256:
             raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
-        if self.byte_fallback and self.kind == "word":
+        kinds = {self.kind_of("source"), self.kind_of("target")}
+        if self.byte_fallback and "word" in kinds:
             raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
-        if self.spaces == "keep" and self.kind == "word":
+        if self.spaces == "keep" and "word" in kinds:
             raise ConfigError(
                 'tokenizer.spaces = "keep" needs tokenizer.kind unigram, bpe or char: a word has no spaces'
             )
-        if self.kind == "bpe" and self.sampling >= 1:
+        if "bpe" in kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
-        if self.sampling and self.kind not in ("unigram", "bpe"):
-            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {self.kind}")
+        for name in ("sampling", "unsplit"):
+            if getattr(self, name) and (other := kinds - {"unigram", "bpe"}):
+                raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
+            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
+        if self.shared and len(kinds) > 1:
+            raise ConfigError(
+                f'the source is cut by "{self.kind_of("source")}" and the target by "{self.kind_of("target")}", which '
+                "needs tokenizer.shared = false"
+            )
         if self.shared and self.source_form != self.target_form:
             raise ConfigError(
                 f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
                 "tokenizer.shared = false"
             )
 
+    def kind_of(self, side: Side) -> TokenizerKind:
+        """How a text of this side is cut."""
+        return (self.source_kind if side == "source" else self.target_kind) or self.kind
+
     def normaliser(self, side: Side) -> Normaliser:
         """What is done to a text of this side before it is cut."""
         form = self.source_form if side == "source" else self.target_form
         return Normaliser(form=form, spaces=self.spaces, lowercase=self.lowercase)
+
+
+class Symbols(NamedTuple):
+    """Words in angle brackets that are single tokens (see `jumok.data.symbols`)."""
+
+    tags: tuple[str, ...] = ()
+    """Tags of a language or domain, which a user may choose from."""
+    features: tuple[str, ...] = ()
+    """Features of a word, such as <PST>."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Both."""
+        return frozenset((*self.tags, *self.features))
+
+
+NO_SYMBOLS = Symbols()
 
 
 class Piece(NamedTuple):
@@ -125,35 +166,48 @@ class Tokenizer:
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
             self._normalises = bool(settings.get("normalises"))  # whether sentencepiece changes letters as well
+            self.symbols = Symbols(tuple(settings.get("tags", ())), tuple(settings.get("features", ())))
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self._processor.get_piece_size()
             self.pieces: list[str] = [self._processor.id_to_piece(id).removeprefix(UNUSED_MARK) for id in range(size)]
             self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
+            self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
+            self._symbol_ids = {symbol: self._ids[symbol] for symbol in self.symbols.all}
         except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
             raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({first_line(error)})") from None
         self.model = model
-        self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
+        self._leading = {piece: id for piece, id in self._ids.items() if LEADING_TAG.fullmatch(piece)}
         self._spaces = self._spaces_before()
-        self._tags = {piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<")}
 
     @classmethod
     def train(
-        cls, sentences: Iterable[str], config: TokenizerConfig, *, side: Side = "source", fingerprint: str = ""
+        cls,
+        sentences: Iterable[str],
+        config: TokenizerConfig,
+        *,
+        side: Side = "source",
+        symbols: Symbols = NO_SYMBOLS,
+        fingerprint: str = "",
     ) -> "Tokenizer":
-        """Train a vocabulary; the same sentences and config give the same bytes."""
-        normaliser = config.normaliser(side)
+        """Train a vocabulary; the same sentences and config give the same bytes.
+
+        `symbols` that occur in the sentences are no text to learn from; they come last in the vocabulary.
+        """
+        normaliser, kind = config.normaliser(side), config.kind_of(side)
+        texts = (without_symbols(sentence, symbols.all) for sentence in sentences)
         model = train_model(
-            sample_sentences((_hidden(normaliser(sentence)) for sentence in sentences), config.sentences),
-            kind=config.kind,
+            sample_sentences((_hidden(normaliser(text)) for text in texts), config.sentences),
+            kind=kind,
             size=config.size,
             coverage=config.coverage,
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
+            unsplit=config.unsplit,
             text_name="training" if config.shared else side,
         )
-        settings = {"kind": config.kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
-        return cls(with_settings(model, settings))
+        settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
+        return cls(with_settings(model, settings)).with_symbols(symbols)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -173,20 +227,62 @@ class Tokenizer:
         """The number of ids, which run from 0 to size - 1."""
         return len(self.pieces)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags of a language or domain that a text may begin with."""
+        return [*self.symbols.tags, *self._leading]
+
+    @property
+    def known_tags(self) -> str:
+        """The end of a message about an unknown tag."""
+        known = self.tags or self.symbols.features
+        shown = ", ".join(known[:SHOWN_TAGS]) + ", …" * (len(known) > SHOWN_TAGS)
+        return f"; its tags are {shown}" if known else "; it has none"
+
+    def with_symbols(self, symbols: Symbols) -> "Tokenizer":
+        """The same tokenizer with more symbols: those it does not know become its last ids."""
+        tags = [tag for tag in symbols.tags if tag not in self.tags]
+        if wrong := [tag for tag in tags if LEADING_TAG.fullmatch(tag)]:
+            raise DataError(f"the vocabulary has no tag {wrong[0]}{self.known_tags}; write a new tag as <medical>")
+        features = [symbol for symbol in symbols.features if symbol not in self.symbols.all]
+        if not tags and not features:
+            return self
+        known = Symbols(self.symbols.tags + tuple(tags), self.symbols.features + tuple(features))
+        new = symbol_pieces(dict.fromkeys(symbol for symbol in (*tags, *features) if symbol not in self._ids))
+        settings = settings_of(self.model) | {"tags": known.tags, "features": known.features}
+        return Tokenizer(with_settings(self.model + new, settings))
+
     def encode(self, text: str) -> list[int]:
         """The token ids of a text: [BOS, ids of the pieces, EOS]."""
-        tag, text = self._split_tag(text)
-        text = _hidden(self.normaliser(text))
+        return [BOS, *(id for part in self._parts(text) for id in self._ids_of_part(part)), EOS]
+
+    def _ids_of_part(self, part: TextPart) -> list[int]:
+        if part.id is not None:
+            return [part.id]
+        text = _hidden(self.normaliser(part.text))
         if self.kind in ("unigram", "bpe"):
-            return [BOS, *tag, *self._processor.encode(text), EOS]
-        return [BOS, *(id for surface in self._surfaces(text) for id in self._ids_of(surface)), EOS]
+            ids: list[int] = self._processor.encode(text)
+            return ids
+        return [id for surface in self._surfaces(text) for id in self._ids_of(surface)]
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
         """Like `encode`, with a random segmentation (see `sampling`); the same draws give the same ids."""
-        hidden = _hidden(self.normaliser(text))
-        if not hidden or not amount:
+        if not amount:
             return self.encode(text)
-        return [BOS, *self.cut(_marked(hidden), amount, draws), EOS]
+        ids: list[int] = []
+        for part in self._parts(text):
+            hidden = "" if part.id is not None else _hidden(self.normaliser(part.text))
+            ids += self.cut(_marked(hidden), amount, draws) if hidden else self._ids_of_part(part)
+        return [BOS, *ids, EOS]
+
+    def leading_symbols(self, text: str) -> str:
+        """The beginning of a text up to its first part that is no symbol; "" for a text of symbols alone."""
+        start = next((part.start for part in self._parts(text) if part.id is None and part.text.strip()), 0)
+        return text[:start]
+
+    def is_symbol(self, id: int) -> bool:
+        """Whether a token is a symbol or tag, which stands alone in a text."""
+        return self.pieces[id] in self._symbol_ids or self.pieces[id] in self._leading
 
     def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
         """The ids of a random segmentation of a text whose spaces are written ▁."""
@@ -208,10 +304,19 @@ class Tokenizer:
         kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in (PAD, BOS)]
         if kept and not 0 <= min(kept) <= max(kept) < self.size:
             raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
+        if not self._symbol_ids:
+            return self._decode_text(kept)
+        texts: list[str] = []
+        for is_symbol, ids in groupby(kept, key=lambda id: self.pieces[id] in self._symbol_ids):
+            group = list(ids)
+            texts += [self.pieces[id] for id in group] if is_symbol else [self._decode_text(group)]
+        return " ".join(texts)
+
+    def _decode_text(self, ids: list[int]) -> str:
         if self.kind == "word":
-            text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in kept)
+            text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in ids)
         else:
-            text = (self._processor.decode(kept) if kept else "").replace(UNUSED_MARK, "")
+            text = (self._processor.decode(ids) if ids else "").replace(UNUSED_MARK, "")
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
@@ -219,8 +324,25 @@ class Tokenizer:
 
         The bytes of a character written in bytes all stand for that character; so do the letters of a syllable.
         """
-        if self._normalises:
-            return self._sentencepiece_offsets(text)
+        pieces: list[Piece] = []
+        for part in self._parts(text):
+            start = part.start
+            if part.id is not None:
+                pieces.append(Piece(self.pieces[part.id], start, start + len(part.text)))
+                continue
+            found = self._sentencepiece_offsets(part.text) if self._normalises else self._text_offsets(part.text)
+            pieces += [Piece(piece, start + first, start + after) for piece, first, after in found]
+        return pieces
+
+    def _parts(self, text: str) -> Iterator[TextPart]:
+        """The text cut at its symbols; it may begin with a tag of an imported model, such as >>kor<<."""
+        start, leading = 0, LEADING_TAG.match(text) if self._leading else None
+        if leading and leading[0] in self._leading:
+            start = leading.end()
+            yield TextPart(leading[0], 0, self._leading[leading[0]])
+        yield from split_symbols(text, self._symbol_ids, start)
+
+    def _text_offsets(self, text: str) -> list[Piece]:
         normalised, starts, ends = self.normaliser.trace(text)
         found, at = [], -1  # one mark for a space comes before the text
         for surface in self._surfaces(_hidden(normalised)):
@@ -231,25 +353,15 @@ class Tokenizer:
             at = last
         return found
 
-    def _split_tag(self, text: str) -> tuple[list[int], str]:
-        """The id of the tag that a text begins with, such as >>kor<< for a language, and the rest of the text."""
-        if self._tags and text.startswith(">>"):
-            tag, mark, rest = text.partition("<<")
-            if mark and tag + mark in self._tags:
-                return [self._ids[tag + mark]], rest
-        return [], text
-
     def _sentencepiece_offsets(self, text: str) -> list[Piece]:
-        tag, rest = self._split_tag(text)
-        start = len(text) - len(rest)
-        normalised, starts, ends = self.normaliser.trace(rest)
-        pieces = [Piece(self.pieces[id], 0, start) for id in tag]
+        normalised, starts, ends = self.normaliser.trace(text)
+        pieces = []
         for id, first, after in self._cut_with_offsets(_hidden(normalised)):
             while first < after and normalised[first] == " ":
                 first += 1
-            begin = starts[first] if first < len(starts) else len(rest)
+            begin = starts[first] if first < len(starts) else len(text)
             end = ends[after - 1] if first < after else begin
-            pieces.append(Piece(self.pieces[id], start + begin, start + end))
+            pieces.append(Piece(self.pieces[id], begin, end))
         return pieces
 
     def _cut_with_offsets(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -281,6 +393,8 @@ class Tokenizer:
         count = [len(piece) - len(piece.lstrip(SPACE)) for piece in self.pieces]
         if self.kind == "word":
             count = [int(id >= SPECIALS or id == UNK) for id in range(self.size)]
+        for id in (*self._symbol_ids.values(), *self._leading.values()):
+            count[id] = 1
         return np.array(count, np.int64)
 
     def _surfaces(self, text: str) -> list[str]:
@@ -330,14 +444,24 @@ class TokenizerPair(NamedTuple):
         return self.source is self.target or self.source.pieces == self.target.pieces
 
     @classmethod
-    def train(cls, pairs: Iterable[Pair], config: TokenizerConfig, *, fingerprint: str = "") -> "TokenizerPair":
-        """Train the vocabularies; `pairs` is iterated once for each."""
+    def train(
+        cls, pairs: Iterable[Pair], config: TokenizerConfig, *, symbols: Symbols = NO_SYMBOLS, fingerprint: str = ""
+    ) -> "TokenizerPair":
+        """Train the vocabularies; `pairs` is iterated once for each. `symbols` are those of the source."""
         if config.shared:
-            both = Tokenizer.train(chain.from_iterable(pairs), config, fingerprint=fingerprint)
+            both = Tokenizer.train(chain.from_iterable(pairs), config, symbols=symbols, fingerprint=fingerprint)
             return cls(both, both)
-        source = Tokenizer.train((pair.source for pair in pairs), config, side="source", fingerprint=fingerprint)
-        target = Tokenizer.train((pair.target for pair in pairs), config, side="target", fingerprint=fingerprint)
+        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+        source = Tokenizer.train(sources, config, side="source", symbols=symbols, fingerprint=fingerprint)
+        target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
         return cls(source, target)
+
+    def with_symbols(self, symbols: Symbols) -> "TokenizerPair":
+        """The same tokenizers with more symbols in the source, and in a vocabulary that both sides share."""
+        source = self.source.with_symbols(symbols)
+        if self.source is self.target:
+            return TokenizerPair(source, source)
+        return TokenizerPair(source, self.target.with_symbols(symbols) if self.shared else self.target)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TokenizerPair":

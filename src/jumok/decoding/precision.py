@@ -50,7 +50,7 @@ def search(
 def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:
     """The dtype of the weights while the model searches: by default as they are, with fp16 for single on a GPU."""
     weight = next(model.parameters())
-    if config.precision != "auto":
+    if config.precision in DTYPES:
         return DTYPES[config.precision]
     return torch.float16 if weight.is_cuda and weight.dtype == torch.float32 else weight.dtype
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.data import EOS, Pair
 from jumok.data.word_links import Link
 from jumok.decoding import BeamTree, Node
@@ -80,6 +80,7 @@ class TranslationJob:
     model: ServedModel[Translator]
     beam: int
     n_best: int = 1
+    tag: str | None = None
 
     @property
     def weight(self) -> int:
@@ -93,11 +94,12 @@ class TranslationJob:
 
     def size(self, source: SourceText) -> int:
         """The number of tokens."""
-        return self.model.generator.size(source.text) + 1
+        return self.model.generator.size(self.model.generator.tagged(source.text, self.tag)) + 1
 
     def split(self, source: SourceText) -> list[SourceText]:
         """The parts that the model reads at once; an empty text is its own part."""
-        parts = self.model.generator.parts(source.text) or [source.text]
+        generator = self.model.generator
+        parts = generator.parts(generator.tagged(source.text, self.tag)) or [source.text]
         return [SourceText(text, source.watcher, number) for number, text in enumerate(parts)]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:
@@ -184,6 +186,7 @@ class AttentionJob(UnsplitJob):
 
     model: ServedModel[TextGenerator]
     words: bool = True
+    kind: MapKind = "cross"
 
     def size(self, output: ForcedOutput) -> int:
         """The number of tokens of both sides."""
@@ -194,7 +197,7 @@ class AttentionJob(UnsplitJob):
         maps = []
         for source, ids in batch:
             check()
-            maps.append(self.model.generator.map_of(source, ids, words=self.words))
+            maps.append(self.model.generator.map_of(source, ids, words=self.words, kind=self.kind))
         return maps
 
 

@@ -21,7 +21,7 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt
 from jumok.training.config import Context, Schedule, TrainingConfig
 from jumok.training.loss import GuidedAlignment
 
-TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
+TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "ser", "wer"]
 
 
 # Translation
@@ -32,12 +32,14 @@ class TranslationTraining(TrainingConfig):
     """Training of a translation model, with guided alignment (Chen et al. 2016; Garg et al. 2019)."""
 
     metric: TextMetric = "chrf"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "ser", "wer".
 
     The lower loss decides between equal scores.
     """
     start_from: str = ""
     """Model folder to start from (fine-tuning): its vocabulary, its shape and its weights; "" starts anew."""
+    r_drop: NonNegativeFloat = 0.0
+    """Weight of the divergence between two passes with different dropout (R-Drop), such as 5; 0 makes one pass."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None
@@ -85,7 +87,7 @@ class TranslationRecipe:
     def __post_init__(self) -> None:
         for config in (self.encoder, self.decoder):
             check_positions(config, self.filter.max_length, "filter.max_length")
-        if self.data.alignments and not self.training.guided_alignment:
+        if self.data.has_links and not self.training.guided_alignment:
             raise ConfigError(
                 "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
             )
@@ -98,7 +100,7 @@ class TranslationRecipe:
             self._check_guide()
 
     def _check_guide(self) -> None:
-        if not self.data.alignments:
+        if not self.data.has_links:
             raise ConfigError(
                 f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
                 "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
@@ -127,7 +129,7 @@ class CaptionTraining(TrainingConfig):
     """Training of a captioner."""
 
     metric: TextMetric = "bleu"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "ser", "wer".
 
     The lower loss decides between equal scores.
     """

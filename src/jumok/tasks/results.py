@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.scores.metrics import Watch
 from jumok.data.pairs import Columns
 from jumok.errors import ArgumentError
@@ -32,6 +32,12 @@ class EvaluationOptions(Options):
     """Test sentences, or pairs with their references; for a captioner, a folder of images."""
     reference: str | None = None
     columns: Columns | None = None
+    features: tuple[int | str, ...] = ()
+    """Columns whose cells are features."""
+    only: tuple[int, str] | None = None
+    """Use only the rows of a TSV with this text in this column."""
+    tag: str | None = None
+    """The tag in front of every source."""
     metrics: tuple[str, ...] = ()
     """Defaults to the scores that are usual for the task."""
     tokenize: str | None = None
@@ -45,6 +51,8 @@ class EvaluationOptions(Options):
     """Names and paths of other systems: model folders or files of outputs."""
     report: Path | None = None
     """The page that will be written about the result."""
+    kind: MapKind = "cross"
+    """The attention that the page shows."""
     save: Path | None = None
     """The file that gets the outputs, one per line."""
 
@@ -75,6 +83,8 @@ class MapOptions(Options):
 
     target: str | None = None
     """The output to show instead of the model's own."""
+    kind: MapKind = "cross"
+    """Attention to the source, or self-attention of the encoder or decoder."""
     layer: tuple[int, ...] = ()
     head: tuple[int, ...] = ()
     """Layers and heads, counted from 0; none for all."""
@@ -84,6 +94,8 @@ class MapOptions(Options):
     """Draw every layer and head separately."""
     beam: int | None = None
     max_source: int | None = None
+    tag: str | None = None
+    """The tag in front of the source."""
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 const EN = {
   title: "jumok 주목: see what the model attends to",
-  skip: "Skip to the input", model: "Model", language: "Language of this page", theme: "Light or dark",
+  skip: "Skip to the input", model: "Model", tag: "Tag", noTag: "no tag", language: "Language of this page", theme: "Light or dark",
   translate: "Translate", source: "Text", target: "Translation", placeholder: "Type or paste text…",
   describe: "Describe an image", image: "Image", caption: "Caption", drop: "Drop an image here", chooseFile: "Choose a file", chooseAnother: "Choose another",
   clear: "Clear", copy: "Copy", copied: "Copied", examples: "Examples", try: "Try", exampleImage: (number) => `Example image ${number}`,
   look: "Where the model looked", others: "Best translations", captions: "Best captions", beam: "The search, step by step", width: "Beam",
+  kind: "Kind of attention", kinds: { cross: "to the source", encoder: "within the source", decoder: "within the output" },
   saveSvg: "Save SVG", saveHtml: "Save HTML", foot: "Everything on this page comes from your own server.",
   keyAsked: "This server requires an API key.", keyUse: "Use it",
   count: (now, most) => `${now.toLocaleString("en")} / ${most.toLocaleString("en")}`,
@@ -38,11 +39,12 @@ const EN = {
 
 const KO = {
   title: "jumok 주목: 모델이 어디를 보는지 보기",
-  skip: "입력으로 건너뛰기", model: "모델", language: "화면 언어", theme: "밝게 또는 어둡게",
+  skip: "입력으로 건너뛰기", model: "모델", tag: "태그", noTag: "태그 없음", language: "화면 언어", theme: "밝게 또는 어둡게",
   translate: "번역", source: "원문", target: "번역문", placeholder: "글을 입력하거나 붙여 넣으세요…",
   describe: "이미지 캡션", image: "이미지", caption: "캡션", drop: "여기에 이미지를 끌어다 놓으세요", chooseFile: "파일 고르기", chooseAnother: "다른 이미지 고르기",
   clear: "지우기", copy: "복사", copied: "복사했습니다", examples: "예시", try: "예시", exampleImage: (number) => `예시 이미지 ${number}`,
   look: "모델이 본 곳", others: "번역 후보", captions: "캡션 후보", beam: "탐색 과정", width: "빔 크기",
+  kind: "어텐션의 종류", kinds: { cross: "원문을 볼 때", encoder: "원문 안에서", decoder: "번역문 안에서" },
   saveSvg: "SVG 저장", saveHtml: "HTML 저장", foot: "이 화면의 모든 내용은 여러분의 서버에서 옵니다.",
   keyAsked: "이 서버를 쓰려면 API 키가 필요합니다.", keyUse: "사용",
   count: (now, most) => `${now.toLocaleString("ko")} / ${most.toLocaleString("ko")}`,
