@@ -58,8 +58,8 @@ class DecodingConfig(Settings):
     outputs; otherwise "jumok"."""
     precision: SearchPrecision = "auto"
     """Precision of the weights: "float32", "fp16", "bf16", or "auto", which is fp16 on a GPU. On a CPU "int8" is
-    faster, and changes some outputs. It also ends a search sooner and, where the model has a shortlist, considers only the
-    likely tokens of a sentence."""
+    faster, and changes some outputs. It also ends a search sooner and, where the model has a shortlist, considers only
+    the likely tokens of a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
