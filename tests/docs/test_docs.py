@@ -29,11 +29,12 @@ from support.commands import well, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
+KOREAN = ROOT / "README.ko.md"
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != KOREAN], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
@@ -47,6 +48,15 @@ def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Pa
             run_commands(piece, recipe, page)
         else:
             run(piece, namespace, page)
+
+
+def test_the_korean_readme_has_the_code_of_the_english_one():
+    english, korean = (
+        [re.sub(" +# (?!->).*", "", piece.text) for piece in code(page.read_text(encoding="utf-8"))]
+        for page in (ROOT / "README.md", KOREAN)
+    )
+    assert english
+    assert korean == english
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
