@@ -35,6 +35,12 @@ def translate(
     model: Annotated[Path | None, Argument(help=BUNDLED_HELP)] = None,
     file: Annotated[str | None, Argument(help="File to translate; the same as --source.")] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
+    from_language: Annotated[
+        str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
+    ] = None,
+    to_language: Annotated[
+        str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
+    ] = None,
     beam: Beam = None,
     n_best: Annotated[
         int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
@@ -69,6 +75,7 @@ def translate(
     older_maps = set() if attention is None else _saved_maps(attention)
     source = _source(model, file, source)
     translator: Translator = TRANSLATION.load(model_or_bundled(model), device=device)
+    translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not _is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:

@@ -5,6 +5,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from itertools import chain, takewhile
 from pathlib import Path
 from random import Random
@@ -136,6 +137,8 @@ class Tokenizer:
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
         self._spaces = self._spaces_before()
         self._tags = {piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<")}
+        self.tag = str(settings.get("tag", ""))  # without >> and <<, such as a language; "" for none
+        self.tag_ids = [self._ids[f">>{self.tag}<<"]] if f">>{self.tag}<<" in self._tags else []
 
     @classmethod
     def train(
@@ -169,6 +172,20 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     @property
+    def tags(self) -> list[str]:
+        """The tags of the vocabulary, such as languages, that a text may begin with: "de" is written >>de<<."""
+        return sorted(tag[2:-2] for tag in self._tags)
+
+    def with_tag(self, tag: str) -> "Tokenizer":
+        """The same tokenizer that begins every text with this tag, unless the text itself begins with one."""
+        if tag not in self.tags:
+            near = get_close_matches(tag, self.tags, n=5, cutoff=0.5) or self.tags[:8]
+            raise ArgumentError(
+                f"{tag!r} is not a language of this model, which has {len(self.tags)}: {', '.join(near)}, …"
+            )
+        return Tokenizer(with_settings(self.model, settings_of(self.model) | {"tag": tag}))
+
+    @property
     def size(self) -> int:
         """The number of ids, which run from 0 to size - 1."""
         return len(self.pieces)
@@ -183,10 +200,11 @@ class Tokenizer:
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
         """Like `encode`, with a random segmentation (see `sampling`); the same draws give the same ids."""
-        hidden = _hidden(self.normaliser(text))
+        tag, rest = self._split_tag(text)
+        hidden = _hidden(self.normaliser(rest))
         if not hidden or not amount:
             return self.encode(text)
-        return [BOS, *self.cut(_marked(hidden), amount, draws), EOS]
+        return [BOS, *tag, *self.cut(_marked(hidden), amount, draws), EOS]
 
     def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
         """The ids of a random segmentation of a text whose spaces are written ▁."""
@@ -204,8 +222,9 @@ class Tokenizer:
         return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS and PAD nothing."""
-        kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in (PAD, BOS)]
+        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS, PAD and tags nothing."""
+        left_out = {PAD, BOS, *(self._ids[tag] for tag in self._tags)}
+        kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in left_out]
         if kept and not 0 <= min(kept) <= max(kept) < self.size:
             raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
         if self.kind == "word":
@@ -232,12 +251,12 @@ class Tokenizer:
         return found
 
     def _split_tag(self, text: str) -> tuple[list[int], str]:
-        """The id of the tag that a text begins with, such as >>kor<< for a language, and the rest of the text."""
+        """The id of the tag that a text begins with, such as >>kor<< for a language, or `tag`, and the rest of it."""
         if self._tags and text.startswith(">>"):
             tag, mark, rest = text.partition("<<")
             if mark and tag + mark in self._tags:
                 return [self._ids[tag + mark]], rest
-        return [], text
+        return self.tag_ids, text
 
     def _sentencepiece_offsets(self, text: str) -> list[Piece]:
         tag, rest = self._split_tag(text)
@@ -270,11 +289,11 @@ class Tokenizer:
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 
-        A space belongs to the word after it; BOS, EOS and PAD belong to no word: -1.
+        A space belongs to the word after it; BOS, EOS, PAD and tags belong to no word: -1.
         """
         array = np.asarray(ids, np.int64)
         words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
-        return np.where((array == BOS) | (array == EOS) | (array == PAD), -1, words)
+        return np.where(np.isin(array, [BOS, EOS, PAD, *(self._ids[tag] for tag in self._tags)]), -1, words)
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
         """How many spaces each piece begins with; where pieces are words, one each."""
@@ -356,6 +375,24 @@ class TokenizerPair(NamedTuple):
                 raise DataError(f"{folder} is not a complete model: {name} is missing")
         source, *others = (Tokenizer(contents[name], origin=str(folder / name)) for name in names)
         return cls(source, *(others or [source]))
+
+    def between(self, source: str | None = None, target: str | None = None) -> "TokenizerPair":
+        """The tokenizers of a model of many languages, for these two; None leaves a language as it is.
+
+        Models such as M2M-100 begin a text with its own language; Marian's begin the source with that of the target.
+        """
+        if source is None and target is None:
+            return self
+        if self.target.tag:
+            return TokenizerPair(
+                self.source if source is None else self.source.with_tag(source),
+                self.target if target is None else self.target.with_tag(target),
+            )
+        if not self.source.tags:
+            raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
+        if source is not None or target is None:
+            raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
+        return TokenizerPair(self.source.with_tag(target), self.target)
 
     def files(self) -> dict[str, bytes]:
         """The contents of the file or files that `load` reads, by name."""

@@ -225,8 +225,18 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.tag:
+            return source.tag, target.tag
+        if source.tag:
+            return None, source.tag
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        tokenizers = self.trained.tokenizers.between(source, target)
+        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
 
     @property
     def corpus(self) -> str:
@@ -282,7 +292,8 @@ class Translator(TextGenerator):
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        specials = SPECIALS._replace(first=next(iter(self.tokenizer.tag_ids), None))
+        return beam_search(model.decoder, model.encoder(source, visible), specials, config, observe, n_best=wanted)
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
