@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from jumok.errors import ArgumentError, DataError, ModelError
-from jumok.exchange import to_ctranslate2, to_hugging_face
+from jumok.exchange import to_ctranslate2, to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
 from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
@@ -18,7 +18,7 @@ READ = (
     "`jumok import` reads folders of Hugging Face of type marian (Marian, OPUS-MT) and m2m_100 (M2M-100, NLLB), "
     "folders of JoeyNMT with config.yaml and a checkpoint, and checkpoints of OpenNMT-py"
 )
-Format = Literal["ctranslate2", "hf", "marian-hf"]
+Format = Literal["ctranslate2", "onnx", "marian-hf", "hf"]
 
 
 def export_model(
@@ -38,6 +38,9 @@ def export_model(
         return "ctranslate2.Translator"
     if quantization != "float32":
         raise ArgumentError(f"--quantization {quantization} is for --to ctranslate2; leave it out with --to {to}")
+    if to == "onnx":
+        to_onnx.export_model(trained, out)
+        return "onnxruntime.InferenceSession"
     return f"transformers.{to_hugging_face.export_model(trained, out, marian=to == 'marian-hf')}"
 
 
