@@ -58,30 +58,39 @@ def inner_loop(code: list[tuple[str, str]]) -> list[str]:
     raise ValueError("there is no loop")
 
 
+USUAL = {"FIRST": False, "BEYOND": False, "DIM": DIM, "PART": part_of(DIM), "ASSEMBLY": True}
+
+
+def large_tiles() -> list[Row]:
+    """The kernel of tiles that fill a GPU: its registers, and the instructions of its loop over features."""
+    registers, code = machine_code(score_kernels.scores_kernel, TILE // 16, None, **USUAL, TILE=TILE)
+    loop = inner_loop(code)
+    arithmetic = [text for text in loop if re.search(r"\b(FFMA|FMUL|MUFU)", text)]
+    uniform = [text for text in arithmetic if "UR" in text]
+    parts = {"all": loop, "arithmetic": arithmetic, "with v in a uniform register": uniform}
+    each = {name: len(some) / PAIRS / FEATURES for name, some in parts.items()}
+    return [row("registers", "tiles of 32 × 32", registers), *(row("instructions", *part) for part in each.items())]
+
+
+def small_tiles() -> list[Row]:
+    """The registers of the kernel for problems that do not fill a GPU, left to Triton and limited."""
+    sizes = {**USUAL, "ALL": True, "TILE": SMALL_TILE, "AHEAD": min(AHEAD, part_of(DIM) // FEATURES)}
+    kernel = score_kernels.other_scores_kernel
+    limits = {"tiles of 16 × 16": None, "tiles of 16 × 16, all there are": REGISTERS}
+    return [row("registers", name, machine_code(kernel, 1, limit, **sizes)[0]) for name, limit in limits.items()]
+
+
+def row(unit: str, name: str, value: float) -> Row:
+    return Row(f"additive-{unit}/{name}", "jumok", value, unit, CONDITIONS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     results.FOLDER = parser.parse_args().out
-    usual = {"FIRST": False, "BEYOND": False, "DIM": DIM, "PART": part_of(DIM), "ASSEMBLY": True}
-    small = {**usual, "ALL": True, "TILE": SMALL_TILE, "AHEAD": min(AHEAD, part_of(DIM) // FEATURES)}
-    taken, code = machine_code(score_kernels.scores_kernel, TILE // 16, None, **usual, TILE=TILE)
-    loop = inner_loop(code)
-    arithmetic = [text for text in loop if re.search(r"\b(FFMA|FMUL|MUFU)", text)]
-    whole = {
-        "tiles of 32 × 32": taken,
-        "tiles of 16 × 16": machine_code(score_kernels.other_scores_kernel, 1, None, **small)[0],
-        "tiles of 16 × 16, all there are": machine_code(score_kernels.other_scores_kernel, 1, REGISTERS, **small)[0],
-    }
-    uniform = [text for text in arithmetic if "UR" in text]
-    parts = {"all": loop, "arithmetic": arithmetic, "with v in a uniform register": uniform}
-    each = {name: len(some) / PAIRS / FEATURES for name, some in parts.items()}
-    found = [
-        Row(f"additive-{unit}/{name}", "jumok", value, unit, CONDITIONS)
-        for unit, values in (("registers", whole), ("instructions", each))
-        for name, value in values.items()
-    ]
-    for row in found:
-        print(f"{row.id}: {row.value:g}")
+    found = sorted([*large_tiles(), *small_tiles()], key=lambda row: row.unit, reverse=True)
+    for each in found:
+        print(f"{each.id}: {each.value:g}")
     results.write("additive_code", found, device="compiled for sm_90, not run", packages=("triton",))
 
 

@@ -1,6 +1,6 @@
 """How fast fused additive attention is on a CUDA GPU, and how much memory it takes.
 
-    python -m benchmarks.additive_gpu [--only checks,pieces,times,spread,long] [--out FOLDER]
+    python -m benchmarks.additive_gpu [--only checks,pieces,times,spread,long] [--systems jumok] [--out FOLDER]
 
 jumok beside the direct form in eager PyTorch and under torch.compile, forward alone and with backward: milliseconds of
 a call as a program makes it, those of the GPU alone (the same call replayed from a CUDA graph), and peak memory. Writes
@@ -53,7 +53,7 @@ def pieces() -> list[Row]:
 
 WORDS = {
     "sides_kernel": "gradients of queries, keys and v",
-    "other_scores_kernel": "scores again backward; forward, a look for what is left",
+    "other_scores_kernel": "a look for tiles of other numbers",
     "scores_kernel": "scores forward",
     "mix_kernel": "softmax and values",
     "prepare_kernel": "exponentials, forward and again backward",
@@ -188,6 +188,7 @@ def problems(parts: list[str]) -> list[Problem]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="checks,pieces,times,spread,long")
+    parser.add_argument("--systems", help="only these, separated by commas; all by default")
     parser.add_argument("--out", type=Path, default=results.FOLDER)
     options = parser.parse_args()
     parts = options.only.split(",")
@@ -199,7 +200,7 @@ def main() -> None:
         sys.exit(bad)
     if "pieces" in parts:
         rows += pieces()
-    compared = systems()
+    compared = {name: run for name, run in systems().items() if name in (options.systems or name).split(",")}
     for problem in problems(parts):
         rows += run_times(problem, compared)
         results.write("additive_gpu", rows, device=device, packages=("torch", "triton"))

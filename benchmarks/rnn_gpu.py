@@ -151,7 +151,11 @@ def plain_loop(*, graph: bool) -> Step:
     recorded = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recorded):
         step()
-    return recorded.replay
+
+    def replay(step: Step = step) -> None:  # the graph reads the weights and the batch that `step` holds
+        recorded.replay()
+
+    return replay
 
 
 def ids() -> Tensor:

@@ -10,11 +10,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from jumok.data.sources import MixedCorpus
 from jumok.recipe import sections as recipe_sections
 from jumok.settings import Settings, field_types, limit_words, to_toml
 from jumok.tasks.recipes import CaptionRecipe, GraphRecipe, TranslationRecipe
 
-PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "graphs.md", "captions.md"))
+PAGES = tuple(Path(__file__).with_name(name) for name in ("train.md", "fine_tuning.md", "graphs.md", "captions.md"))
 MARKED = re.compile(r"<!-- settings: (.+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -26,7 +27,7 @@ def sections() -> dict[str, type]:
             for kind, config in kinds.items():
                 title = f"{half if name == 'encoder' else ''}{name}"
                 named.setdefault(f"{title}, kind = {kind}" if kind else title, config)
-    return named
+    return named | {MixedCorpus.section: MixedCorpus}
 
 
 def with_settings(page: str) -> str:

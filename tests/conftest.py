@@ -29,7 +29,7 @@ def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="only the first example of every test that is not slow")
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if "browser" in item.fixturenames:
@@ -38,6 +38,13 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.long)
     if config.getoption("fast"):
         keep_first_examples(config, items)
+    yield  # -m chooses
+    items.sort(key=seconds_of, reverse=True)  # so that no worker begins a long one when the others have finished
+
+
+def seconds_of(item):
+    """How long a test takes, if it says so."""
+    return max((mark.kwargs.get("seconds", 0) for mark in item.iter_markers("long")), default=0)
 
 
 def keep_first_examples(config, items):

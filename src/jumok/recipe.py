@@ -194,10 +194,13 @@ def _read_by_kind(kinds: Mapping[str, type], table: Any, name: str) -> Any:
 def _with_variables(table: Any, name: str) -> Any:
     if not isinstance(table, Mapping):
         return table
-    return {
-        key: expanded(value, f"{name}.{key}") if isinstance(value, str) and key in PATHS else value
-        for key, value in table.items()
-    }
+    return {key: _with_variable(key, value, f"{name}.{key}") for key, value in table.items()}
+
+
+def _with_variable(key: str, value: Any, place: str) -> Any:
+    if isinstance(value, list):  # of tables, such as [[data.mix]]
+        return [_with_variables(part, f"{place}[{number}]") for number, part in enumerate(value)]
+    return expanded(value, place) if isinstance(value, str) and key in PATHS else value
 
 
 def expanded(text: str, place: str) -> str:

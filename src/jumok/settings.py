@@ -194,6 +194,8 @@ def _checked_value(value: Any, hint: Any, place: str) -> Any:
         return _first_that_fits(value, options, place)
     if origin is tuple:
         return _checked_tuple(value, options, place)
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return value if isinstance(value, hint) else read_section(hint, value, place)
     return _checked_scalar(value, hint, place)
 
 
@@ -254,6 +256,9 @@ def to_toml(value: Any) -> str:
     if isinstance(value, str):
         # JSON leaves the delete character as it is; TOML wants it escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Settings):
+        given = ((field.name, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+        return f"{{{', '.join(f'{name} = {to_toml(part)}' for name, part in given if part is not None)}}}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     return repr(value)

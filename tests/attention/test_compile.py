@@ -58,7 +58,7 @@ def test_an_exported_program_can_leave_lengths_open():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=15)
 @pytest.mark.parametrize("table", TABLES)
 def test_what_is_traced_gives_the_same_values_weights_and_gradients(table):
     if "inductor" in table and not shutil.which("c++"):

@@ -73,6 +73,7 @@ def test_ctrl_c_stops_all_processes_with_everything_saved_and_resume_goes_on(tmp
     assert state_of(tmp_path / "run")["step"] == stopped + 4
 
 
+@pytest.mark.long(seconds=20)
 def test_a_killed_process_is_restarted_and_goes_on_from_the_newest_checkpoint(tmp_path):
     saving = ("--set", "training.steps=40", "--set", "training.save_every=5")
     run = Launched(tmp_path, "--out", str(tmp_path / "run"), *saving, torchrun=("--max-restarts", "1"))

@@ -171,3 +171,17 @@ def test_dynamic_scores_in_pieces_equal_the_whole_with_all_their_gradients(monke
     monkeypatch.setattr(edges, "_PIECE_ON_CPU", 1)
     for got, want in zip(outputs_and_gradients(), whole, strict=True):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("with_features", [False, True])
+def test_gradients_of_dynamic_scores_agree_with_finite_differences_also_twice(with_features, piece):
+    make = torch.Generator().manual_seed(0)
+    shapes = [(4, 2, 3), (4, 2, 3), (2, 3), (9, 4), (2, 3, 4)][: 5 if with_features else 3]
+    inputs = [torch.randn(shape, generator=make, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    edge_index = torch.randint(4, (2, 9), generator=make)
+
+    def scores(source, target, vector, *features):
+        return dynamic_edge_scores(source, target, vector, edge_index, *features, slope=0.2)
+
+    assert torch.autograd.gradcheck(scores, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(scores, inputs, fast_mode=True)

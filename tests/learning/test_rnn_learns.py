@@ -83,7 +83,7 @@ def test_a_small_recurrent_model_learns_to_reverse_digits(settings, steps, longe
     assert exact_match(seq2seq, shortest=1, longest=longest) >= 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.long(seconds=15)
 def test_attention_reverses_what_is_too_long_for_a_fixed_context_trained_as_long():
     budget = {"steps": 350, "shortest": 15, "longest": 16}
     scores = {}

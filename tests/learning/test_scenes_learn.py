@@ -36,7 +36,7 @@ def two_things_of_one_size(monkeypatch):
     monkeypatch.setattr(scenes, "_looks", lambda draws, count: looks(draws, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.long(seconds=15)
 @pytest.mark.usefixtures("two_things_of_one_size")
 def test_a_captioner_of_scenes_names_colours_and_looks_at_them(tmp_path):
     train(make_recipe(RECIPE), out=tmp_path / "model", device="cpu", report=Report(), draw=False)

@@ -1,33 +1,17 @@
 """Sums over the points near each query: their order and blocks, and the Triton kernels' own checks."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
 from jumok.regression import gpu
 from jumok.regression.sums import PointBlocks, gaps, near_order, surely_within
-
-CHECKS = Path(__file__).with_name("gpu_checks.py")
+from support.kernels import needs_triton, run_checks
 
 
 @pytest.mark.long
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+@needs_triton
 def test_the_kernels_do_what_they_must():
-    interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(CHECKS)],
-        cwd=CHECKS.parents[2],
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | interpreter,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    run_checks("regression/gpu_checks.py")
 
 
 @pytest.mark.parametrize(

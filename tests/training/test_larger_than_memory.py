@@ -9,8 +9,8 @@ import pytest
 
 from jumok.data import BOS, EOS, write_dataset
 
-PAIRS, LENGTH, SPARE = 2000, 20_000, 32 << 20
-"""160 MB of tokens, of which a program may hold 32 MiB beyond what it takes to start."""
+PAIRS, LENGTH, SPARE = 1000, 20_000, 16 << 20
+"""80 MB of tokens, of which a program may hold 16 MiB beyond what it takes to start."""
 
 PROGRAM = """
 import resource, sys
@@ -24,15 +24,16 @@ def held():
 
 torch.zeros(2).sum()
 resource.setrlimit(resource.RLIMIT_DATA, (held() + int(sys.argv[2]), resource.RLIM_INFINITY))
-batches = Batches(Dataset(sys.argv[1]), BatchConfig(tokens=200_000))
-tokens = sum(int(batches.batch(0, step).target_visible.sum()) for step in range(batches.steps(0)))
-print(tokens)
-{after}
 """
+BATCH_BY_BATCH = """
+batches = Batches(Dataset(sys.argv[1]), BatchConfig(tokens=100_000))
+print(sum(int(batches.batch(0, step).target_visible.sum()) for step in range(batches.steps(0))))
+"""
+AT_ONCE = "bytearray(Path(sys.argv[1]).read_bytes())"
 
 
-def run(path, after=""):
-    command = [sys.executable, "-c", PROGRAM.replace("{after}", after), str(path), str(SPARE)]
+def run(path, way):
+    command = [sys.executable, "-c", PROGRAM + way, str(path), str(SPARE)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -44,8 +45,8 @@ def test_a_whole_epoch_of_a_corpus_larger_than_memory_is_read(tmp_path):
     path = tmp_path / "train.store"
     write_dataset(path, ((row, row) for _ in range(PAIRS)), size=8)
     assert path.stat().st_size > 4 * SPARE
-    done = run(path)
+    done = run(path, BATCH_BY_BATCH)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == PAIRS * (LENGTH - 1)
     # The limit is one: whoever reads the file whole is stopped by it.
-    assert "MemoryError" in run(path, "bytearray(Path(sys.argv[1]).read_bytes())").stderr
+    assert "MemoryError" in run(path, AT_ONCE).stderr

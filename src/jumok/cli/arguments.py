@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from re import fullmatch
 from typing import Annotated, Any, NamedTuple
 
 from typer import BadParameter, Option
@@ -26,7 +27,17 @@ MaxSource = Annotated[
     Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
 ]
 ColumnNames = Annotated[
-    str | None, Option("--columns", help="Source and target in a file of pairs: columns of a TSV, 1,3, or keys, en,ko.")
+    str | None,
+    Option("--columns", help="Source and target in a file of pairs: columns of a TSV, 1,3 or 3+1,2, or keys, en,ko."),
+]
+Tag = Annotated[
+    str | None, Option(help="Tag of a language or domain in front of every source, for a model trained with tags.")
+]
+FeatureColumns = Annotated[
+    str | None, Option("--features", help='Columns whose cells, such as "V;PST", are features: 3, or 3,4.')
+]
+OnlyRows = Annotated[
+    str | None, Option("--only", help="Use only the rows of a TSV with this text in this column: 2=kor.")
 ]
 TestReference = Annotated[
     str | None, Option(help="Reference translations, one per line; leave it out if --source holds pairs.")
@@ -83,15 +94,39 @@ def model_or_bundled(model: Path | None) -> Path:
 
 
 def parse_columns(argument: str | None) -> Columns | None:
-    """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko"."""
+    """Two columns of a TSV, counted from 1 or by name, or two keys of JSON objects: "1,3" or "en,ko".
+
+    Numbers of several columns that make one side are joined by +: "3+1,2".
+    """
     if argument is None:
         return None
     columns = [column.strip() for column in argument.split(",")]
     if len(columns) != 2 or not all(columns):
         raise ArgumentError(f"--columns {argument!r} must name two columns, source and target, such as 1,3 or en,ko")
     source, target = columns
-    counted = all(column.isdecimal() and len(column) < 10 for column in columns)
-    return (int(source), int(target)) if counted else (source, target)
+    counted = all(fullmatch(r"\d{1,9}(\+\d{1,9})*", column) for column in columns)
+    return (_joined_columns(source), _joined_columns(target)) if counted else (source, target)
+
+
+def _joined_columns(argument: str) -> int | tuple[int, ...]:
+    numbers = tuple(map(int, argument.split("+")))
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def parse_features(argument: str | None) -> tuple[int | str, ...]:
+    """Columns of a TSV, counted from 1 or by name."""
+    columns = [column.strip() for column in (argument or "").split(",") if column.strip()]
+    return tuple(int(column) if column.isdecimal() and len(column) < 10 else column for column in columns)
+
+
+def parse_only(argument: str | None) -> tuple[int, str] | None:
+    """A column of a TSV, counted from 1, and what it must hold: "2=kor"."""
+    if argument is None:
+        return None
+    column, equals, text = argument.partition("=")
+    if not equals or not column.isdecimal() or not int(column[:9]):
+        raise ArgumentError(f"--only {argument!r} must be a column, counted from 1, and its text, such as 2=kor")
+    return int(column), text
 
 
 def parse_numbers(argument: str, option: str) -> list[int]:

@@ -10,13 +10,18 @@ from jumok.cli.arguments import (
     Beam,
     ColumnNames,
     Device,
+    FeatureColumns,
     MaxSource,
+    OnlyRows,
+    Tag,
     TaskFile,
     TestReference,
     check_output_path,
     named_paths,
     own_task,
     parse_columns,
+    parse_features,
+    parse_only,
 )
 from jumok.cli.output import print_json, print_table, say
 from jumok.devices import find_device
@@ -32,10 +37,13 @@ def evaluate(
     source: Annotated[str | None, Option(help=f"Test sentences, one per line; {PAIRS}")] = None,
     reference: TestReference = None,
     columns: ColumnNames = None,
+    features: FeatureColumns = None,
+    only: OnlyRows = None,
+    tag: Tag = None,
     output: Annotated[str | None, Option(help="File of outputs to score, instead of translating.")] = None,
     metrics: Annotated[
         str | None,
-        Option(help="bleu, chrf, ter, exact_match, wer; separated by commas. Defaults to bleu,chrf,ter for texts."),
+        Option(help="bleu, chrf, ter, exact_match, ser, wer; separated by commas. Texts default to bleu,chrf,ter."),
     ] = None,
     tokenize: Annotated[
         str | None, Option(help="sacrebleu's tokenizer for BLEU: 13a (the default), intl, char, zh, none …")
@@ -69,6 +77,9 @@ def evaluate(
         source=source,
         reference=reference,
         columns=parse_columns(columns),
+        features=parse_features(features),
+        only=parse_only(only),
+        tag=tag,
         metrics=_names(metrics),
         tokenize=tokenize,
         lowercase=lowercase,

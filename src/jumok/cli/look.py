@@ -18,6 +18,7 @@ from jumok.cli.arguments import (
     Beam,
     Device,
     MaxSource,
+    Tag,
     TaskFile,
     check_output_path,
     check_picture_kind,
@@ -55,6 +56,7 @@ def look(
     tokens: Annotated[bool, Option(help="Show the model's tokens instead of words.")] = False,
     beam: Beam = None,
     max_source: MaxSource = None,
+    tag: Tag = None,
     node: Annotated[str | None, Option(help="For a graph model: number or name of the node to show.")] = None,
     task: TaskFile = None,
     device: Device = "auto",
@@ -78,6 +80,7 @@ def look(
         grid=grid,
         beam=beam,
         max_source=max_source,
+        tag=tag,
     )
     options.check_used(its_task.map_options, folder, its_task.does)
     output = its_task.map(its_task.load(folder, device=device), source, options)

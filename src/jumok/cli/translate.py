@@ -16,6 +16,7 @@ from jumok.cli.arguments import (
     Beam,
     Device,
     MaxSource,
+    Tag,
     check_picture_kind,
     model_or_bundled,
     named_folder,
@@ -54,6 +55,7 @@ def translate(
         int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")
     ] = None,
     max_source: MaxSource = None,
+    tag: Tag = None,
     split: Annotated[bool, Option(help="Translate texts that are too long in parts instead of refusing them.")] = True,
     attention: Annotated[
         Path | None,
@@ -81,7 +83,7 @@ def translate(
     with ProgressBars() as bars:
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
-        settings |= {"max_source": max_source, "tell": _show_group(bars) if with_bars else None}
+        settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
         if source == STDIN and is_live():
             translations = translator.stream_groups(live_groups(batch), **settings)
         else:

@@ -157,6 +157,10 @@ class LengthCounts(NamedTuple):
         """The same pairs with every sentence `by` tokens shorter, but at least one token long."""
         return LengthCounts(np.maximum(self.lengths - by, 1), self.counts)
 
+    def without_empty(self) -> "LengthCounts":
+        """The combinations that some pair has."""
+        return LengthCounts(self.lengths[self.counts > 0], self.counts[self.counts > 0])
+
     def reached(self, pairs: int) -> int:
         """The longest source length that at least `pairs` pairs reach, or all of them if there are fewer."""
         order = np.argsort(-self.lengths[:, 0], kind="stable")
@@ -199,6 +203,10 @@ class BatchPlan:
         self.lengths, self.config, self.seed = lengths, config, seed
         self._epoch = lru_cache(maxsize=2)(self._plan_epoch)
 
+    def lengths_of(self, epoch: int) -> LengthCounts:
+        """The lengths of the pairs of an epoch, which has all of them."""
+        return self.lengths
+
     def steps(self, epoch: int) -> int:
         """The number of batches of this epoch."""
         return self._epoch(epoch).boundaries.batches
@@ -212,7 +220,7 @@ class BatchPlan:
 
     def _plan_epoch(self, epoch: int) -> "EpochPlan":
         draws = np.random.Generator(np.random.Philox(key=[self.seed % 2**64, epoch]))
-        lengths, counts = self.lengths
+        lengths, counts = self.lengths_of(epoch)
         bands = length_bands(lengths, self.config.blur, draws.random(2)) if self.config.shuffle else exact(lengths)
         order, ends = group_by_band(bands)
         starts = np.concatenate([[0], ends[:-1]])

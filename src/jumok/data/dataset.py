@@ -95,6 +95,10 @@ class Dataset:
         rows: np.ndarray = self._order[positions].astype(np.int64)
         return rows
 
+    def rows_of(self, epoch: int, positions: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+        """The row numbers at these positions of the rows of an epoch, sorted by length."""
+        return self.sorted_rows(positions)
+
     def check(self) -> None:
         """Read everything once; a DataError if a single bit has changed."""
         self._check(0, self._data_bytes)

@@ -1,5 +1,6 @@
 """Filters for training pairs, and counts of the pairs that each rule dropped."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import ClassVar
@@ -51,6 +52,12 @@ class FilterReport:
     def __str__(self) -> str:
         parts = [f"{count:,} {rule}" for rule, count in self.dropped.items() if count]
         return f"kept {self.kept:,} of {self.read:,} pairs" + (f" (dropped: {', '.join(parts)})" if parts else "")
+
+
+def sum_reports(reports: Sequence[FilterReport]) -> FilterReport:
+    """The counts of several corpora together."""
+    dropped = {rule: sum(report.dropped.get(rule, 0) for report in reports) for rule in RULES}
+    return FilterReport(sum(report.read for report in reports), dropped)
 
 
 class PairFilter:

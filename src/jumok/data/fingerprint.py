@@ -20,7 +20,11 @@ from jumok.errors import DataError
 from jumok.files import atomic_write, parse_json, shards
 
 RECORD = "sources.json"
+MIXED_STORES = "mix-*.store"
+"""The datasets of corpora that are mixed: mix-0.train.store, mix-0.valid.store, mix-1.train.store, …"""
 TEXT_FILES = ("source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments")
+LATER = ("features", "tag", "mix")
+"""Settings of [data] that came after the first datasets were written."""
 VOCABULARIES = (SHARED, *SEPARATE)
 ARRAYS = (
     "starts", "sources", "features", "feature_starts", "columns", "values", "edge_features", "labels", "graph", "kept",
@@ -79,15 +83,36 @@ class SourceComparison(NamedTuple):
 
 def text_fingerprint(data: DataConfig) -> SourceFingerprint:
     """The fingerprint of the sources of parallel text."""
-    settings, babel = asdict(data), version("babel") if data.corpus else ""
+    settings, babel = _given(asdict(data)), version("babel") if data.corpus else ""
     saved = sorted(Path(data.dataset).rglob("*.json")) if data.dataset else []  # they identify a dataset's contents
     paths = {*TEXT_FILES, "dataset"} if saved else set(TEXT_FILES)
     return SourceFingerprint(
         fingerprint_of(settings, [file_state(path) for path in [*data.files(), *map(str, saved)]], babel),
-        fingerprint_of({key: value for key, value in settings.items() if key not in paths}, babel),
-        {label: path for key in TEXT_FILES if settings[key] for label, path in _labelled(key, settings[key])}
-        | {f"dataset/{path.relative_to(data.dataset)}": str(path) for path in saved},
+        fingerprint_of(_without_paths(settings, paths), babel),
+        _text_files(settings) | {f"dataset/{path.relative_to(data.dataset)}": str(path) for path in saved},
     )
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without those that came later, where they do nothing: data prepared before them stay valid."""
+    later = {key for key in LATER if not settings.get(key)}
+    return {key: value for key, value in settings.items() if key not in later}
+
+
+def _without_paths(settings: dict[str, Any], paths: set[str]) -> dict[str, Any]:
+    kept = {key: value for key, value in settings.items() if key not in paths}
+    mixed = [_without_paths(corpus, paths) for corpus in settings.get("mix", ())]
+    return kept | ({"mix": mixed} if mixed else {})
+
+
+def _text_files(settings: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """The files by the settings that name them, such as "source" or "mix[1].source"."""
+    found = {
+        prefix + label: path for key in TEXT_FILES if settings[key] for label, path in _labelled(key, settings[key])
+    }
+    for number, corpus in enumerate(settings.get("mix", ())):
+        found |= _text_files(corpus, f"{prefix}mix[{number}].")
+    return found
 
 
 def _labelled(key: str, path: str) -> list[tuple[str, str]]:
@@ -146,7 +171,8 @@ def foreign_files(folder: Path) -> list[str]:
     if read_record(folder) is not None:
         return []
     vocabularies = [name for name in VOCABULARIES if (folder / name).exists() and not _is_vocabulary(folder / name)]
-    return vocabularies + [name for name in PREPARED_FILES if (folder / name).exists()]
+    mixed = [path.name for path in folder.glob(MIXED_STORES)]
+    return vocabularies + [name for name in PREPARED_FILES if (folder / name).exists()] + mixed
 
 
 def fingerprint_of(*parts: object) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from jumok.data.batches import Batch, BatchConfig, BatchPlan, Ids, collate, collate_sides, splitmix64
 from jumok.data.dataset import Dataset
+from jumok.data.mixture import MixedPlan, Mixture
 from jumok.data.subwords import BOS, EOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.data.word_links import link_matrix
@@ -26,7 +27,8 @@ class Resampler:
 
     def __init__(self, tokenizer: Tokenizer, amount: float) -> None:
         self.tokenizer, self.amount = tokenizer, amount
-        self._begins = np.array([piece.startswith("▁") for piece in tokenizer.pieces])
+        self._whole = [tokenizer.is_symbol(id) for id in range(tokenizer.size)]
+        self._begins = np.array([piece.startswith("▁") for piece in tokenizer.pieces]) | np.array(self._whole)
         self._cut = lru_cache(maxsize=CACHED_CUTS)(self._cut_word)
 
     def __call__(
@@ -62,7 +64,10 @@ class Resampler:
 
     def _cut_word(self, ids: bytes, number: int) -> tuple[int, ...]:
         """The cut with this number of the word that these ids spell."""
-        word = self.tokenizer.surface(np.frombuffer(ids, np.uint32).tolist())
+        given = np.frombuffer(ids, np.uint32).tolist()
+        if self._whole[given[0]]:
+            return tuple(given)
+        word = self.tokenizer.surface(given)
         return tuple(self.tokenizer.cut(word, self.amount, Random(CUTS * crc32(ids) + number)))
 
 
@@ -77,7 +82,7 @@ class Batches:
 
     def __init__(
         self,
-        dataset: Dataset,
+        dataset: Dataset | Mixture,
         config: BatchConfig,
         *,
         seed: int = 0,
@@ -85,7 +90,11 @@ class Batches:
         sampling: float = 0.0,
     ) -> None:
         self.dataset, self.seed = dataset, seed
-        self.plan = BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
+        self.plan: BatchPlan = (
+            MixedPlan(dataset, config, seed=seed)
+            if isinstance(dataset, Mixture)
+            else BatchPlan(dataset.length_counts.shorter(1), config, seed=seed)
+        )
         self._samplers = [Resampler(side, sampling) for side in tokenizers or ()] if sampling else []
         self._tokenizers = tokenizers
 
@@ -95,7 +104,7 @@ class Batches:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The padded tensors of one step."""
-        numbers = self.dataset.sorted_rows(self.plan.batch(epoch, step))
+        numbers = self.dataset.rows_of(epoch, self.plan.batch(epoch, step))
         if self.dataset.sides == 2 and not self._samplers:
             return collate_sides(self.dataset.sentences(numbers, 0), self.dataset.sentences(numbers, 1))
         rows = [self.dataset[int(number)] for number in numbers]

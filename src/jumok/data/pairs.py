@@ -3,15 +3,18 @@
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from jumok.data.symbols import feature_symbols
 from jumok.errors import ArgumentError, DataError, MissingExtraError, first_line
 from jumok.files import STDIN, bare_suffix, display_name, parse_json, quoted, read_lines, shards
 
-Columns = tuple[int, int] | tuple[str, str]
+Column = int | str | tuple[int, ...] | tuple[str, ...]
+"""A column of a TSV, counted from 1 or named by its header, or a key of JSON objects; or several, joined by spaces."""
+Columns = tuple[Column, Column]
 SEPARATOR = "|||"
 """Between source and target of a line, as in files for fast_align and eflomal."""
 LONGEST_KEY = 60
@@ -36,6 +39,7 @@ def read_pairs(
     target: str | Path | None = None,
     *,
     columns: Columns | None = None,
+    features: tuple[int | str, ...] = (),
     only: tuple[int, str] | None = None,
 ) -> Iterator[Pair]:
     """Stream the pairs of two text files (line n of one translates line n of the other), or of one file of pairs.
@@ -45,11 +49,14 @@ def read_pairs(
     has lines of `source ||| target`. The first line of standard input ("-") decides its format. Any file may end in
     .gz or .xz. `only` = (2, "kor") skips every row of a TSV whose second column is not "kor".
 
+    A side may join several columns, ((3, 1), 2): a space stands between them. Cells of the columns `features`, such as
+    "V;PST", become symbols, "<V> <PST>".
+
     A corpus in many files is named by a pattern: "corpus/*.en.gz" are read in the order of their names, and file n of
     the source belongs to file n of the target.
     """
     if target is None:
-        parts = ((part, _one_file(part, columns, only)) for part in shards(source))
+        parts = ((part, _one_file(part, columns, features, only)) for part in shards(source))
     else:
         parts = ((part, _two_files(part, other)) for part, other in _matching(shards(source), shards(target)))
     return chain.from_iterable(_nonempty(pairs, display_name(part)) for part, pairs in parts)
@@ -86,10 +93,24 @@ def read_dataset(path: str, *, split: str = "train", columns: Columns = ("source
     return _nonempty(pairs_of_rows(rows, _keys(columns, path), where=f"{path}, row"), path)
 
 
-def pairs_of_rows(rows: Iterable[Mapping[str, Any]], keys: tuple[str, str], *, where: str) -> Iterator[Pair]:
-    """The values of two keys of every row; error messages begin with `where` and the number of the row."""
+def pairs_of_rows(
+    rows: Iterable[Mapping[str, Any]],
+    keys: tuple[tuple[str, ...], ...],
+    *,
+    where: str,
+    features: tuple[int | str, ...] = (),
+) -> Iterator[Pair]:
+    """The values of the keys of both sides in every row; error messages begin with `where` and the row's number."""
     for number, row in enumerate(rows, start=1):
-        yield Pair(*(_text_at(row, key, f"{where} {number}") for key in keys))
+        sides = ({key: _text_at(row, key, f"{where} {number}") for key in side} for side in keys)
+        yield Pair(*(_joined(texts, features) for texts in sides))
+
+
+def _joined(texts: Mapping[Any, str], features: Collection[int | str]) -> str:
+    """The cells of one side as one text, by their columns."""
+    if len(texts) == 1 and not features:
+        return next(iter(texts.values()))
+    return " ".join(feature_symbols(text) if column in features else text for column, text in texts.items())
 
 
 def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
@@ -109,7 +130,9 @@ def _two_files(source: str | Path, target: str | Path) -> Iterator[Pair]:
         )
 
 
-def _one_file(path: str | Path, columns: Columns | None, only: tuple[int, str] | None) -> Iterator[Pair]:
+def _one_file(
+    path: str | Path, columns: Columns | None, features: tuple[int | str, ...], only: tuple[int, str] | None
+) -> Iterator[Pair]:
     """The pairs of a file with both sides, whose suffix or first line decides its format."""
     lines, suffix = read_lines(path), bare_suffix(path)
     first = next(lines, None)
@@ -119,12 +142,13 @@ def _one_file(path: str | Path, columns: Columns | None, only: tuple[int, str] |
     is_json = suffix in (".jsonl", ".ndjson") or first.startswith("{")
     piped = str(path) == STDIN
     if suffix in (".tsv", ".tab") or (piped and ("\t" in first or not (is_json or SEPARATOR in first))):
-        yield from _tsv(lines, path, columns or (1, 2), only)
+        yield from _tsv(lines, path, columns or (1, 2), features, only)
     elif only is not None:
         raise ArgumentError(f"only = {list(only)} needs a TSV, and {display_name(path)} is not one")
     elif is_json:
         keys = _keys(columns or ("source", "target"), path)
-        yield from pairs_of_rows(_json_objects(lines, path), keys, where=f"{display_name(path)}, line")
+        where = f"{display_name(path)}, line"
+        yield from pairs_of_rows(_json_objects(lines, path), keys, where=where, features=features)
     elif SEPARATOR in first:
         yield from _separated(lines, path)
     else:
@@ -145,26 +169,43 @@ def _separated(lines: Iterable[str], path: str | Path) -> Iterator[Pair]:
         yield Pair(sides[0].strip(), sides[1].strip())
 
 
-def _tsv(lines: Iterable[str], path: str | Path, columns: Columns, only: tuple[int, str] | None) -> Iterator[Pair]:
-    places: list[int] | None = None if isinstance(columns[0], str) else [int(column) for column in columns]
+def _tsv(
+    lines: Iterable[str],
+    path: str | Path,
+    columns: Columns,
+    features: tuple[int | str, ...],
+    only: tuple[int, str] | None,
+) -> Iterator[Pair]:
+    sides = [_parts(column) for column in columns]
+    named = any(isinstance(column, str) for side in sides for column in side)
+    places: list[list[int]] | None = None if named else [[int(column) for column in side] for side in sides]
+    special: set[int | str] = set(features)
     skipped: Counter[str] = Counter()
     matched = False
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
         if places is None:
-            places = [_header_column(str(column), cells, path) for column in columns]
-        elif len(cells) < max(places) or min(places) < 1:
+            places = [[_header_column(column, cells, path) for column in side] for side in sides]
+            special = {_header_column(column, cells, path) for column in features}
+            continue
+        needed = [place for side in places for place in side]
+        if len(cells) < max(needed) or min(needed) < 1:
             raise DataError(
-                f"{display_name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns {places} "
+                f"{display_name(path)}, line {number} has {len(cells)} columns separated by tabs, but columns {needed} "
                 f"are needed: {_shortened(line)}"
             )
-        elif only is None or cells[only[0] - 1 : only[0]] == [only[1]]:
+        if only is None or cells[only[0] - 1 : only[0]] == [only[1]]:
             matched = True
-            yield Pair(cells[places[0] - 1], cells[places[1] - 1])
+            yield Pair(*(_joined({place: cells[place - 1] for place in side}, special) for side in places))
         elif not matched and len(skipped) < MOST_VALUES:
             skipped.update(cells[only[0] - 1 : only[0]])
     if only is not None and not matched:
         raise _no_match(path, only, skipped)
+
+
+def _parts(column: Column) -> tuple[int | str, ...]:
+    """The columns that are joined."""
+    return column if isinstance(column, tuple) else (column,)
 
 
 def _no_match(path: str | Path, only: tuple[int, str], values: Counter[str]) -> DataError:
@@ -175,7 +216,9 @@ def _no_match(path: str | Path, only: tuple[int, str], values: Counter[str]) -> 
     return DataError(f"data.only = {wanted} matches no row of {display_name(path)}: {held}")
 
 
-def _header_column(column: str, header: list[str], path: str | Path) -> int:
+def _header_column(column: int | str, header: list[str], path: str | Path) -> int:
+    if isinstance(column, int):
+        return column
     if column not in header:
         raise DataError(f"the header of {display_name(path)} has no column {column!r}{_closest(column, header)}")
     return header.index(column) + 1
@@ -192,10 +235,11 @@ def _json_objects(lines: Iterable[str], path: str | Path) -> Iterator[dict[str, 
         yield row
 
 
-def _keys(columns: Columns, path: str | Path) -> tuple[str, str]:
-    if not (isinstance(columns[0], str) and isinstance(columns[1], str)):
+def _keys(columns: Columns, path: str | Path) -> tuple[tuple[str, ...], ...]:
+    sides = [_parts(column) for column in columns]
+    if not all(isinstance(column, str) for side in sides for column in side):
         raise ArgumentError(f"columns = {columns} of {display_name(path)} must be two keys, not column numbers")
-    return columns[0], columns[1]
+    return tuple(tuple(map(str, side)) for side in sides)
 
 
 def _text_at(row: Mapping[str, Any], key: str, where: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jumok.data.dataset import Dataset, open_dataset, write_dataset
-from jumok.data.filters import FilterConfig, FilterReport, PairFilter
+from jumok.data.filters import FilterConfig, FilterReport, PairFilter, sum_reports
 from jumok.data.fingerprint import (
     compare_sources,
     fingerprint_of,
@@ -19,6 +19,7 @@ from jumok.data.fingerprint import (
     record_sources,
     text_fingerprint,
 )
+from jumok.data.mixture import Mixture
 from jumok.data.pairs import Pair
 from jumok.data.sources import DataConfig
 from jumok.data.subwords import UNK
@@ -40,14 +41,31 @@ SAMPLE = 2000
 """Rows in which unknown tokens are counted."""
 
 
+class HeldOutPairs(NamedTuple):
+    """Validation pairs, tokenised, and their text."""
+
+    dataset: Dataset
+    pairs: list[Pair]
+
+
 class Prepared(NamedTuple):
     """Everything that training needs from its data."""
 
     tokenizers: TokenizerPair
-    train: Dataset
-    valid: Dataset
-    valid_pairs: list[Pair]
+    train: Dataset | Mixture
+    held_out: "dict[str, HeldOutPairs]"
+    """The validation pairs of each corpus by its name, which is "" if there is one alone."""
     report: FilterReport
+
+    @property
+    def valid(self) -> Dataset:
+        """The validation pairs of the first corpus."""
+        return next(iter(self.held_out.values())).dataset
+
+    @property
+    def valid_pairs(self) -> list[Pair]:
+        """The text of all validation pairs."""
+        return [pair for held_out in self.held_out.values() for pair in held_out.pairs]
 
     @property
     def identity(self) -> str:
@@ -72,11 +90,13 @@ def prepare(
     filters: FilterConfig | None = None,
     *,
     tokenizers: TokenizerPair | None = None,
+    seed: int = 0,
     say: Callable[[str], None] = lambda message: None,
 ) -> Prepared:
     """Train the tokenizers and write train.store and valid.store into `folder`, unless they are up to date.
 
-    `tokenizers` are those of a model that is trained further; none are trained then.
+    `tokenizers` are those of a model that is trained further; none are trained then. Corpora that are mixed have files
+    of their own, mix-0.train.store and so on, and `seed` decides which of their pairs an epoch has.
 
     They are if they were made with the same settings from the same text, wherever that text is now; if it no longer
     exists, they are used as they are. Standard input, which can be read only once, is first copied into the folder.
@@ -95,24 +115,55 @@ def prepare(
     if tokenizers is None:
         check_inputs(data)
         say("learning the vocabulary")
-        tokenizers = TokenizerPair.train(_Rereadable(data.training), tokenizer, fingerprint=vocabulary)
+        pairs, symbols = _Rereadable(data.training), data.symbols()
+        tokenizers = TokenizerPair.train(pairs, tokenizer, symbols=symbols, fingerprint=vocabulary)
         tokenizers.save(folder)
     fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
-    train = open_dataset(folder / "train.store", fingerprint)
-    if train is None:
-        say("tokenising the training text")
-        record_sources(folder, sources, comparison.fingerprint)
-        train = _write_train(folder / "train.store", data, tokenizers, filters, fingerprint, say)
-        for side, name in enumerate(("source", "target")):
-            if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
-                say(message)
-    valid = open_dataset(folder / "valid.store", fingerprint)
-    if valid is None or KEPT_PAIRS not in valid.note:
-        valid = _write_valid(folder / "valid.store", data.validation(), tokenizers, filters, fingerprint, say)
+    stores = _stores(folder, data)
+    trains: list[Dataset] = []
+    for store, corpus in zip(stores, data.corpora, strict=True):
+        train = open_dataset(store.train, fingerprint)
+        if train is None:
+            say(f"tokenising the training text{store.of}")
+            record_sources(folder, sources, comparison.fingerprint)
+            train = _write_train(store.train, corpus, tokenizers, filters, fingerprint, say)
+            for side, name in enumerate(("source", "target")):
+                if message := unknown_message(train, side, name, tokenizers[side], tokenizer):
+                    say(message)
+        trains.append(train)
+    held_out: dict[str, HeldOutPairs] = {}
+    for store, corpus in zip(stores, data.corpora, strict=True):
+        valid = open_dataset(store.valid, fingerprint)
+        if valid is None or KEPT_PAIRS not in valid.note:
+            valid = _write_valid(store.valid, corpus.validation(), tokenizers, filters, fingerprint, say)
+        held_out[store.name] = HeldOutPairs(valid, [Pair(*pair) for pair in valid.note[KEPT_PAIRS]])
     if comparison.missing:
         say(missing_files_message(comparison.missing, folder))
-    valid_pairs = [Pair(*pair) for pair in valid.note[KEPT_PAIRS]]
-    return Prepared(tokenizers, train, valid, valid_pairs, FilterReport(**train.note["filter"]))
+    reports = [FilterReport(**train.note["filter"]) for train in trains]
+    weights = [corpus.weight for corpus in data.mix]
+    mixed = Mixture(trains, weights, seed=seed) if data.mix else trains[0]
+    return Prepared(tokenizers, mixed, held_out, sum_reports(reports))
+
+
+class _Store(NamedTuple):
+    """The files of the datasets of a corpus."""
+
+    name: str
+    train: Path
+    valid: Path
+
+    @property
+    def of(self) -> str:
+        return f" of {self.name}" if self.name else ""
+
+
+def _stores(folder: Path, data: DataConfig) -> list[_Store]:
+    if not data.mix:
+        return [_Store("", folder / "train.store", folder / "valid.store")]
+    return [
+        _Store(corpus.shown_name, folder / f"mix-{number}.train.store", folder / f"mix-{number}.valid.store")
+        for number, corpus in enumerate(data.mix)
+    ]
 
 
 def check_inputs(data: DataConfig) -> None:
@@ -121,7 +172,7 @@ def check_inputs(data: DataConfig) -> None:
         raise DataError(f"no pair is left to learn from: every pair of {data.origin} has an empty side")
     if not (data.holds_out or data.corpus):
         deque(islice(data.validation(), None if data.files() else CHECKED_LINES), maxlen=0)
-    if data.alignments:
+    if data.has_links:
         deque(islice(data.training_with_links(), CHECKED_LINES), maxlen=0)
 
 
@@ -134,7 +185,8 @@ def why_outdated(
 ) -> str:
     """Why `prepare` would overwrite data prepared from other text or with other settings; "" if it would not."""
     folder = Path(folder)
-    if not (folder / "train.store").exists():
+    stores = _stores(folder, data)
+    if not stores[0].train.exists():
         return ""
     sources = text_fingerprint(kept_input(folder, data))
     comparison = compare_sources(folder, sources)
@@ -142,7 +194,7 @@ def why_outdated(
         tokenizers = _saved_tokenizers(folder, _vocabulary_fingerprint(comparison.fingerprint, tokenizer))
     if tokenizers is not None:
         fingerprint = _dataset_fingerprint(comparison.fingerprint, filters, tokenizers)
-        if open_dataset(folder / "train.store", fingerprint):
+        if all(open_dataset(store.train, fingerprint) for store in stores):
             return ""
     return mismatch_message(folder, sources, comparison, "data")
 
@@ -208,7 +260,9 @@ def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 
 def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
-    return fingerprint_of(sources, asdict(config) | {"sampling": 0})
+    settings = asdict(config) | {"sampling": 0}
+    later = [name for name in ("source_kind", "target_kind") if settings[name] is None]  # data from before stay valid
+    return fingerprint_of(sources, {name: value for name, value in settings.items() if name not in later})
 
 
 def _dataset_fingerprint(sources: str, filters: FilterConfig, tokenizers: TokenizerPair) -> str:

@@ -1,16 +1,18 @@
 """The [data] of a recipe, and the streams of training and validation pairs it names."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
+from jumok.data.symbols import SYMBOL, symbols_in
+from jumok.data.tokenizer import LEADING_TAG, Symbols
 from jumok.data.word_links import Link, with_word_links
 from jumok.errors import ConfigError, DataError
 from jumok.files import STDIN, display_name, shards
-from jumok.settings import PositiveInt, Settings
+from jumok.settings import PositiveFloat, PositiveInt, Settings
 
 LinkedPair = tuple[Pair, list[Link]]
 """A pair and the links between its words."""
@@ -49,7 +51,52 @@ def _joined(group: Sequence[LinkedPair]) -> LinkedPair:
     return Pair(*sides), links
 
 
-ONE_OF = ("source", "pairs", "dataset", "corpus", "imported")
+ONE_OF = ("source", "pairs", "dataset", "corpus", "imported", "mix")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedCorpus(Settings):
+    """One of several corpora that are mixed: two text files, or one file of pairs; with a weight and perhaps a tag."""
+
+    section: ClassVar[str] = "data.mix"
+
+    name: str = ""
+    """Name of the corpus in the scores of a validation; defaults to its tag, or to the name of its file."""
+    weight: PositiveFloat = 1.0
+    """Share of the training pairs that come from this corpus, relative to the weights of the others."""
+    source: str = ""
+    """Text file with one source sentence per line, as in [data]."""
+    target: str = ""
+    """Text file whose line n translates line n of `source`."""
+    valid_source: str = ""
+    """Source sentences to validate on; without any, every hundredth pair of this corpus is held out."""
+    valid_target: str = ""
+    """Their translations."""
+    pairs: str = ""
+    """One file of sentence pairs instead."""
+    valid_pairs: str = ""
+    """File of sentence pairs to validate on."""
+    alignments: str = ""
+    """Word alignments of the pairs in Pharaoh format; either all corpora have them, or none."""
+    columns: Columns | None = None
+    """Where source and target are in `pairs`."""
+    features: tuple[int | str, ...] = ()
+    """Columns of `pairs` whose cells, such as "V;PST", are features."""
+    only: tuple[int, str] | None = None
+    """Use only the TSV rows with this text in this column."""
+    tag: str = ""
+    """Tag in front of every source text, such as "<medical>"."""
+
+    def alone(self, data: "DataConfig") -> "DataConfig":
+        """The corpus as data of its own."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("name", "weight")}
+        valid_size = max(data.valid_size // len(data.mix), 1)
+        return DataConfig(**own, joined=data.joined, valid_size=valid_size)
+
+    @property
+    def shown_name(self) -> str:
+        """Its name in the scores of a validation."""
+        return self.name or self.tag.strip("<>") or Path(self.source or self.pairs).name.partition(".")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +120,16 @@ class DataConfig(Settings):
     alignments: str = ""
     """Word alignments of the training pairs in Pharaoh format, one line per pair, for training.guided_alignment."""
     columns: Columns | None = None
-    """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys."""
+    """Where source and target are in `pairs`: TSV columns counted from 1 or named by a header, or JSONL keys.
+
+    A side may join several: [[3, 1], 2].
+    """
+    features: tuple[int | str, ...] = ()
+    """Columns of `pairs` whose cells, such as "V;PST", are features: each becomes one symbol, <V> <PST>."""
+    tag: str = ""
+    """Tag in front of every source text, such as "<medical>": one token, whatever the tokenizer."""
+    mix: tuple[MixedCorpus, ...] = ()
+    """Several corpora instead, mixed by their weights: each is a table [[data.mix]]."""
     only: tuple[int, str] | None = None
     """Use only the TSV rows with this text in this column, counted from 1: [2, "kor"]."""
     dataset: str = ""
@@ -103,8 +159,11 @@ class DataConfig(Settings):
         if len(given) != 1:
             seen = " and ".join(f"data.{key}" for key in given) or "none of them"
             raise ConfigError(
-                f"give one of data.source (with data.target), data.pairs, data.dataset or data.corpus; {seen} is given"
+                "give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; "
+                f"{seen} is given"
             )
+        if self.mix:
+            self._check_mix()
         for one, other in (("source", "target"), ("valid_source", "valid_target")):
             if bool(getattr(self, one)) != bool(getattr(self, other)):
                 raise ConfigError(f"data.{one} and data.{other} belong together; only one of them is given")
@@ -116,16 +175,53 @@ class DataConfig(Settings):
             raise ConfigError('only one file can be "-", standard input; name the others')
         if not self.joined or len(set(self.joined)) < len(self.joined):
             raise ConfigError(f"{self.shown('joined')} must be different numbers, such as [1, 2, 3]")
+        if self.tag and not (SYMBOL.fullmatch(self.tag) or LEADING_TAG.fullmatch(self.tag)):
+            raise ConfigError(f'{self.shown("tag")} must be one word in angle brackets, such as "<medical>"')
+        if self.features and not self.pairs:
+            raise ConfigError(f"{self.shown('features')} is for columns of data.pairs, which is not given")
+
+    def _check_mix(self) -> None:
+        own = ("valid_source", "valid_pairs", "alignments", "columns", "features", "only", "tag")
+        if wrong := [key for key in own if getattr(self, key)]:
+            raise ConfigError(f"data.{wrong[0]} is set beside data.mix; set it in each [[data.mix]]")
+        if STDIN in self.files():
+            raise ConfigError('a corpus of data.mix cannot be "-", standard input; name files')
+        if len({bool(corpus.alignments) for corpus in self.mix}) > 1:
+            raise ConfigError("only some corpora of data.mix have alignments; give them to all or to none")
+        names = [corpus.shown_name for corpus in self.mix]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ConfigError(f"two corpora of data.mix are called {twice!r}; give each a name of its own: name = ...")
+
+    @property
+    def corpora(self) -> list["DataConfig"]:
+        """The corpora that are mixed, each as data of its own; of other data, the data alone."""
+        return [corpus.alone(self) for corpus in self.mix] or [self]
+
+    @property
+    def has_links(self) -> bool:
+        """Whether the training pairs have word links."""
+        return bool(self.alignments) or any(corpus.alignments for corpus in self.mix)
+
+    def symbols(self) -> Symbols:
+        """The tags, and every feature of the training pairs."""
+        tags = dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag)
+        with_features = [corpus for corpus in self.corpora if corpus.features]
+        features = symbols_in(side for corpus in with_features for pair in corpus.training() for side in pair)
+        return Symbols(tuple(tags), tuple(feature for feature in features if feature not in tags))
 
     @property
     def origin(self) -> str:
         """The source of the training data, in words."""
+        if self.mix:
+            return ", ".join(corpus.origin for corpus in self.corpora)
         files = f"{display_name(self.source)} and {display_name(self.target)}"
         return self.corpus or self.dataset or self.imported or (display_name(self.pairs) if self.pairs else files)
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
         """The languages of source and target if known: from the locales of a built-in corpus, or file names."""
+        if self.mix:
+            return self.corpora[0].languages
         if not self.corpus:
             return _file_language(self.source), _file_language(self.target)
         source, target = self.locales
@@ -135,40 +231,55 @@ class DataConfig(Settings):
     @property
     def holds_out(self) -> bool:
         """Whether validation pairs are held out from the training pairs."""
+        if self.mix:
+            return any(corpus.holds_out for corpus in self.corpora)
         return not (self.corpus or self.valid_source or self.valid_pairs or (self.dataset and self.valid_split))
 
     def files(self) -> list[str]:
         """Every file that is read."""
+        if self.mix:
+            return [path for corpus in self.corpora for path in corpus.files()]
         named = (self.source, self.target, self.pairs, self.valid_source, self.valid_target, self.valid_pairs)
         return [shard for path in (*named, self.alignments) if path for shard in shards(path)]
 
     def validation(self) -> Iterator[Pair]:
         """The pairs to validate on."""
+        if self.mix:
+            return chain.from_iterable(corpus.validation() for corpus in self.corpora)
+        return (_tagged(pair, self.tag) for pair in self._validation())
+
+    def _validation(self) -> Iterator[Pair]:
         if self.corpus:
             return self._built_in("valid", self.valid_size)
         if self.valid_source:
             return read_pairs(self.valid_source, self.valid_target)
         if self.valid_pairs:
-            return read_pairs(self.valid_pairs, columns=self.columns, only=self.only)
+            return read_pairs(self.valid_pairs, columns=self.columns, features=self.features, only=self.only)
         if self.dataset and self.valid_split:
             return read_dataset(self.dataset, split=self.valid_split, columns=self.columns or ("source", "target"))
         return islice(self._all_pairs(), 0, 100 * self.valid_size, 100)
 
     def training(self) -> Iterator[Pair]:
         """The pairs to train on, without those whose source is held out for validation."""
+        if self.mix:
+            return chain.from_iterable(corpus.training() for corpus in self.corpora)
         pairs: Iterator[LinkedPair] = ((pair, []) for pair in self._all_pairs())
-        return (pair for pair, _ in join_sentences(self._without_held_out(pairs), self.joined))
+        joined = join_sentences(self._without_held_out(pairs), self.joined)
+        return (_tagged(pair, self.tag) for pair, _ in joined)
 
     def training_with_links(self, *, say: Callable[[str], None] = lambda message: None) -> Iterator[LinkedPair]:
         """The pairs to train on, each with its word links; `say` receives a notice about links that are dropped."""
+        if self.mix:
+            return chain.from_iterable(corpus.training_with_links(say=say) for corpus in self.corpora)
         pairs = with_word_links(self._all_pairs(), self.alignments, say=say)
-        return join_sentences(self._without_held_out(pairs), self.joined)
+        joined = join_sentences(self._without_held_out(pairs), self.joined)
+        return (_tagged_links(pair, links, self.tag) for pair, links in joined)
 
     def _without_held_out(self, pairs: Iterable[LinkedPair]) -> Iterator[LinkedPair]:
         if not self.holds_out:
             yield from pairs
             return
-        held_out = {pair.source for pair in self.validation() if pair.source.strip()}
+        held_out = {pair.source for pair in self._validation() if pair.source.strip()}
         count = kept = 0
         for pair, links in pairs:
             count += 1
@@ -200,7 +311,7 @@ class DataConfig(Settings):
         if self.dataset:
             return read_dataset(self.dataset, split=self.train_split, columns=self.columns or ("source", "target"))
         if self.pairs:
-            return read_pairs(self.pairs, columns=self.columns, only=self.only)
+            return read_pairs(self.pairs, columns=self.columns, features=self.features, only=self.only)
         return read_pairs(self.source, self.target)
 
     def examples(self, count: int) -> list[str]:
@@ -215,6 +326,17 @@ class DataConfig(Settings):
         assert self.corpus
         source, target = self.locales
         return corpus_pairs(self.corpus, count, split=split, source=source, target=target, longest=self.longest)
+
+
+def _tagged(pair: Pair, tag: str) -> Pair:
+    """The pair with a tag in front of its source; an empty source stays empty."""
+    return Pair(f"{tag} {pair.source}", pair.target) if tag and pair.source.strip() else pair
+
+
+def _tagged_links(pair: Pair, links: list[Link], tag: str) -> LinkedPair:
+    """The same; the tag is a word, so that all words of the source move by one."""
+    tagged = _tagged(pair, tag)
+    return tagged, links if tagged is pair else [(source + 1, target) for source, target in links]
 
 
 def _file_language(path: str) -> str | None:

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import re
+import struct
 import subprocess
 import sys
 from bisect import bisect
@@ -50,6 +51,8 @@ PAD, BOS, EOS, UNK = range(4)
 SPECIALS = 4
 UNKNOWN = "⁇"
 SETTINGS_FIELD = 200  # the first number sentencepiece's model format leaves to others
+PIECES, CONTROL = 1, 3
+"""The field of a sentencepiece model that holds a piece, and the type of a piece that no text is cut into."""
 FIXED = {1: 8, 5: 4}
 """Bytes of a protobuf number of fixed size, by its wire type."""
 THREADS = 4  # part of the result (the order of float sums), so it must not follow the machine
@@ -142,6 +145,12 @@ def fields_of(message: bytes) -> Iterator[tuple[int, bytes | int]]:
 def length_delimited(field: int, value: bytes) -> bytes:
     """A field of a protobuf message that holds text or a message."""
     return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def piece_field(text: str, score: float, type: int) -> bytes:
+    """A piece of a sentencepiece model."""
+    numbers = bytes([2 << 3 | 5]) + struct.pack("<f", score) + bytes([3 << 3, type])
+    return length_delimited(PIECES, length_delimited(1, text.encode()) + numbers)
 
 
 def _varint(number: int) -> bytes:

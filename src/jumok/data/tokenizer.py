@@ -3,10 +3,11 @@
 Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special tokens; batches only slice them off.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from itertools import chain, takewhile
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 from random import Random
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -35,6 +36,7 @@ from jumok.data.subwords import (
     train_model,
     with_settings,
 )
+from jumok.data.symbols import TextPart, split_symbols, symbol_pieces, without_symbols
 from jumok.errors import ArgumentError, ConfigError, DataError, first_line
 from jumok.files import atomic_write, read_plain
 from jumok.settings import NonNegativeFloat, PositiveInt, Settings
@@ -47,6 +49,9 @@ TokenizerKind = Literal["unigram", "bpe", "char", "word"]
 MOST_BYTES = 64 * 2**20  # of a model file: some million pieces
 HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece writes spaces as ▁
 
+LEADING_TAG = re.compile(">>[^<>]*<<")
+"""A tag at the beginning of a text for an imported model, such as >>kor<< for a language."""
+SHOWN_TAGS = 20
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -60,6 +65,10 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
+    source_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the source alone; defaults to `kind`."""
+    target_kind: TokenizerKind | None = None
+    """Kind of tokenizer of the target alone; defaults to `kind`."""
     shared: bool = True
     """One vocabulary for both sides; false trains one for each."""
     coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
@@ -86,26 +95,53 @@ class TokenizerConfig(Settings):
         super().__post_init__()
         if self.byte_fallback and self.size < SPECIALS + 1 + 256:
             raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
-        if self.byte_fallback and self.kind == "word":
+        kinds = {self.kind_of("source"), self.kind_of("target")}
+        if self.byte_fallback and "word" in kinds:
             raise ConfigError("tokenizer.byte_fallback needs tokenizer.kind unigram, bpe or char, not word")
-        if self.spaces == "keep" and self.kind == "word":
+        if self.spaces == "keep" and "word" in kinds:
             raise ConfigError(
                 'tokenizer.spaces = "keep" needs tokenizer.kind unigram, bpe or char: a word has no spaces'
             )
-        if self.kind == "bpe" and self.sampling >= 1:
+        if "bpe" in kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
-        if self.sampling and self.kind not in ("unigram", "bpe"):
-            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {self.kind}")
+        if self.sampling and (other := kinds - {"unigram", "bpe"}):
+            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {min(other)}")
+        if self.shared and len(kinds) > 1:
+            raise ConfigError(
+                f'the source is cut by "{self.kind_of("source")}" and the target by "{self.kind_of("target")}", which '
+                "needs tokenizer.shared = false"
+            )
         if self.shared and self.source_form != self.target_form:
             raise ConfigError(
                 f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
                 "tokenizer.shared = false"
             )
 
+    def kind_of(self, side: Side) -> TokenizerKind:
+        """How a text of this side is cut."""
+        return (self.source_kind if side == "source" else self.target_kind) or self.kind
+
     def normaliser(self, side: Side) -> Normaliser:
         """What is done to a text of this side before it is cut."""
         form = self.source_form if side == "source" else self.target_form
         return Normaliser(form=form, spaces=self.spaces, lowercase=self.lowercase)
+
+
+class Symbols(NamedTuple):
+    """Words in angle brackets that are single tokens (see `jumok.data.symbols`)."""
+
+    tags: tuple[str, ...] = ()
+    """Tags of a language or domain, which a user may choose from."""
+    features: tuple[str, ...] = ()
+    """Features of a word, such as <PST>."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Both."""
+        return frozenset((*self.tags, *self.features))
+
+
+NO_SYMBOLS = Symbols()
 
 
 class Piece(NamedTuple):
@@ -126,37 +162,49 @@ class Tokenizer:
             self.fingerprint: str = settings["fingerprint"]
             self.normaliser = Normaliser(**settings["normaliser"])
             self._normalises = bool(settings.get("normalises"))  # whether sentencepiece changes letters as well
+            self.symbols = Symbols(tuple(settings.get("tags", ())), tuple(settings.get("features", ())))
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             size = self._processor.get_piece_size()
             self.pieces: list[str] = [self._processor.id_to_piece(id).removeprefix(UNUSED_MARK) for id in range(size)]
             self._bytes = {id: int(self.pieces[id][3:5], 16) for id in range(size) if self._processor.is_byte(id)}
+            self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
+            self._symbol_ids = {symbol: self._ids[symbol] for symbol in self.symbols.all}
         except (RuntimeError, ValueError, TypeError, KeyError, RecursionError) as error:  # a piece may be no UTF-8
             raise DataError(f"{origin} is not a jumok tokenizer, or is damaged ({first_line(error)})") from None
         self.model = model
-        self._ids = {piece: id for id, piece in enumerate(self.pieces) if id >= SPECIALS}
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
+        self._leading = {piece: id for piece, id in self._ids.items() if LEADING_TAG.fullmatch(piece)}
+        self.language = str(settings.get("language", ""))  # what every text begins with; "" for none
+        self.language_ids = [id for tag, id in self._leading.items() if tag == f">>{self.language}<<"]
         self._spaces = self._spaces_before()
-        self._tags = {piece for piece in self._ids if piece.startswith(">>") and piece.endswith("<<")}
-        self.tag = str(settings.get("tag", ""))  # without >> and <<, such as a language; "" for none
-        self.tag_ids = [self._ids[f">>{self.tag}<<"]] if f">>{self.tag}<<" in self._tags else []
 
     @classmethod
     def train(
-        cls, sentences: Iterable[str], config: TokenizerConfig, *, side: Side = "source", fingerprint: str = ""
+        cls,
+        sentences: Iterable[str],
+        config: TokenizerConfig,
+        *,
+        side: Side = "source",
+        symbols: Symbols = NO_SYMBOLS,
+        fingerprint: str = "",
     ) -> "Tokenizer":
-        """Train a vocabulary; the same sentences and config give the same bytes."""
-        normaliser = config.normaliser(side)
+        """Train a vocabulary; the same sentences and config give the same bytes.
+
+        `symbols` that occur in the sentences are no text to learn from; they come last in the vocabulary.
+        """
+        normaliser, kind = config.normaliser(side), config.kind_of(side)
+        texts = (without_symbols(sentence, symbols.all) for sentence in sentences)
         model = train_model(
-            sample_sentences((_hidden(normaliser(sentence)) for sentence in sentences), config.sentences),
-            kind=config.kind,
+            sample_sentences((_hidden(normaliser(text)) for text in texts), config.sentences),
+            kind=kind,
             size=config.size,
             coverage=config.coverage,
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
             text_name="training" if config.shared else side,
         )
-        settings = {"kind": config.kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
-        return cls(with_settings(model, settings))
+        settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
+        return cls(with_settings(model, settings)).with_symbols(symbols)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -172,39 +220,79 @@ class Tokenizer:
         return Tokenizer, (self.model,)
 
     @property
-    def tags(self) -> list[str]:
-        """The tags of the vocabulary, such as languages, that a text may begin with: "de" is written >>de<<."""
-        return sorted(tag[2:-2] for tag in self._tags)
-
-    def with_tag(self, tag: str) -> "Tokenizer":
-        """The same tokenizer that begins every text with this tag, unless the text itself begins with one."""
-        if tag not in self.tags:
-            near = get_close_matches(tag, self.tags, n=5, cutoff=0.5) or self.tags[:8]
-            raise ArgumentError(
-                f"{tag!r} is not a language of this model, which has {len(self.tags)}: {', '.join(near)}, …"
-            )
-        return Tokenizer(with_settings(self.model, settings_of(self.model) | {"tag": tag}))
-
-    @property
     def size(self) -> int:
         """The number of ids, which run from 0 to size - 1."""
         return len(self.pieces)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags of a language or domain that a text may begin with."""
+        return [*self.symbols.tags, *self._leading]
+
+    @property
+    def known_tags(self) -> str:
+        """The end of a message about an unknown tag."""
+        shown = ", ".join(self.tags[:SHOWN_TAGS]) + ", …" * (len(self.tags) > SHOWN_TAGS)
+        return f"; its tags are {shown}" if self.tags else "; it has none"
+
+    def with_symbols(self, symbols: Symbols) -> "Tokenizer":
+        """The same tokenizer with more symbols: those it does not know become its last ids."""
+        tags = [tag for tag in symbols.tags if tag not in self.tags]
+        if wrong := [tag for tag in tags if LEADING_TAG.fullmatch(tag)]:
+            raise DataError(f"the vocabulary has no tag {wrong[0]}{self.known_tags}; write a new tag as <medical>")
+        features = [symbol for symbol in symbols.features if symbol not in self.symbols.all]
+        if not tags and not features:
+            return self
+        known = Symbols(self.symbols.tags + tuple(tags), self.symbols.features + tuple(features))
+        new = symbol_pieces(dict.fromkeys(symbol for symbol in (*tags, *features) if symbol not in self._ids))
+        settings = settings_of(self.model) | {"tags": known.tags, "features": known.features}
+        return Tokenizer(with_settings(self.model + new, settings))
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages of an imported vocabulary: "de" if it has a tag >>de<<."""
+        return sorted(tag[2:-2] for tag in self._leading)
+
+    def with_language(self, language: str) -> "Tokenizer":
+        """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
+        if language not in self.languages:
+            near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
+            raise ArgumentError(
+                f"{language!r} is not a language of this model, which has {len(self.languages)}: {', '.join(near)}, …"
+            )
+        return Tokenizer(with_settings(self.model, settings_of(self.model) | {"language": language}))
+
     def encode(self, text: str) -> list[int]:
         """The token ids of a text: [BOS, ids of the pieces, EOS]."""
-        tag, text = self._split_tag(text)
-        text = _hidden(self.normaliser(text))
+        return [BOS, *(id for part in self._parts(text) for id in self._ids_of_part(part)), EOS]
+
+    def _ids_of_part(self, part: TextPart) -> list[int]:
+        if part.id is not None:
+            return [part.id]
+        text = _hidden(self.normaliser(part.text))
         if self.kind in ("unigram", "bpe"):
-            return [BOS, *tag, *self._processor.encode(text), EOS]
-        return [BOS, *(id for surface in self._surfaces(text) for id in self._ids_of(surface)), EOS]
+            ids: list[int] = self._processor.encode(text)
+            return ids
+        return [id for surface in self._surfaces(text) for id in self._ids_of(surface)]
 
     def sample(self, text: str, amount: float, draws: Random) -> list[int]:
         """Like `encode`, with a random segmentation (see `sampling`); the same draws give the same ids."""
-        tag, rest = self._split_tag(text)
-        hidden = _hidden(self.normaliser(rest))
-        if not hidden or not amount:
+        if not amount:
             return self.encode(text)
-        return [BOS, *tag, *self.cut(_marked(hidden), amount, draws), EOS]
+        ids: list[int] = []
+        for part in self._parts(text):
+            hidden = "" if part.id is not None else _hidden(self.normaliser(part.text))
+            ids += self.cut(_marked(hidden), amount, draws) if hidden else self._ids_of_part(part)
+        return [BOS, *ids, EOS]
+
+    def leading_symbols(self, text: str) -> str:
+        """The beginning of a text up to its first part that is no symbol; "" for a text of symbols alone."""
+        start = next((part.start for part in self._parts(text) if part.id is None and part.text.strip()), 0)
+        return text[:start]
+
+    def is_symbol(self, id: int) -> bool:
+        """Whether a token is a symbol or tag, which stands alone in a text."""
+        return self.pieces[id] in self._symbol_ids or self.pieces[id] in self._leading
 
     def cut(self, surface: str, amount: float, draws: Random) -> list[int]:
         """The ids of a random segmentation of a text whose spaces are written ▁."""
@@ -222,15 +310,24 @@ class Tokenizer:
         return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS, PAD and tags nothing."""
-        left_out = {PAD, BOS, *(self._ids[tag] for tag in self._tags)}
+        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS, PAD and languages nothing."""
+        left_out = {PAD, BOS, *(self._leading.values() if self.language else ())}
         kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in left_out]
         if kept and not 0 <= min(kept) <= max(kept) < self.size:
             raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
+        if not self._symbol_ids:
+            return self._decode_text(kept)
+        texts: list[str] = []
+        for is_symbol, ids in groupby(kept, key=lambda id: self.pieces[id] in self._symbol_ids):
+            group = list(ids)
+            texts += [self.pieces[id] for id in group] if is_symbol else [self._decode_text(group)]
+        return " ".join(texts)
+
+    def _decode_text(self, ids: list[int]) -> str:
         if self.kind == "word":
-            text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in kept)
+            text = " ".join(UNKNOWN if id == UNK else self.pieces[id].removeprefix(SPACE) for id in ids)
         else:
-            text = (self._processor.decode(kept) if kept else "").replace(UNUSED_MARK, "")
+            text = (self._processor.decode(ids) if ids else "").replace(UNUSED_MARK, "")
         return self.normaliser.restore(text.replace(HIDDEN, SPACE))
 
     def pieces_with_offsets(self, text: str) -> list[Piece]:
@@ -238,8 +335,27 @@ class Tokenizer:
 
         The bytes of a character written in bytes all stand for that character; so do the letters of a syllable.
         """
-        if self._normalises:
-            return self._sentencepiece_offsets(text)
+        pieces: list[Piece] = []
+        for part in self._parts(text):
+            start = part.start
+            if part.id is not None:
+                pieces.append(Piece(self.pieces[part.id], start, start + len(part.text)))
+                continue
+            found = self._sentencepiece_offsets(part.text) if self._normalises else self._text_offsets(part.text)
+            pieces += [Piece(piece, start + first, start + after) for piece, first, after in found]
+        return pieces
+
+    def _parts(self, text: str) -> Iterator[TextPart]:
+        """The text cut at its symbols; it may begin with a tag of an imported model, such as >>kor<<."""
+        start, leading = 0, LEADING_TAG.match(text) if self._leading else None
+        if leading and leading[0] in self._leading:
+            start = leading.end()
+            yield TextPart(leading[0], 0, self._leading[leading[0]])
+        elif self.language_ids:
+            yield TextPart("", 0, self.language_ids[0])
+        yield from split_symbols(text, self._symbol_ids, start)
+
+    def _text_offsets(self, text: str) -> list[Piece]:
         normalised, starts, ends = self.normaliser.trace(text)
         found, at = [], -1  # one mark for a space comes before the text
         for surface in self._surfaces(_hidden(normalised)):
@@ -250,25 +366,15 @@ class Tokenizer:
             at = last
         return found
 
-    def _split_tag(self, text: str) -> tuple[list[int], str]:
-        """The id of the tag that a text begins with, such as >>kor<< for a language, or `tag`, and the rest of it."""
-        if self._tags and text.startswith(">>"):
-            tag, mark, rest = text.partition("<<")
-            if mark and tag + mark in self._tags:
-                return [self._ids[tag + mark]], rest
-        return self.tag_ids, text
-
     def _sentencepiece_offsets(self, text: str) -> list[Piece]:
-        tag, rest = self._split_tag(text)
-        start = len(text) - len(rest)
-        normalised, starts, ends = self.normaliser.trace(rest)
-        pieces = [Piece(self.pieces[id], 0, start) for id in tag]
+        normalised, starts, ends = self.normaliser.trace(text)
+        pieces = []
         for id, first, after in self._cut_with_offsets(_hidden(normalised)):
             while first < after and normalised[first] == " ":
                 first += 1
-            begin = starts[first] if first < len(starts) else len(rest)
+            begin = starts[first] if first < len(starts) else len(text)
             end = ends[after - 1] if first < after else begin
-            pieces.append(Piece(self.pieces[id], start + begin, start + end))
+            pieces.append(Piece(self.pieces[id], begin, end))
         return pieces
 
     def _cut_with_offsets(self, text: str) -> Iterator[tuple[int, int, int]]:
@@ -289,17 +395,19 @@ class Tokenizer:
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 
-        A space belongs to the word after it; BOS, EOS, PAD and tags belong to no word: -1.
+        A space belongs to the word after it; BOS, EOS, PAD and the language belong to no word: -1.
         """
         array = np.asarray(ids, np.int64)
         words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
-        return np.where(np.isin(array, [BOS, EOS, PAD, *(self._ids[tag] for tag in self._tags)]), -1, words)
+        return np.where(np.isin(array, [BOS, EOS, PAD, *self.language_ids]), -1, words)
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
         """How many spaces each piece begins with; where pieces are words, one each."""
         count = [len(piece) - len(piece.lstrip(SPACE)) for piece in self.pieces]
         if self.kind == "word":
             count = [int(id >= SPECIALS or id == UNK) for id in range(self.size)]
+        for id in (*self._symbol_ids.values(), *self._leading.values()):
+            count[id] = int(id not in self.language_ids)
         return np.array(count, np.int64)
 
     def _surfaces(self, text: str) -> list[str]:
@@ -349,14 +457,24 @@ class TokenizerPair(NamedTuple):
         return self.source is self.target or self.source.pieces == self.target.pieces
 
     @classmethod
-    def train(cls, pairs: Iterable[Pair], config: TokenizerConfig, *, fingerprint: str = "") -> "TokenizerPair":
-        """Train the vocabularies; `pairs` is iterated once for each."""
+    def train(
+        cls, pairs: Iterable[Pair], config: TokenizerConfig, *, symbols: Symbols = NO_SYMBOLS, fingerprint: str = ""
+    ) -> "TokenizerPair":
+        """Train the vocabularies; `pairs` is iterated once for each. `symbols` are those of the source."""
         if config.shared:
-            both = Tokenizer.train(chain.from_iterable(pairs), config, fingerprint=fingerprint)
+            both = Tokenizer.train(chain.from_iterable(pairs), config, symbols=symbols, fingerprint=fingerprint)
             return cls(both, both)
-        source = Tokenizer.train((pair.source for pair in pairs), config, side="source", fingerprint=fingerprint)
-        target = Tokenizer.train((pair.target for pair in pairs), config, side="target", fingerprint=fingerprint)
+        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+        source = Tokenizer.train(sources, config, side="source", symbols=symbols, fingerprint=fingerprint)
+        target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
         return cls(source, target)
+
+    def with_symbols(self, symbols: Symbols) -> "TokenizerPair":
+        """The same tokenizers with more symbols in the source, and in a vocabulary that both sides share."""
+        source = self.source.with_symbols(symbols)
+        if self.source is self.target:
+            return TokenizerPair(source, source)
+        return TokenizerPair(source, self.target.with_symbols(symbols) if self.shared else self.target)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TokenizerPair":
@@ -383,16 +501,16 @@ class TokenizerPair(NamedTuple):
         """
         if source is None and target is None:
             return self
-        if self.target.tag:
+        if self.target.language:
             return TokenizerPair(
-                self.source if source is None else self.source.with_tag(source),
-                self.target if target is None else self.target.with_tag(target),
+                self.source if source is None else self.source.with_language(source),
+                self.target if target is None else self.target.with_language(target),
             )
-        if not self.source.tags:
+        if not self.source.languages:
             raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
         if source is not None or target is None:
             raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
-        return TokenizerPair(self.source.with_tag(target), self.target)
+        return TokenizerPair(self.source.with_language(target), self.target)
 
     def files(self) -> dict[str, bytes]:
         """The contents of the file or files that `load` reads, by name."""

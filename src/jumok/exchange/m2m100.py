@@ -169,11 +169,12 @@ class M2M100Folder:
         source = source or saved.get("src_lang")
         target = target or saved.get("tgt_lang") or (None if forced is None else names.get(int(forced)))
         if not source or not target:
+            known = tokenizer.languages
             raise ArgumentError(
-                f"{self.path} translates between {len(tokenizer.tags)} languages: {', '.join(tokenizer.tags[:5])}, …; "
+                f"{self.path} translates between {len(known)} languages: {', '.join(known[:5])}, …; "
                 "name those to translate between unless others are named later: --from en --to de, say"
             )
-        return TokenizerPair(tokenizer.with_tag(source), tokenizer.with_tag(target))
+        return TokenizerPair(tokenizer.with_language(source), tokenizer.with_language(target))
 
     def _recipe(self, tokenizers: TokenizerPair, tables: Tables) -> dict[str, Any]:
         def side(name: str) -> dict[str, Any]:

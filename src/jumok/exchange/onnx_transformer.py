@@ -44,11 +44,15 @@ def transformer_encoder(g: Graph, encoder: TransformerEncoder, source: str, visi
     positions = g("Range", g.weight(torch.tensor(0)), g.drop_axes(g.size(source, 1), 0), g.weight(torch.tensor(1)))
     x = _positioned(g, encoder.tokens, encoder.config, source, positions)
     hidden = g.add_axes(bias, 1, 2)
-    for layer in cast(list[EncoderLayer], encoder.layers):
-        x = _residual(
-            g, layer.around_own, x, lambda x, layer=layer: _self_attention(g, layer.own, x, positions, hidden)
-        )  # type: ignore[misc]
-        x = _residual(g, layer.around_feed, x, lambda x, layer=layer: _feed_forward(g, layer.feed, x))  # type: ignore[misc]
+    for layer in cast(list[EncoderLayer], list(encoder.layers)):
+
+        def own(x: str, layer: EncoderLayer = layer) -> str:
+            return _attend(g, layer.own, *_projected(g, layer.own, x, positions), hidden)
+
+        def feed(x: str, layer: EncoderLayer = layer) -> str:
+            return _feed_forward(g, layer.feed, x)
+
+        x = _residual(g, layer.around_feed, _residual(g, layer.around_own, x, own), feed)
     if encoder.norm is not None:
         x = normed(g, encoder.norm, x)
     shown = g.add_axes(g("Cast", visible, to=g.library.TensorProto.FLOAT), 2)
@@ -140,11 +144,6 @@ def _residual(g: Graph, residual: Residual, x: str, change: Callable[[str], str]
     if residual.pre:
         return g("Add", x, change(normed(g, residual.norm, x)))
     return normed(g, residual.norm, g("Add", x, change(x)))
-
-
-def _self_attention(g: Graph, attention: MultiHeadAttention, x: str, positions: str, hidden: str) -> str:
-    query, keys, values = _projected(g, attention, x, positions)
-    return _attend(g, attention, query, keys, values, hidden)
 
 
 def _projected(g: Graph, attention: MultiHeadAttention, x: str, positions: str) -> tuple[str, str, str]:

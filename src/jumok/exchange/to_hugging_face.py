@@ -19,7 +19,6 @@ from torch import Tensor
 
 from jumok.data import BOS, EOS, PAD, Tokenizer
 from jumok.data.subwords import length_delimited
-from jumok.decoding import DecodingConfig
 from jumok.errors import ModelError
 from jumok.exchange.hugging_face import (
     ATTENTION,
@@ -176,7 +175,7 @@ def _config(
     }
 
 
-def _generation(decoding: DecodingConfig, target: Tokenizer, layout: Layout) -> dict[str, Any]:
+def _generation(decoding: Any, target: Tokenizer, layout: Layout) -> dict[str, Any]:
     """The settings of our search; "never" searches, as ours does, until no better output can come."""
     return {
         "num_beams": decoding.beam,
@@ -190,7 +189,7 @@ def _generation(decoding: DecodingConfig, target: Tokenizer, layout: Layout) -> 
         "decoder_start_token_id": BOS,
         **({"min_new_tokens": decoding.min_length} if decoding.min_length else {}),
         **({"no_repeat_ngram_size": decoding.no_repeat} if decoding.no_repeat else {}),
-        **({"forced_bos_token_id": layout.target_id(target.tag_ids[0])} if target.tag_ids else {}),
+        **({"forced_bos_token_id": layout.target_id(target.language_ids[0])} if target.language_ids else {}),
     }
 
 
@@ -250,7 +249,7 @@ def _joined(
     """
     table = torch.cat([source, target[SHARED_IDS:]])
     table[BOS] = target[BOS]
-    shared, other = output.split([SHARED_IDS, len(output) - SHARED_IDS])
+    shared, other = output[:SHARED_IDS], output[SHARED_IDS:]
     unused = len(source) - SHARED_IDS
     rows = torch.cat([shared, output.new_zeros(unused, output.shape[1]), other])
     return table, rows, torch.cat([bias[:SHARED_IDS], bias.new_full((unused,), IMPOSSIBLE), bias[SHARED_IDS:]])

@@ -111,7 +111,7 @@ def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
         "pad": PAD,
         "bos": BOS,
         "eos": EOS,
-        "first": tokenizers.target.tag_ids[0] if tokenizers.target.tag_ids else None,
+        "first": tokenizers.target.language_ids[0] if tokenizers.target.language_ids else None,
         "beam": decoding.beam,
         "length_penalty": decoding.length_penalty,
         "max_length": min([decoding.max_length, *(limit - 1 for limit in limits)]),

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from jumok.attention.tracing import is_readable
+from jumok.attention.tracing import in_transform, is_readable
 from jumok.errors import ArgumentError
 
 LONGEST = 4096
@@ -204,12 +204,12 @@ def dynamic_edge_scores(
     slope: float,
 ) -> Float[Tensor, "edge head"]:
     """Score an edge as GATv2 does, vector · LeakyReLU(source_j + target_i + edge_projection edge_features)."""
+    features = (edge_features, edge_projection) if edge_features is not None and edge_projection is not None else ()
+    if source.device.type == "cpu" and not in_transform() and not torch.compiler.is_compiling():
+        return _apply(_DynamicScores, slope, source, target, vector, *edge_index, *features)
 
     def score(piece: slice) -> Tensor:
-        hidden = source.index_select(0, edge_index[0, piece]) + target.index_select(0, edge_index[1, piece])
-        if edge_features is not None and edge_projection is not None:
-            hidden = hidden + F.linear(edge_features[piece], edge_projection.flatten(0, 1)).view_as(hidden)
-        return (F.leaky_relu(hidden, slope) * vector).sum(-1)
+        return _scores_of_piece(piece, slope, source, target, vector, *edge_index, *features)
 
     # The hidden layer of all edges is by far the largest tensor here: recomputing it piece by piece in the backward
     # pass keeps memory linear in nodes. Each piece costs one gradient of the size of `source`, so none is smaller.
@@ -217,6 +217,64 @@ def dynamic_edge_scores(
     if len(pieces) == 1:
         return score(pieces[0])
     return torch.cat([checkpoint(score, p, use_reentrant=False, preserve_rng_state=False) for p in pieces])
+
+
+def _scores_of_piece(
+    piece: slice, slope: float, source: Tensor, target: Tensor, vector: Tensor, origin: Tensor, end: Tensor,
+    features: Tensor | None = None, projection: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    hidden = _hidden_of_piece(piece, source, target, origin, end, features, projection)
+    return (F.leaky_relu(hidden, slope) * vector).sum(-1)
+
+
+def _hidden_of_piece(
+    piece: slice, source: Tensor, target: Tensor, origin: Tensor, end: Tensor,
+    features: Tensor | None = None, projection: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Wₛ xⱼ + Wₜ xᵢ + Wₑ f of some edges."""
+    hidden = source.index_select(0, origin[piece]) + target.index_select(0, end[piece])
+    if features is not None and projection is not None:
+        hidden = hidden + F.linear(features[piece], projection.flatten(0, 1)).view_as(hidden)
+    return hidden
+
+
+class _DynamicScores(Function):
+    """The scores of GATv2 on a CPU, some edges at a time, whose hidden layer stays in a core's cache."""
+
+    @staticmethod
+    def forward(ctx: Any, slope: float, *inputs: Tensor) -> Tensor:
+        ctx.slope = slope
+        ctx.save_for_backward(*inputs)
+        edges, vector = len(inputs[3]), inputs[2]
+        scores = torch.promote_types(vector.dtype, inputs[0].dtype)
+        found = vector.new_empty(edges, len(vector), dtype=scores)
+        for piece in _pieces(edges, vector):
+            found[piece] = _scores_of_piece(piece, slope, *inputs)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody asks for a second gradient, which autograd knows from the equation
+            wanted = [part for part in inputs if part.requires_grad]
+            scores = _scores_of_piece(slice(None), ctx.slope, *inputs)
+            found = iter(torch.autograd.grad(scores, wanted, grad, create_graph=True))
+            return None, *(next(found) if part.requires_grad else None for part in inputs)
+        source, target, vector, origin, end, *features = inputs
+        d_source, d_target, d_vector = (torch.zeros_like(part) for part in (source, target, vector))
+        d_features = [torch.zeros_like(part) for part in features]
+        for piece in _pieces(len(origin), vector):
+            hidden = _hidden_of_piece(piece, source, target, origin, end, *features)
+            upstream = grad[piece, :, None]
+            d_vector += torch.einsum("ehd,eh->hd", F.leaky_relu(hidden, ctx.slope), grad[piece])
+            d_hidden = torch.where(hidden > 0, vector, vector * ctx.slope).mul_(upstream)
+            d_source.index_add_(0, origin[piece], d_hidden)
+            d_target.index_add_(0, end[piece], d_hidden)
+            if features:
+                across = d_hidden.flatten(1)
+                d_features[0][piece] = across @ features[1].flatten(0, 1)
+                d_features[1] += (across.mT @ features[0][piece]).view_as(d_features[1])
+        return None, d_source, d_target, d_vector, None, None, *d_features
 
 
 class _EdgeSoftmax(Function):
@@ -310,7 +368,7 @@ def _pieces(edges: int, row: Tensor, at_least: int = 1) -> Iterator[slice]:
         yield slice(start, min(start + length, edges))
 
 
-def _apply(function: type[Function], *inputs: Tensor | int) -> Tensor:
+def _apply(function: type[Function], *inputs: Tensor | float) -> Tensor:
     output: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
     return output
 

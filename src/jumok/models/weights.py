@@ -7,7 +7,7 @@ counting the weights of a model of a few layers on the meta device; only then ar
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +109,24 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path)
     check_fit(weights, tensors, path)
     for name, weight in weights.items():
         weight.copy_(laid_out_as(weight, tensors[name]))
+
+
+@torch.no_grad()
+def with_new_rows(tensors: dict[str, Tensor], model: nn.Module, sizes: Mapping[int, int]) -> dict[str, Tensor]:
+    """Tensors with a row for each token that was added at the end of a vocabulary; `sizes` are new ones by old ones.
+
+    A new token begins with the embedding that the model drew at random for it, and with the lowest bias of all tokens,
+    so that it is not written before that has been learnt.
+    """
+    grown = dict(tensors)
+    for name, weight in weights_of(model).items():
+        old = tensors.get(name)
+        if old is None or old.shape == weight.shape or not old.ndim or sizes.get(len(old)) != len(weight):
+            continue
+        if old.shape[1:] == weight.shape[1:]:
+            new = weight[len(old) :].to(old) if old.ndim > 1 else old.min().expand(len(weight) - len(old))
+            grown[name] = torch.cat([old, new])
+    return grown
 
 
 def laid_out_as(weight: Tensor, value: Tensor) -> Tensor:

@@ -80,6 +80,7 @@ class TranslationJob:
     model: ServedModel[Translator]
     beam: int
     n_best: int = 1
+    tag: str | None = None
 
     @property
     def weight(self) -> int:
@@ -93,11 +94,12 @@ class TranslationJob:
 
     def size(self, source: SourceText) -> int:
         """The number of tokens."""
-        return self.model.generator.size(source.text) + 1
+        return self.model.generator.size(self.model.generator.tagged(source.text, self.tag)) + 1
 
     def split(self, source: SourceText) -> list[SourceText]:
         """The parts that the model reads at once; an empty text is its own part."""
-        parts = self.model.generator.parts(source.text) or [source.text]
+        generator = self.model.generator
+        parts = generator.parts(generator.tagged(source.text, self.tag)) or [source.text]
         return [SourceText(text, source.watcher, number) for number, text in enumerate(parts)]
 
     def join(self, source: SourceText, parts: list[Translation]) -> Translation:

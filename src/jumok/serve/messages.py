@@ -48,6 +48,7 @@ ModelName = Annotated[
 Beam = Annotated[
     int | None, Field(ge=1, description="Beam size; 1 is greedy search. Defaults to the setting of the model.")
 ]
+TagName = Annotated[Text | None, Field(description="A tag of the model in front of every text; defaults to none.")]
 NBest = Annotated[int, Field(ge=1, description="Number of different outputs to return, best first.")]
 ScoreField = Field(description="Log-probability divided by the length penalty.")
 
@@ -63,6 +64,7 @@ class TranslateRequest(Message):
 
     text: Annotated[Text | list[Text], Field(description="One text, or a list of texts.")]
     model: ModelName = None
+    tag: TagName = None
     beam: Beam = None
     n_best: NBest = 1
 
@@ -72,6 +74,7 @@ class TextRequest(Message):
 
     text: Text
     model: ModelName = None
+    tag: TagName = None
     beam: Beam = None
     n_best: NBest = 1
 
@@ -99,6 +102,7 @@ class AttentionRequest(Message):
     words: Annotated[bool, Field(description="Weights of words; false for tokens.")] = True
     tokens: Annotated[bool, Field(description="With `words`, also return the weights of tokens.")] = False
     model: ModelName = None
+    tag: TagName = None
     beam: Beam = None
 
     @model_validator(mode="after")
@@ -321,6 +325,7 @@ class ModelAnswer(Message):
     longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Default beam size.")]
     corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]
+    tags: Annotated[list[str], Field(description="Tags of a language or domain that a translator knows.")]
     examples: Annotated[list[str], Field(description="Texts to try; for a captioner, images as data URLs.")]
 
     @classmethod
@@ -339,6 +344,7 @@ class ModelAnswer(Message):
             longest=generator.longest,
             beam=generator.decoding.beam,
             corpus=generator.corpus or None,
+            tags=generator.tags,
             examples=list(model.examples),
         )
 

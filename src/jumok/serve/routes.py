@@ -71,7 +71,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
-        job = service.translation_job(body.model, body.beam, body.n_best)
+        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
         texts = [body.text] if isinstance(body.text, str) else body.text
         translations = await service.translations(request, job, texts)
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]
@@ -80,7 +80,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/stream", response_class=Response, responses={200: EVENTS})
     async def stream(body: TextRequest, request: Request) -> StreamingResponse:
         """Translate one text and stream it: server-sent events `partial` with the best output so far, then `done`."""
-        job = service.translation_job(body.model, body.beam, body.n_best)
+        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
         service.limits.check_texts([body.text])
         opened = await open_stream(service, job, body.text, request)
         return StreamingResponse(send_events(service, job, opened), media_type="text/event-stream")
@@ -88,7 +88,7 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/beam")
     async def beam(body: TextRequest, request: Request) -> BeamAnswer:
         """Return the beam search as a tree: the hypotheses that each step kept, with their parents and scores."""
-        job = service.translation_job(body.model, body.beam, body.n_best)
+        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
         service.limits.check_texts([body.text])
         watcher = SearchWatcher(job.model)
         (translation,) = await service.results(request, job, [SourceText(body.text, watcher)])
@@ -202,15 +202,16 @@ async def _translation_attention(
     service: Service, body: AttentionRequest, request: Request, text: str
 ) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
-    job = service.translation_job(body.model, body.beam, 1)
+    job = service.translation_job(body.model, body.beam, 1, body.tag)
     job.model.check_attention()
-    job.model.generator.check_source(text)
+    tagged = job.model.generator.tagged(text, body.tag)
+    job.model.generator.check_source(tagged)
     ids = _given_ids(job.model, body)
     if ids is None:
         (translation,) = await service.translations(request, job, [text])
         _check_one_part(translation, "attention map")
         ids = translation.pieces[0][1]
-    return await _forced_attention(service, body, request, job.model, ForcedOutput(text, ids))
+    return await _forced_attention(service, body, request, job.model, ForcedOutput(tagged, ids))
 
 
 async def _caption_attention(

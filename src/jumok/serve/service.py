@@ -113,10 +113,13 @@ class Service:
         """The captioner of that name, or the first one."""
         return find_model(self.models, name, "image")
 
-    def translation_job(self, model: str | None, beam: int | None, n_best: int) -> TranslationJob:
+    def translation_job(
+        self, model: str | None, beam: int | None, n_best: int, tag: str | None = None
+    ) -> TranslationJob:
         """A translation within the limits."""
         translator = self.translator(model)
-        return TranslationJob(translator, self._beam(translator, beam, n_best), n_best)
+        translator.generator.tagged("", tag)  # an unknown tag is refused at once
+        return TranslationJob(translator, self._beam(translator, beam, n_best), n_best, tag)
 
     def caption_job(self, model: str | None, beam: int | None, n_best: int) -> CaptionJob:
         """A caption within the limits."""

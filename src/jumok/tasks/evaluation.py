@@ -130,7 +130,9 @@ def evaluate_translations(
     metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
     check_scores(metrics, tokenize)
     _check_sources(options)
-    sources, references = read_test_set(options.source, options.reference, options.columns)
+    sources, references = read_test_set(
+        options.source, options.reference, options.columns, features=options.features, only=options.only
+    )
     for other, path in options.compare:
         check_system(task, other, path, len(references))
     system = first(sources)
@@ -141,7 +143,7 @@ def evaluate_translations(
             "each must be the same sentence"
         )
     write_outputs(options.save, system.outputs)
-    decoding = {"beam": options.beam, "max_source": options.max_source}
+    decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
     others = [
         read_system(task, other, path, sources, device=device, watch=watch, **decoding)
         for other, path in options.compare
@@ -202,12 +204,20 @@ def score_systems(
 
 
 def read_test_set(
-    source: str | Path | None, reference: str | Path | None, columns: Columns | None = None
+    source: str | Path | None,
+    reference: str | Path | None,
+    columns: Columns | None = None,
+    *,
+    features: tuple[int | str, ...] = (),
+    only: tuple[int, str] | None = None,
 ) -> tuple[list[str], list[str]]:
     """Source sentences, an empty list if `source` is None, and references; or both from one file of pairs."""
     if reference is not None:
-        if columns is not None:
-            raise ArgumentError(f"--columns applies to a file of pairs, but --reference {reference} is a second file")
+        for option, given in (("--columns", columns), ("--features", features), ("--only", only)):
+            if given:
+                raise ArgumentError(
+                    f"{option} applies to a file of pairs, but --reference {reference} is a second file"
+                )
         references = read_composed(reference)
         sources = [] if source is None else list(read_lines(source))
         if source is not None and len(sources) != len(references):
@@ -219,9 +229,9 @@ def read_test_set(
     if source is None:
         raise ArgumentError("--reference is missing: the reference translations, one per line")
     try:
-        pairs = list(read_pairs(source, columns=columns))
+        pairs = list(read_pairs(source, columns=columns, features=features, only=only))
     except ArgumentError:
-        if columns is not None:
+        if columns is not None or only is not None:
             raise
         raise ArgumentError(
             f"--reference is missing: the reference translations, one per line; --source {source} holds no pairs "

@@ -21,7 +21,7 @@ from jumok.settings import Fraction, NonNegativeFloat, NonNegativeInt
 from jumok.training.config import Context, Schedule, TrainingConfig
 from jumok.training.loss import GuidedAlignment
 
-TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "wer"]
+TextMetric = Literal["bleu", "chrf", "loss", "exact_match", "ser", "wer"]
 
 
 # Translation
@@ -32,7 +32,7 @@ class TranslationTraining(TrainingConfig):
     """Training of a translation model, with guided alignment (Chen et al. 2016; Garg et al. 2019)."""
 
     metric: TextMetric = "chrf"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "ser", "wer".
 
     The lower loss decides between equal scores.
     """
@@ -85,7 +85,7 @@ class TranslationRecipe:
     def __post_init__(self) -> None:
         for config in (self.encoder, self.decoder):
             check_positions(config, self.filter.max_length, "filter.max_length")
-        if self.data.alignments and not self.training.guided_alignment:
+        if self.data.has_links and not self.training.guided_alignment:
             raise ConfigError(
                 "data.alignments is given, but training.guided_alignment = 0 makes no use of it; set that to 0.1 or so"
             )
@@ -98,7 +98,7 @@ class TranslationRecipe:
             self._check_guide()
 
     def _check_guide(self) -> None:
-        if not self.data.alignments:
+        if not self.data.has_links:
             raise ConfigError(
                 f"training.guided_alignment = {self.training.guided_alignment} needs word links of the training pairs: "
                 "set data.alignments to a file in Pharaoh format, as `jumok align` writes"
@@ -127,7 +127,7 @@ class CaptionTraining(TrainingConfig):
     """Training of a captioner."""
 
     metric: TextMetric = "bleu"
-    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "wer".
+    """Score that selects the best checkpoint: "bleu", "chrf", "exact_match", or (lower is better) "loss", "ser", "wer".
 
     The lower loss decides between equal scores.
     """

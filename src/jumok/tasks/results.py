@@ -32,6 +32,12 @@ class EvaluationOptions(Options):
     """Test sentences, or pairs with their references; for a captioner, a folder of images."""
     reference: str | None = None
     columns: Columns | None = None
+    features: tuple[int | str, ...] = ()
+    """Columns whose cells are features."""
+    only: tuple[int, str] | None = None
+    """Use only the rows of a TSV with this text in this column."""
+    tag: str | None = None
+    """The tag in front of every source."""
     metrics: tuple[str, ...] = ()
     """Defaults to the scores that are usual for the task."""
     tokenize: str | None = None
@@ -84,6 +90,8 @@ class MapOptions(Options):
     """Draw every layer and head separately."""
     beam: int | None = None
     max_source: int | None = None
+    tag: str | None = None
+    """The tag in front of the source."""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,17 @@ def _folder(out: str | Path | None, path: Path | None) -> Path:
 def decisive(recipe: Any) -> dict[str, dict[str, Any]]:
     """The settings that a resumed run must share with the one before, but for those of training, which may change."""
     sections = {name: section for name, section in asdict(recipe).items() if name not in ("training", "decoding")}
-    return {name: {key: value for key, value in of.items() if key not in PATHS} for name, of in sections.items()}
+    return {name: _without_paths(section) for name, section in sections.items()}
+
+
+def _without_paths(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section without the names of files, also in its tables, such as [[data.mix]]."""
+    return {key: _tables_without_paths(value) for key, value in section.items() if key not in PATHS}
+
+
+def _tables_without_paths(value: Any) -> Any:
+    is_tables = isinstance(value, tuple) and any(isinstance(part, dict) for part in value)
+    return tuple(map(_without_paths, value)) if is_tables else value
 
 
 def draw_curve(metrics: Path) -> None:

@@ -60,6 +60,11 @@ class TextGenerator(ABC):
         limit = self.trained.model.decoder.limit
         return self.decoding.max_length if limit is None else min(self.decoding.max_length, limit - 1)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags of a language or domain that the model knows; none but for texts."""
+        return []
+
     @abstractmethod
     def size(self, source: Any) -> int:
         """The number of tokens of a text, or of regions of an image."""

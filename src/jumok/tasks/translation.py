@@ -21,7 +21,7 @@ from jumok.models.build import build_model
 from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
-from jumok.models.weights import load_weights, weights_of
+from jumok.models.weights import load_weights, weights_of, with_new_rows
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
@@ -30,7 +30,7 @@ from jumok.tasks.task import RunContext, Task, TaskData, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
-from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss
+from jumok.training.loss import BatchSource, GuidedAlignment, held_out_loss, perplexity
 from jumok.training.objective import SEQUENCES, SequenceObjective, cut
 from jumok.training.processes import here
 from jumok.training.step import autocast
@@ -52,11 +52,15 @@ LONGEST_TITLE = 90
 
 
 class HeldOut(NamedTuple):
-    """What a validation translates."""
+    """What a validation translates, of one corpus."""
 
     batches: Batches
     pairs: list[Pair]
     references: list[str]
+
+
+HeldOutCorpora = dict[str, HeldOut]
+"""The same for every corpus by its name, which is "" if there is one alone."""
 
 
 class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair]):
@@ -91,7 +95,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """Tokenise the pairs."""
         data = kept_input(run.data, recipe.data) if run.resumed else recipe.data
         given = self._tokenizers(recipe)
-        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, tokenizers=given, say=run.say)
+        seed = recipe.training.seed
+        prepared = prepare(run.data, data, recipe.tokenizer, recipe.filter, tokenizers=given, seed=seed, say=run.say)
         run.say(str(prepared.report))
         if recipe.data.holds_out:
             run.say(held_out_message(len(prepared.valid_pairs)))
@@ -102,7 +107,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             train=Batches(
                 prepared.train,
                 recipe.batch,
-                seed=recipe.training.seed,
+                seed=seed,
                 tokenizers=tokenizers,
                 sampling=recipe.tokenizer.sampling,
             ),
@@ -127,8 +132,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """
         recipe, tokenizers = data.recipe, data.assets
         if recipe.training.start_from:
-            start = self.load(recipe.training.start_from, device="cpu").trained.model
-            load_weights(model, weights_of(start), recipe.training.start_from)
+            start = self.load(recipe.training.start_from, device="cpu").trained
+            new = {side.size: mine.size for side, mine in zip(start.tokenizers, tokenizers, strict=True)}
+            load_weights(model, with_new_rows(weights_of(start.model), model, new), recipe.training.start_from)
             run.say(f"starting from the model in {recipe.training.start_from}")
         initialise_embeddings(model.encoder, recipe.encoder, tokenizers.source, "source", run.say)
         initialise_embeddings(model.decoder, recipe.decoder, tokenizers.target, "target", run.say)
@@ -157,15 +163,28 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         if not recipe.training.start_from:
             return None
         tokenizers: TokenizerPair = self.load(recipe.training.start_from, device="cpu").trained.tokenizers
-        return tokenizers
+        return tokenizers.with_symbols(recipe.data.symbols())
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
         return config.guide
 
-    def validate(self, trained: TrainedTranslator, held_out: HeldOut) -> dict[str, float]:
-        """Loss and perplexity, and the recipe's metric of translations by beam search."""
+    def validate(self, trained: TrainedTranslator, held_out: HeldOutCorpora) -> dict[str, float]:
+        """Loss and perplexity, and the recipe's metric of translations by beam search.
 
+        Of several corpora, those of each and, decisive for the best checkpoint, their mean.
+        """
+        of_corpus = {name: self._validate(trained, pairs) for name, pairs in held_out.items()}
+        if len(of_corpus) == 1:
+            return next(iter(of_corpus.values()))
+        names = next(iter(of_corpus.values()))
+        mean = {name: sum(scores[name] for scores in of_corpus.values()) / len(of_corpus) for name in names}
+        mean |= {"perplexity": perplexity(mean["loss"])}
+        metric = trained.recipe.training.metric
+        shown = {f"{corpus} {metric}": scores[metric] for corpus, scores in of_corpus.items()}
+        return {**shown, **mean}
+
+    def _validate(self, trained: TrainedTranslator, held_out: HeldOut) -> dict[str, float]:
         def translate(pairs: Sequence[Pair]) -> list[str]:
             return [output.text for output in Translator(trained).translate([pair.source for pair in pairs])]
 
@@ -222,7 +241,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
 
         def first(sources: Sequence[str]) -> System:
-            decoding = {"beam": options.beam, "max_source": options.max_source}
+            decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
             return translate_system(name, predictor, sources, watch=watch, **decoding)
 
         device = str(predictor.device)
@@ -232,10 +251,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The model's own translation of a text, or the given one, and its maps."""
         words, max_source, target = not options.tokens, options.max_source, options.target
         if target is not None:
-            shown = predictor.attention(source, target, words=words, max_source=max_source)
+            shown = predictor.attention(source, target, words=words, max_source=max_source, tag=options.tag)
             output = MappedOutput({"source": source, "text": target}, [_titled(shown, source, target)])
         else:
-            (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source)
+            (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source, tag=options.tag)
             facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
             maps = [
                 _titled(shown, part.strip(), predictor.tokenizer.decode(ids))
@@ -250,11 +269,13 @@ def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
     return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 
-def held_out_pairs(recipe: TranslationRecipe, prepared: Prepared) -> HeldOut:
-    """The validation pairs, tokenised, and the references of those that are translated."""
-    pairs = list(prepared.valid_pairs[:VALIDATED])
-    references = [prepared.tokenizers.target.normaliser.rewritten(pair.target) for pair in pairs]
-    return HeldOut(Batches(prepared.valid, recipe.batch), pairs, references)
+def held_out_pairs(recipe: TranslationRecipe, prepared: Prepared) -> HeldOutCorpora:
+    """The validation pairs of each corpus, tokenised, and the references of those that are translated."""
+    most, rewritten = VALIDATED // len(prepared.held_out), prepared.tokenizers.target.normaliser.rewritten
+    return {
+        name: HeldOut(Batches(dataset, recipe.batch), pairs[:most], [rewritten(pair.target) for pair in pairs[:most]])
+        for name, (dataset, pairs) in prepared.held_out.items()
+    }
 
 
 def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe:

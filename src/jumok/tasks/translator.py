@@ -144,20 +144,22 @@ class Translator(TextGenerator):
         watch: WatchSteps | None = None,
         tell: TellProgress | None = None,
         check: CheckCancelled | None = None,
+        tag: str | None = None,
         **settings: Any,
     ) -> list[Translation]:
         """The translation of every text, in their order; `settings` are those of DecodingConfig, such as beam=5.
 
         Settings that are not given, or None, are those of the recipe; the beam is at least `n_best` wide. An empty text
-        stays empty. A text longer than the model ever saw (or than `max_source` tokens) is translated in parts, or
-        refused with `split=False`; see `limits`. Messages count texts from `first`. `watch` sees every step of the
-        search; `tell` is called with the progress after every batch; `check` is called after every step, and stops the
-        search by raising an error.
+        stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
+        `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
+        from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
+        `check` is called after every step, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
         limits = self.limits(settings.get("max_source"))
-        jobs = [job for number, text in enumerate(texts) for job in self._jobs(number, text, limits, split, first)]
+        tagged = [self.tagged(text, tag) for text in texts]
+        jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
         for batch in self._batches(jobs, config.beam):
@@ -189,9 +191,26 @@ class Translator(TextGenerator):
             yield from self.translate(group, first=first, tell=tell, **settings)
             first += len(group)
 
-    def attention(self, source: str, target: str, *, words: bool = True, max_source: int | None = None) -> AttentionMap:
+    @property
+    def tags(self) -> list[str]:
+        """The tags of a language or domain that the model knows."""
+        return self.trained.tokenizers.source.tags
+
+    def tagged(self, text: str, tag: str | None) -> str:
+        """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
+        if tag is None:
+            return text
+        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in self.tags), None)
+        if known is None:
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{self.trained.tokenizers.source.known_tags}")
+        return f"{known} {text}" if text.strip() else text
+
+    def attention(
+        self, source: str, target: str, *, words: bool = True, max_source: int | None = None, tag: str | None = None
+    ) -> AttentionMap:
         """The attention map of a given translation `target` of `source`."""
         source, target = _checked([source, target])
+        source = self.tagged(source, tag)
         ids = self.tokenizer.encode(target)[1:-1]
         if not ids:
             raise ArgumentError("there is no attention map of an empty text")
@@ -227,10 +246,10 @@ class Translator(TextGenerator):
     def languages(self) -> tuple[str | None, str | None]:
         """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
         source, target = self.trained.tokenizers
-        if target.tag:
-            return source.tag, target.tag
-        if source.tag:
-            return None, source.tag
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
@@ -247,7 +266,8 @@ class Translator(TextGenerator):
         """Short test sentences of the built-in corpus that the model was trained on."""
         return self.trained.recipe.data.examples(count)
 
-    def _config(self, n_best: int, split: bool = True, **settings: Any) -> DecodingConfig:
+    def _config(self, n_best: int, split: bool = True, tag: str | None = None, **settings: Any) -> DecodingConfig:
+        self.tagged("", tag)
         return with_settings(self.decoding, n_best, **settings)
 
     def _jobs(self, number: int, text: str, limits: PartLimits, split: bool, first: int) -> Iterator[SourcePart]:
@@ -262,11 +282,15 @@ class Translator(TextGenerator):
             yield SourcePart(number, at, part, self.trained.tokenizers.source.encode(part)[1:])
 
     def parts(self, text: str, limits: PartLimits | None = None) -> list[str]:
-        """The parts of a text that are translated at once, in order; parts of spaces only are left out."""
+        """The parts of a text that are translated at once, in order; parts of spaces only are left out.
+
+        Every part begins with the tags and other symbols that the text begins with.
+        """
         if not text.strip():
             return []
-        pieces = split_text(text, limits or self.limits(), self.size)
-        return [part for part in pieces if part.strip() and self.size(part)]
+        first = self.trained.tokenizers.source.leading_symbols(text)
+        pieces = split_text(text[len(first) :], limits or self.limits(), lambda part: self.size(first + part))
+        return [first + part for part in pieces if part.strip() and self.size(part)]
 
     def _batches(self, jobs: Sequence[SourcePart], beam: int) -> Iterator[list[int]]:
         """Numbers of jobs of like length, as many as the token budget allows with every hypothesis counted."""
@@ -292,7 +316,7 @@ class Translator(TextGenerator):
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        specials = SPECIALS._replace(first=next(iter(self.tokenizer.tag_ids), None))
+        specials = SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
         return beam_search(model.decoder, model.encoder(source, visible), specials, config, observe, n_best=wanted)
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 """A line: "step" and either the means since the last one, or the scores of a "validation"."""
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", "wer": "WER"}
-PERCENT = ("exact_match", "wer", "accuracy")
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", "ser": "SER", "wer": "WER"}
+PERCENT = ("exact_match", "ser", "wer", "accuracy")
 """BLEU and chrF also go to 100, but are no share of anything."""
 
 

@@ -1,23 +1,16 @@
 """Fused additive attention: who may run it; and its own checks, run by Triton's interpreter where there is no GPU."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 import torch
 
 from jumok.attention import additive, attend, backends, explain, gaussian_window
 from jumok.errors import BackendError
 from support.attention import random_inputs
+from support.kernels import needs_triton, run_checks
 
-TESTS = Path(__file__).parents[2]
 
-
-@pytest.mark.long
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.long(seconds=20)
+@needs_triton
 @pytest.mark.parametrize(
     ("checks", "some"),
     [
@@ -26,23 +19,17 @@ TESTS = Path(__file__).parents[2]
         ("attention/additive/mask_checks.py", ""),
         ("attention/additive/launch_checks.py", ""),
         ("graphs/gpu_checks.py", ""),
-        ("training/loss_checks.py", ""),
-        ("layers/transformer_checks.py", ""),
-        ("models/rnn_kernel_checks.py", "bahdanau"),
-        ("models/rnn_kernel_checks.py", "not bahdanau"),
+        ("models/rnn_kernel_checks.py", ""),
     ],
 )
 def test_the_kernels_do_what_they_must(checks, some):
-    interpreter = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning", "-k", some]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(TESTS / checks)],
-        cwd=TESTS.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | interpreter,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    run_checks(checks, some=some)
+
+
+@pytest.mark.long(seconds=20)
+@needs_triton
+def test_the_kernels_of_the_loss_and_of_transformer_layers_do_what_they_must():
+    run_checks("training/loss_checks.py", "layers/transformer_checks.py")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ TRAINING, VALIDATION = "#0072B2", "#D55E00"
 SCORES = ("#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 TEXT, QUIET, LINE = "#20242C", "#5B6472", "#C9CED6"
 LOWER_IS_BETTER = ("wer", "ter")
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "wer": "WER %", "exact_match": "exact match %"}
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER", "wer": "WER %", "ser": "SER %", "exact_match": "exact match %"}
 
 Curve = tuple[list[int], list[float]]
 """Steps, and a value at each."""

@@ -20,9 +20,9 @@ from rapidfuzz.distance import Levenshtein
 
 from jumok.errors import ArgumentError
 
-SCORES = ("bleu", "chrf", "ter", "exact_match", "wer")
+SCORES = ("bleu", "chrf", "ter", "exact_match", "ser", "wer")
 SACREBLEU_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
-LOWER_IS_BETTER = frozenset({"ter", "wer", "loss"})
+LOWER_IS_BETTER = frozenset({"ter", "ser", "wer", "loss"})
 MOST_TER_WORDS = 300
 """TER tries all ways to move words, which takes minutes for longer lines."""
 RESAMPLES = 1000
@@ -64,7 +64,7 @@ class Counts:
     rows: list[list[float]]
     """For each sentence sacrebleu's statistics, or matches and 1, or errors and words."""
     metric: Any
-    """The metric object of sacrebleu; None for exact match and WER."""
+    """The metric object of sacrebleu; None for exact match, SER and WER."""
     lowercase: bool
 
     def only(self, sentences: Sequence[int]) -> "Counts":
@@ -143,13 +143,17 @@ def _counts(
         several = {len(wanted) for wanted in references}
         metric.num_refs = several.pop() if len(several) == 1 else -1  # as sacrebleu does for its signature
         return Counts(name, rows, metric, lowercase)
-    count = _matches if name == "exact_match" else _fewest_errors
+    count = {"exact_match": _matches, "ser": _mismatches}.get(name, _fewest_errors)
     return Counts(name, [count(output, wanted, lowercase) for output, wanted in texts], None, lowercase)
 
 
 def _matches(output: str, references: list[str], lowercase: bool) -> list[float]:
     output, *wanted = (text.strip().lower() if lowercase else text.strip() for text in (output, *references))
     return [output in wanted, 1]
+
+
+def _mismatches(output: str, references: list[str], lowercase: bool) -> list[float]:
+    return [1 - _matches(output, references, lowercase)[0], 1]
 
 
 def _fewest_errors(output: str, references: list[str], lowercase: bool) -> list[float]:
@@ -198,6 +202,8 @@ def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = u
     rows = np.array(counts.rows, float)
     if counts.name == "exact_match":
         return _ratio("exact match", rows, f"strip:yes|{case}", resamples)
+    if counts.name == "ser":
+        return _ratio("SER", rows, f"strip:yes|{case}", resamples)
     return _ratio("WER", rows, f"words:spaces|{case}", resamples)
 
 

@@ -19,7 +19,7 @@ const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
 const answers = new Map(); // translations and captions by model, beam and input
-const state = { models: [], limits: {}, model: null, beam: 5, image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
+const state = { models: [], limits: {}, model: null, beam: 5, tag: "", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0, images = 0;
 
 const source = new Source($("text"), $("mirror"), {
@@ -46,8 +46,9 @@ function captioning() {
 
 /** What the model reads: the lines of the text, or the name of the image. */
 const inputs = () => (captioning() ? [state.image ? state.image.name : ""] : source.lines);
-const keyOf = (text) => `${state.model.name}\n${state.beam}\n${text}`;
-const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam) });
+const keyOf = (text) => `${state.model.name}\n${state.tag}\n${state.beam}\n${text}`;
+const tagged = () => (state.tag ? { tag: state.tag } : {});
+const settings = () => ({ model: state.model.name, beam: state.beam, n_best: Math.min(BEST, state.beam), ...tagged() });
 const size = (text) => Array.from(text).length; // in characters as the server counts them, not in halves of emoji
 const tooLong = (text) => size(text) > state.limits.characters;
 const answerTo = (text) => answers.get(keyOf(text));
@@ -160,7 +161,7 @@ async function inspect(signal) {
 }
 
 async function look(hypothesis, signal) {
-  const shown = await ask(currentText(), hypothesis.ids, signal);
+  const shown = await ask({ text: currentText(), ...tagged() }, hypothesis.ids, signal);
   if (!shown) return;
   output.element.children[state.line].textContent = hypothesis.text;
   if (!shown.layout) source.show(state.line, shown.source);
@@ -171,17 +172,17 @@ async function look(hypothesis, signal) {
 /** A part of a long text has a map of its own; the words of the panes, which may come in other parts too, stay as they are. */
 async function lookAtPart(translation, signal) {
   const piece = translation.pieces[state.part];
-  const shown = await ask(piece.source, piece.ids, signal);
+  const shown = await ask({ text: piece.source }, piece.ids, signal);
   if (!shown) return;
   source.show(state.line, []);
   map.show(shown);
 }
 
-async function ask(text, ids, signal) {
-  const read = captioning() ? { image: state.image.url } : { text };
+async function ask(given, ids, signal) {
+  const read = captioning() ? { image: state.image.url } : given;
   const shown = await api.attention({ ...read, target_ids: ids, model: state.model.name }, signal);
   if (signal.aborted) return null;
-  state.shown = { read, ids, name: captioning() ? shown.text : text };
+  state.shown = { read, ids, name: captioning() ? shown.text : given.text };
   $("below").classList.toggle("long", Boolean(shown.layout) || shown.source.length > LONG);
   return shown;
 }
@@ -269,6 +270,9 @@ function useModel(name) {
   state.beam = Math.min(state.model.beam, state.limits.beam);
   state.chosen = 0;
   $("model").value = state.model.name;
+  state.tag = "";
+  $("tags").hidden = !state.model.tags.length;
+  $("tag").replaceChildren(...["", ...state.model.tags].map((tag) => make("option", { value: tag }, tag || say("noTag"))));
   const widths = [...new Set([...WIDTHS, state.beam])].filter((width) => width <= state.limits.beam).sort((one, other) => one - other);
   $("width").replaceChildren(...widths.map((width) => make("option", { value: width }, String(width))));
   $("width").value = String(state.beam);
@@ -376,6 +380,10 @@ function listen() {
     map.clear();
     useModel($("model").value);
     upload.show(state.image && state.image.url);
+    later(0);
+  });
+  $("tag").addEventListener("change", () => {
+    Object.assign(state, { tag: $("tag").value, chosen: 0, part: 0 });
     later(0);
   });
   $("width").addEventListener("change", () => {

@@ -2,7 +2,7 @@
 
 const EN = {
   title: "jumok 주목: see what the model attends to",
-  skip: "Skip to the input", model: "Model", language: "Language of this page", theme: "Light or dark",
+  skip: "Skip to the input", model: "Model", tag: "Tag", noTag: "no tag", language: "Language of this page", theme: "Light or dark",
   translate: "Translate", source: "Text", target: "Translation", placeholder: "Type or paste text…",
   describe: "Describe an image", image: "Image", caption: "Caption", drop: "Drop an image here", chooseFile: "Choose a file", chooseAnother: "Choose another",
   clear: "Clear", copy: "Copy", copied: "Copied", examples: "Examples", try: "Try", exampleImage: (number) => `Example image ${number}`,
@@ -38,7 +38,7 @@ const EN = {
 
 const KO = {
   title: "jumok 주목: 모델이 어디를 보는지 보기",
-  skip: "입력으로 건너뛰기", model: "모델", language: "화면 언어", theme: "밝게 또는 어둡게",
+  skip: "입력으로 건너뛰기", model: "모델", tag: "태그", noTag: "태그 없음", language: "화면 언어", theme: "밝게 또는 어둡게",
   translate: "번역", source: "원문", target: "번역문", placeholder: "글을 입력하거나 붙여 넣으세요…",
   describe: "이미지 캡션", image: "이미지", caption: "캡션", drop: "여기에 이미지를 끌어다 놓으세요", chooseFile: "파일 고르기", chooseAnother: "다른 이미지 고르기",
   clear: "지우기", copy: "복사", copied: "복사했습니다", examples: "예시", try: "예시", exampleImage: (number) => `예시 이미지 ${number}`,

@@ -27,6 +27,8 @@ from jumok.attention.triton_launch import kernel
 
 SCALE = tl.constexpr(3)
 """Index in the table of the number that v's coefficients were divided by."""
+SMALL_SUM = tl.constexpr(3.0)
+"""From this |q| + |k| on, some tanh of a tile is near 1, and 1 − 2r is as exact as PyTorch's sum of products."""
 QUADS = tl.constexpr(9.5)
 """Up to this |q| + |k| the product of four x is finite, with v's coefficients as factors, and its reciprocal not 0."""
 LARGEST_X = tl.constexpr(3e8)
@@ -39,14 +41,14 @@ ANCHOR = tl.constexpr(16)
 
 @triton.jit
 def are_small(up_peak, down_peak):
-    """Whether tanh must be computed from e²𐞥 − 1 and e²ᵏ − 1."""
-    return (up_peak < SMALL) & (down_peak < SMALL)
+    """Whether tanh must be computed from e²𐞥 − 1 and e²ᵏ − 1, which takes a reciprocal for every two features."""
+    return (up_peak + down_peak < SMALL_SUM) & (up_peak < SMALL) & (down_peak < SMALL)
 
 
 @triton.jit
 def is_usual(up_peak, down_peak):
     """Whether the fastest loop can compute a tile with these largest |q| and |k|."""
-    return (up_peak + down_peak <= QUADS) & ((up_peak >= SMALL) | (down_peak >= SMALL))
+    return (up_peak + down_peak <= QUADS) & (not are_small(up_peak, down_peak))
 
 
 @triton.jit

@@ -1,0 +1,116 @@
+"""Fine-tuning: a model of image captions learns talks, with and without captions among what it is trained on.
+
+    JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning train runs/talks    # on a GPU
+    JUMOK_DATA=path/to/data python -m benchmarks.fine_tuning score runs/talks    # writes claims_fine_tuning.json
+
+The model of recipes/multi30k-de-en-base.toml is trained further by recipes/fine-tune-talks.toml: as it stands, without
+the tag, and on the talks alone. Each of the four then translates both test sets; the model of talks and captions does
+it with the tag for talks.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import multiprocessing
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Row, write
+
+TESTS = {"captions": "multi30k/test_2016_flickr", "talks": "iwslt14_deen/test"}
+MOST = 2000
+"""Lines of a test set."""
+SYSTEMS = {
+    "base": "captions alone",
+    "plain": "then talks alone",
+    "mixed": "then captions and talks, 1 : 1",
+    "tagged": "then captions and talks, 1 : 1, with a tag",
+}
+
+
+def lines(name: str, language: str) -> list[str]:
+    """The first lines of a test set."""
+    path = Path(os.environ["JUMOK_DATA"]) / f"{TESTS[name]}.{language}"
+    found = path.with_name(f"{path.name}.gz")
+    if found.exists():
+        text = gzip.decompress(found.read_bytes())
+    else:
+        text = lzma.decompress(path.with_name(f"{path.name}.xz").read_bytes())
+    return text.decode().splitlines()[:MOST]
+
+
+def mixed_corpora() -> list[dict[str, Any]]:
+    """The corpora of the recipe, without the tag."""
+    import tomllib
+
+    with open("recipes/fine-tune-talks.toml", "rb") as file:
+        return [{**corpus, "tag": ""} for corpus in tomllib.load(file)["data"]["mix"]]
+
+
+def train_one(task: tuple[str, str]) -> None:
+    """Train a model, and translate both test sets."""
+    import jumok
+
+    system, out = task
+    folder, started = Path(out), time.monotonic()
+    recipe = "recipes/multi30k-de-en-base.toml" if system == "base" else "recipes/fine-tune-talks.toml"
+    overrides: dict[str, Any] = {} if system == "base" else {"training.start_from": str(folder / "base")}
+    corpora = mixed_corpora()
+    if system == "plain":
+        overrides |= {"data.mix": corpora[1:]}
+    elif system == "mixed":
+        overrides |= {"data.mix": corpora}
+    run = jumok.train(recipe, out=folder / system, overrides=overrides, draw=False)
+    seconds = time.monotonic() - started
+    outputs = {
+        name: [
+            output.text
+            for output in run.model.translate(
+                lines(name, "de"), tag="talk" if (system, name) == ("tagged", "talks") else None
+            )
+        ]
+        for name in TESTS
+    }
+    found = {"seconds": seconds, "steps": run.model.trained.recipe.training.steps, "outputs": outputs}
+    (folder / f"{system}.json").write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+
+
+def train(folder: Path) -> None:
+    """The model of captions first, and then the others at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("spawn")
+    for systems in (["base"], ["plain", "mixed", "tagged"]):
+        workers = [context.Process(target=train_one, args=((system, str(folder)),)) for system in systems]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+
+def score(folder: Path, device: str) -> None:
+    """BLEU of lower-cased text; the talks are tokenised already."""
+    import sacrebleu
+
+    rows = []
+    for system, name in SYSTEMS.items():
+        if not (path := folder / f"{system}.json").exists():
+            continue
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for test, outputs in found["outputs"].items():
+            metric = sacrebleu.BLEU(lowercase=True, tokenize="none" if test == "talks" else "13a", force=True)
+            value = metric.corpus_score(outputs, [lines(test, "en")]).score
+            about = f"{found['steps']:,} steps in {found['seconds']:.0f} s; {len(outputs):,} lines, lower-cased"
+            rows.append(Row(f"fine-tuning/{name}", test, round(value, 2), "BLEU", about))
+    write("claims_fine_tuning", rows, device=device, packages=("torch", "sacrebleu"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["train", "score"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="NVIDIA H200", help="for score: what was trained on")
+    given = parser.parse_args()
+    train(given.folder) if given.what == "train" else score(given.folder, given.device)

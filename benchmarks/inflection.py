@@ -1,0 +1,81 @@
+"""SIGMORPHON 2022, Korean: lemma and features to form, 7,000 and 700 training pairs, 3 seeds; accuracy of whole forms.
+
+    JUMOK_DATA=path/to/data python -m benchmarks.inflection train runs/inflection --workers 6     # on a GPU
+    JUMOK_DATA=path/to/data python -m benchmarks.inflection score runs/inflection     # writes results/inflection.json
+
+Recipes are recipes/inflection-kor.toml and recipes/inflection-kor-rnnsearch.toml; what a task changes stands in TASKS.
+Which of the two systems stands for a task is decided by the validation words.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Row, write
+from benchmarks.word_tasks import Job, mean_over_seeds, read, run_all
+
+SYSTEMS = {"transformer": "recipes/inflection-kor.toml", "rnnsearch": "recipes/inflection-kor-rnnsearch.toml"}
+NAMES = {"transformer": "jumok, Transformer", "rnnsearch": "jumok, RNNsearch that copies"}
+TASKS: dict[str, dict[str, dict[str, Any]]] = {
+    "large": {"transformer": {}, "rnnsearch": {}},
+    "small": {
+        "transformer": {"batch.tokens": 2048, "training.steps": 3000},
+        "rnnsearch": {"batch.tokens": 1024, "training.steps": 2000, "training.validate_every": 200},
+    },
+}
+PUBLISHED = {
+    "large": (("neural baseline of the task, its best", 56.16), ("non-neural baseline", 32.33)),
+    "small": (("best system of the task", 50.51), ("neural baseline", 23.52), ("non-neural baseline", 28.87)),
+}
+
+
+def jobs(seeds: Sequence[int], tasks: Sequence[str], systems: Sequence[str]) -> list[Job]:
+    """All runs, the first seed of all first."""
+    folder = Path(os.environ["JUMOK_DATA"]) / "inflection"
+    found = []
+    for seed in seeds:
+        for task in tasks:
+            pairs = {"data.pairs": str(folder / f"sigmorphon2022.kor_{task}.train.tsv.gz")}
+            for system in systems:
+                overrides = TASKS[task][system] | pairs
+                test = str(folder / "sigmorphon2022.kor.gold.tsv.gz")
+                found.append(Job(task, "kor", system, seed, SYSTEMS[system], overrides, test))
+    return found
+
+
+def score(folder: Path, device: str) -> None:
+    """Accuracy of each task by the system that is better on the validation words, and of the other."""
+    rows, runs = [], read(folder)
+    for task in TASKS:
+        mine = [run for run in runs if run["group"] == task]
+        by_system = {name: of for name in SYSTEMS if (of := [run for run in mine if run["system"] == name])}
+        best = max(by_system, key=lambda name: mean_over_seeds(by_system[name], "valid").value, default="")
+        for system, of in by_system.items():
+            accuracy, valid = mean_over_seeds(of, "accuracy"), mean_over_seeds(of, "valid")
+            minutes = sum(run["seconds"] for run in of) / 60
+            about = (
+                f"{SYSTEMS[system]}, {accuracy.seeds} seeds, deviation {accuracy.deviation:.2f}, validation "
+                f"{valid.value:.2f}, {minutes:.1f} minutes of training in all, several at a time"
+            )
+            name = "jumok" if system == best else NAMES[system]
+            rows.append(Row(f"inflection-kor-{task}", name, round(accuracy.value, 2), "%", about))
+        rows += [Row(f"inflection-kor-{task}", name, value, "%", "as published") for name, value in PUBLISHED[task]]
+    write("inflection", rows, device=device)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["train", "score"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--tasks", nargs="+", choices=[*TASKS], default=[*TASKS])
+    parser.add_argument("--systems", nargs="+", choices=[*SYSTEMS], default=[*SYSTEMS])
+    parser.add_argument("--device", default="auto", help="to train on; for score, the name of what was trained on")
+    given = parser.parse_args()
+    if given.what == "train":
+        run_all(jobs(given.seeds, given.tasks, given.systems), given.folder, workers=given.workers, device=given.device)
+    else:
+        score(given.folder, given.device)

@@ -1,0 +1,117 @@
+"""Runs of tasks on single words, many small ones at a time: what `benchmarks.g2p` and `benchmarks.inflection` share.
+
+A model is chosen by its score on the validation words alone; the test words are translated once, at the end.
+"""
+
+import json
+import multiprocessing
+import shutil
+import statistics
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RUNS = "runs.jsonl"
+
+
+class Job(NamedTuple):
+    """A model to train and test."""
+
+    group: str
+    """What a mean is taken over, such as "medium"."""
+    language: str
+    system: str
+    seed: int
+    recipe: str
+    overrides: dict[str, Any]
+    test: str
+    """The file of test pairs; its columns are those of the recipe."""
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """What a run is known by."""
+        return self.group, self.language, self.system, self.seed
+
+
+def run_all(jobs: Sequence[Job], folder: Path, *, workers: int, device: str) -> None:
+    """Train and test every model that RUNS does not have yet, `workers` at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {(run["group"], run["language"], run["system"], run["seed"]) for run in read(folder)}
+    missing = [(job, str(folder), device) for job in jobs if job.key not in done]
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for found in pool.imap_unordered(_measured, missing):
+            with open(folder / RUNS, "a", encoding="utf-8") as file:
+                file.write(json.dumps(found, ensure_ascii=False) + "\n")
+            print({key: value for key, value in found.items() if key != "outputs"}, flush=True)
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The runs that are done."""
+    path = folder / RUNS
+    if not path.exists():
+        return []
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [run for run in found if "error" not in run]
+
+
+def _measured(task: tuple[Job, str, str]) -> dict[str, Any]:
+    job, folder, device = task
+    name = {"group": job.group, "language": job.language, "system": job.system, "seed": job.seed}
+    try:
+        return name | measure(job, Path(folder), device)
+    except Exception as error:  # one that fails must not end the others
+        traceback.print_exc()
+        return name | {"error": str(error)}
+
+
+def measure(job: Job, folder: Path, device: str) -> dict[str, Any]:
+    """Train a model, and count the test words that it gets entirely right."""
+    import jumok
+    from jumok.data import read_pairs
+
+    out = folder / "-".join(map(str, job.key))
+    shutil.rmtree(out, ignore_errors=True)
+    started = time.monotonic()
+    run = jumok.train(
+        job.recipe, out=out, overrides=job.overrides | {"training.seed": job.seed}, device=device, draw=False
+    )
+    seconds = time.monotonic() - started
+    data = run.model.trained.recipe.data
+    pairs = list(read_pairs(job.test, columns=data.columns, features=data.features, only=data.only))
+    outputs = [output.text for output in run.model.translate([pair.source for pair in pairs])]
+    right = sum(output == pair.target for output, pair in zip(outputs, pairs, strict=True))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    speed = max((line["tokens_per_second"] for line in lines if "tokens_per_second" in line), default=0.0)
+    shutil.rmtree(out, ignore_errors=True)
+    (valid,) = (value for name, value in run.metrics.items() if name in ("ser", "exact_match"))
+    return {
+        "valid": valid,
+        "accuracy": 100 * right / len(pairs),
+        "words": len(pairs),
+        "seconds": round(seconds, 1),
+        "test_seconds": round(time.monotonic() - started - seconds, 1),
+        "tokens_per_second": round(speed),
+        "outputs": outputs,
+    }
+
+
+class Mean(NamedTuple):
+    """A mean over seeds, and its deviation."""
+
+    value: float
+    deviation: float
+    seeds: int
+
+
+def mean_over_seeds(runs: Sequence[dict[str, Any]], score: str) -> Mean:
+    """Of every seed the mean over languages; of those, mean and deviation."""
+    seeds = sorted({run["seed"] for run in runs})
+    languages = {run["language"] for run in runs}
+    means = []
+    for seed in seeds:
+        of_seed = [run for run in runs if run["seed"] == seed]
+        if {run["language"] for run in of_seed} == languages:
+            means.append(statistics.mean(run[score] for run in of_seed))
+    return Mean(statistics.mean(means), statistics.stdev(means) if len(means) > 1 else 0.0, len(means))
