@@ -13,7 +13,7 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
@@ -264,8 +264,18 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        tokenizers = self.trained.tokenizers.between(source, target)
+        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
 
     @property
     def corpus(self) -> str:
@@ -352,7 +362,12 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
 
     @torch.no_grad()
     def _search(
@@ -387,7 +402,7 @@ class Translator(TextGenerator):
         encoding = model.encoder(source, visible)
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
         decoder, kept = (model.decoder, None) if short is None else short
-        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
+        found = beam_search(decoder, encoding, self._specials, config, observe, n_best=wanted)
         return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
