@@ -117,8 +117,8 @@ def score(folder: Path) -> None:
         scores = [both_scores(path, test, pair) for path in found.values()]
         for suffix, values in zip(("", "-cased"), zip(*scores, strict=True), strict=True):
             rows.append(row(id + suffix, system, mean(values), f"{conditions}; {seeds}; {SIGNATURES[suffix]}"))
-            if len(values) > 1:
-                rows.append(row(f"{id}{suffix}-deviation", system, stdev(values), f"{conditions}; {seeds}"))
+            if len(values) > 1 and not suffix:
+                rows.append(row(f"{id}-deviation", system, stdev(values), f"{conditions}; {seeds}"))
         if together is not None:
             for suffix, value in zip(("", "-cased"), both_scores(together, test, pair), strict=True):
                 members = f"ensemble of training.seed = {', '.join(found)}"
