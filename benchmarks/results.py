@@ -39,7 +39,7 @@ GOALS = {
     "gatv2-train": "GATv2, 200k nodes, 8M edges, 8 × 32",
     "kernel-regression-1m": "gaussian, 1M × 1M, 3-D, h = 1",
     "cpu-decode": "base, beam 5, two cores",
-    "cpu-latency": "base, beam 5, two cores",
+    "cpu-latency": "base, beam 5, one thread",
     "cpu-train-rnn": "rnn",
     "cpu-train-rnn-luong": "rnn-luong",
     "cpu-train-transformer": "transformer",

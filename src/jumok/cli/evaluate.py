@@ -11,6 +11,7 @@ from jumok.cli.arguments import (
     ColumnNames,
     Device,
     FeatureColumns,
+    MapKindOption,
     MaxSource,
     OnlyRows,
     Tag,
@@ -61,6 +62,7 @@ def evaluate(
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
     ] = None,
+    kind: MapKindOption = "cross",
     compare: Annotated[
         list[str] | None,
         Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Prints p-values."),
@@ -94,8 +96,11 @@ def evaluate(
         by_length=by_length,
         compare=tuple(others),
         report=report,
+        kind=kind,
         save=save,
     )
+    if kind != "cross" and report is None:
+        raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
     _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])
     with ProgressBars() as bars:
         if not models:
@@ -107,7 +112,7 @@ def evaluate(
                 its_task, trained = TRANSLATION, read_ensemble(models, find_device(device))
             options.check_used(its_task.evaluation_options, path, its_task.does)
             check_output_path("--save", save, its_task.input_files(trained.recipe))
-            result = its_task.evaluate(its_task.predictor(trained), options, name=name, watch=bars)
+            result = its_task.evaluate(its_task.predictor(trained, path), options, name=name, watch=bars)
     _print(result, json)
     if report is not None and result.write_report is not None:  # the scores are not lost if it cannot be written
         with ProgressBars() as bars:

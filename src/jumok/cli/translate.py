@@ -14,6 +14,8 @@ from jumok.analysis import draw
 from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
+    DecodingEngine,
+    DecodingPrecision,
     Device,
     MaxSource,
     Tag,
@@ -75,6 +77,8 @@ def translate(
     format: Annotated[str, Option(help="File format of these maps: svg, png, pdf, html, json or txt.")] = "svg",
     batch: Annotated[int, Option(min=1, help="Largest number of lines translated at once.")] = 1024,
     device: Device = "auto",
+    engine: DecodingEngine = None,
+    precision: DecodingPrecision = None,
     json: Annotated[bool, Option("--json", help="Print one JSON object per line, with scores.")] = False,
 ) -> None:
     """Translate one text per line; line n of the output belongs to line n of the input."""
@@ -92,6 +96,7 @@ def translate(
     with ProgressBars() as bars:
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
+        settings |= {"engine": engine, "precision": precision}
         settings |= _drawing(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
         if source == STDIN and is_live():

@@ -94,7 +94,7 @@ def train_model(
     try:
         return train_sentencepiece(sentences, options)
     except RuntimeError as error:
-        raise DataError(_explained(str(error), size, text_name)) from None
+        raise DataError(_explained(str(error), kind, size, text_name)) from None
 
 
 LONGEST = 4000
@@ -172,11 +172,12 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number runs past the end of the message")
 
 
-def _explained(message: str, size: int, text_name: str) -> str:
+def _explained(message: str, kind: str, size: int, text_name: str) -> str:
     if found := re.search(r"set it to a value <= (\d+)", message):
         return (
             f"tokenizer.size = {size} is more than the {text_name} text allows; "
-            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, or give more text"
+            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, give more text, or use tokenizer.kind = "
+            + ('"bpe" or "char"' if kind == "unigram" else '"char"')
         )
     if found := re.search(r"(\d+) vs (\d+)", message):
         return (

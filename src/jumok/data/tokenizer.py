@@ -235,8 +235,9 @@ class Tokenizer:
     @property
     def known_tags(self) -> str:
         """The end of a message about an unknown tag."""
-        shown = ", ".join(self.tags[:SHOWN_TAGS]) + ", …" * (len(self.tags) > SHOWN_TAGS)
-        return f"; its tags are {shown}" if self.tags else "; it has none"
+        known = self.tags or self.symbols.features
+        shown = ", ".join(known[:SHOWN_TAGS]) + ", …" * (len(known) > SHOWN_TAGS)
+        return f"; its tags are {shown}" if known else "; it has none"
 
     def with_symbols(self, symbols: Symbols) -> "Tokenizer":
         """The same tokenizer with more symbols: those it does not know become its last ids."""

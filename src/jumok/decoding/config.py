@@ -1,7 +1,7 @@
 """The settings of beam search and sampling."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -9,6 +9,8 @@ from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
 from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 
+Engine = Literal["auto", "jumok", "ctranslate2"]
+Precision = Literal["float32", "int8"]
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""
 
@@ -48,6 +50,12 @@ class DecodingConfig(Settings):
     max_source: NonNegativeInt = 0
     """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
     more than twice this length are cut. 0 takes the longest training input, without outliers."""
+    engine: Engine = "auto"
+    """What runs the search on a CPU: "auto" takes CTranslate2 where it is installed, runs the model, and finds the same
+    outputs; otherwise "jumok"."""
+    precision: Precision = "float32"
+    """Precision of the weights on a CPU: "int8" is faster and changes some outputs. It also ends a search sooner and,
+    where the model has a shortlist, considers only the likely tokens of a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
+from jumok.decoding.ctranslate2_model import Quantization
 from jumok.errors import ModelError
 from jumok.exchange import to_ctranslate2
 from jumok.exchange.marian import MarianFolder
-from jumok.exchange.to_ctranslate2 import Quantization
 from jumok.files import check_place
 from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION

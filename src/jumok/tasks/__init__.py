@@ -59,7 +59,7 @@ def load(
             return TRANSLATION.predictor(read_ensemble(folder, find_device(device)))
         (folder,) = folder
     task, trained = load_trained(folder, find_device(device), task=task)
-    return task.predictor(trained)
+    return task.predictor(trained, folder)
 
 
 def load_trained(
