@@ -37,6 +37,8 @@ def why_not(trained: TrainedTranslator) -> str | None:
         if part.config.positions == "concatenated":
             return f'CTranslate2 has no {name}.positions = "concatenated"'
     encoder, decoder = trained.recipe.encoder, trained.recipe.decoder
+    if not getattr(encoder, "sees_end", True):
+        return "encoder.sees_end = false, but sources for CTranslate2 end in </s>"
     assert isinstance(encoder, TransformerConfig)
     assert isinstance(decoder, TransformerConfig)
     if encoder.width != decoder.width:
