@@ -48,7 +48,10 @@ def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Pa
             recipe = piece.text
         elif piece.language == "console":
             run_commands(piece, recipe, page)
-        elif not any(re.search(rf"^(import|from) {name}\b", piece.text, re.MULTILINE) and find_spec(name) is None for name in OPTIONAL):
+        elif not any(
+            re.search(rf"^(import|from) {name}\b", piece.text, re.MULTILINE) and find_spec(name) is None
+            for name in OPTIONAL
+        ):
             run(piece, namespace, page)
 
 

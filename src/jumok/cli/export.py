@@ -7,8 +7,8 @@ from typer import Argument, Option
 
 from jumok.cli.arguments import named_folder
 from jumok.cli.output import print_json, say
+from jumok.decoding.ctranslate2_model import Quantization
 from jumok.exchange.convert import Format, export_model
-from jumok.exchange.to_ctranslate2 import Quantization
 
 
 def export(

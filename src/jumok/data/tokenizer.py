@@ -88,6 +88,8 @@ class TokenizerConfig(Settings):
     """Lower-case the text."""
     split_digits: bool = True
     """Split numbers into digits, so that the model can copy any number."""
+    unsplit: tuple[str, ...] = ()
+    """Texts that are always one token of their own wherever they stand, such as ["%s", "<b>"]; needs subwords."""
     sentences: PositiveInt = 1_000_000
     """Maximum number of sentences to learn the vocabulary from; larger corpora are sampled."""
 
@@ -104,8 +106,11 @@ class TokenizerConfig(Settings):
             )
         if "bpe" in kinds and self.sampling >= 1:
             raise ConfigError(f"{self.shown('sampling')} must be below 1 with {self.shown('kind')}")
-        if self.sampling and (other := kinds - {"unigram", "bpe"}):
-            raise ConfigError(f"tokenizer.sampling needs tokenizer.kind unigram or bpe, not {min(other)}")
+        for name in ("sampling", "unsplit"):
+            if getattr(self, name) and (other := kinds - {"unigram", "bpe"}):
+                raise ConfigError(f"tokenizer.{name} needs tokenizer.kind unigram or bpe, not {min(other)}")
+        if wrong := [text for text in self.unsplit if not text or " " in text or SPACE in text]:
+            raise ConfigError(f"tokenizer.unsplit holds {wrong[0]!r}; give texts without spaces")
         if self.shared and len(kinds) > 1:
             raise ConfigError(
                 f'the source is cut by "{self.kind_of("source")}" and the target by "{self.kind_of("target")}", which '
@@ -201,6 +206,7 @@ class Tokenizer:
             coverage=config.coverage,
             byte_fallback=config.byte_fallback,
             split_digits=config.split_digits,
+            unsplit=config.unsplit,
             text_name="training" if config.shared else side,
         )
         settings = {"kind": kind, "normaliser": asdict(normaliser), "fingerprint": fingerprint}
@@ -232,8 +238,9 @@ class Tokenizer:
     @property
     def known_tags(self) -> str:
         """The end of a message about an unknown tag."""
-        shown = ", ".join(self.tags[:SHOWN_TAGS]) + ", …" * (len(self.tags) > SHOWN_TAGS)
-        return f"; its tags are {shown}" if self.tags else "; it has none"
+        known = self.tags or self.symbols.features
+        shown = ", ".join(known[:SHOWN_TAGS]) + ", …" * (len(known) > SHOWN_TAGS)
+        return f"; its tags are {shown}" if known else "; it has none"
 
     def with_symbols(self, symbols: Symbols) -> "Tokenizer":
         """The same tokenizer with more symbols: those it does not know become its last ids."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from jumok.decoding.ctranslate2_model import Quantization
 from jumok.errors import ArgumentError, DataError, ModelError, first_line
 from jumok.exchange import to_ctranslate2, to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
@@ -11,7 +12,6 @@ from jumok.exchange.joeynmt import read_joeynmt
 from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
 from jumok.exchange.opennmt import read_opennmt
-from jumok.exchange.to_ctranslate2 import Quantization
 from jumok.files import check_place
 from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION

@@ -3,21 +3,26 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
@@ -47,20 +52,23 @@ class Translation:
     """The parts of the source and the token ids found for each; one part unless the source was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True) -> AttentionMap:
-        """The attention of each word of the translation, or of each token with `words=False`."""
+    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of each word of the translation, or of each token with `words=False`.
+
+        `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
+        """
         if len(self.pieces) > 1:
             raise ArgumentError(
                 f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
                 "attention_maps() gives one for each"
             )
-        return self.attention_maps(words=words)[0]
+        return self.attention_maps(words=words, kind=kind)[0]
 
-    def attention_maps(self, *, words: bool = True) -> list[AttentionMap]:
+    def attention_maps(self, *, words: bool = True, kind: MapKind = "cross") -> list[AttentionMap]:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words) for source, ids in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
         """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
@@ -107,9 +115,12 @@ class Translator(TextGenerator):
     reads = "text"
     trained: TrainedTranslator
 
-    def __init__(self, trained: TrainedTranslator, *, batch_tokens: int = 4096) -> None:
+    def __init__(
+        self, trained: TrainedTranslator, *, batch_tokens: int = 4096, folder: str | Path | None = None
+    ) -> None:
         super().__init__(trained)
         self.batch_tokens = batch_tokens
+        self.engines = CpuEngines(trained.model, trained.tokenizers, None if folder is None else Path(folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -162,8 +173,8 @@ class Translator(TextGenerator):
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
+        for batch in self._batches(jobs, config.samples or config.beam):
+            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -200,15 +211,24 @@ class Translator(TextGenerator):
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
         if tag is None:
             return text
-        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in self.tags), None)
+        tokenizer = self.trained.tokenizers.source
+        names = {*tokenizer.tags, *tokenizer.symbols.all}
+        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
         if known is None:
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{self.trained.tokenizers.source.known_tags}")
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{tokenizer.known_tags}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(
-        self, source: str, target: str, *, words: bool = True, max_source: int | None = None, tag: str | None = None
+        self,
+        source: str,
+        target: str,
+        *,
+        words: bool = True,
+        kind: MapKind = "cross",
+        max_source: int | None = None,
+        tag: str | None = None,
     ) -> AttentionMap:
-        """The attention map of a given translation `target` of `source`."""
+        """The attention map of a given translation `target` of `source`; `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
         ids = self.tokenizer.encode(target)[1:-1]
@@ -216,7 +236,7 @@ class Translator(TextGenerator):
             raise ArgumentError("there is no attention map of an empty text")
         self.check_source(source, max_source)
         self.check_target(ids)
-        return self.map_of(source, ids, words=words)
+        return self.map_of(source, ids, words=words, kind=kind)
 
     def size(self, source: str) -> int:
         """The number of tokens of a text."""
@@ -233,9 +253,9 @@ class Translator(TextGenerator):
                 "ask for a shorter part of it, or raise --max-source (in Python max_source)"
             )
 
-    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
+    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
         """The attention of the model while it writes the given tokens."""
-        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
     def smallest_source(self) -> tuple[Tensor, Tensor]:
         """The end of a text."""
@@ -254,8 +274,10 @@ class Translator(TextGenerator):
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
         """A translator of the same model between two of its languages, for models that have several."""
-        tokenizers = self.trained.tokenizers.between(source, target)
-        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -303,8 +325,71 @@ class Translator(TextGenerator):
         if batch:
             yield batch
 
+    def _candidates(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+        first: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        if config.samples:
+            found = self._sample(jobs, config, check, first)
+        else:
+            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+        if config.mbr:
+            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+        if config.placeholders:
+            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+        return found
+
+    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
+        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
+        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, in their order, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
+
+    @torch.no_grad()
+    def _sample(
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
+    ) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
+        lines = [(job.text + first, job.number) for job in jobs]
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
+
     @torch.no_grad()
     def _search(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+    ) -> list[list[Hypothesis]]:
+        if check is not None:
+            check()
+        found: list[list[Hypothesis] | None] = [None] * len(jobs)
+        if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
+            found = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
+        left = [number for number, hypotheses in enumerate(found) if hypotheses is None]
+        own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
+        return [next(own) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _own_search(
         self,
         jobs: Sequence[SourcePart],
         config: DecodingConfig,
@@ -316,8 +401,11 @@ class Translator(TextGenerator):
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        specials = SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
-        return beam_search(model.decoder, model.encoder(source, visible), specials, config, observe, n_best=wanted)
+        encoding = model.encoder(source, visible)
+        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
+        decoder, kept = (model.decoder, None) if short is None else short
+        found = beam_search(decoder, encoding, self._specials, config, observe, n_best=wanted)
+        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -382,6 +470,11 @@ def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: Check
                 watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
     return observe
+
+
+def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
+    """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
+    return [Hypothesis([ids[at] for at in found.ids], found.score) for found in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

@@ -80,6 +80,12 @@ class TransformerEncoder(Encoder):
     def _seen(self, source: Tensor, visible: Tensor) -> Tensor:
         return visible if self.config.sees_end else visible & (source != END)
 
+    def self_attention(
+        self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
+    ) -> tuple[Weights, ...]:
+        """Attention [batch, head, source, source] of the source tokens to each other, one entry for each layer."""
+        return self.encode(source, visible).self_attention
+
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)
         return normed
