@@ -274,8 +274,10 @@ class Translator(TextGenerator):
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
         """A translator of the same model between two of its languages, for models that have several."""
-        tokenizers = self.trained.tokenizers.between(source, target)
-        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
