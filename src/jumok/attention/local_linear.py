@@ -87,11 +87,14 @@ def equivalent_kernel(
     weights, query, key = weights.double(), query.double(), key.double()
     total = weights.sum(-1, keepdim=True)
     weights = weights / total.masked_fill(total == 0, 1)
-    offsets = key[..., None, :, :] - query[..., :, None, :]
+    # Places are counted from the key with the largest weight: far away from all keys, the others weigh next to nothing.
+    largest = weights.detach().argmax(-1)[..., None].expand(*query.shape)
+    origin = key.detach().gather(-2, largest)
+    offsets = key[..., None, :, :] - origin[..., :, None, :]
     mean = (weights[..., None, :] @ offsets).squeeze(-2)
     offsets = offsets - mean[..., None, :]
     spread = (weights[..., None] * offsets).mT @ offsets
-    slope = pseudoinverse(spread) @ -mean[..., None]
+    slope = pseudoinverse(spread) @ (query - origin - mean)[..., None]
     return weights * (1 + (offsets @ slope).squeeze(-1))
 
 
