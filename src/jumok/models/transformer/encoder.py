@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -101,7 +102,8 @@ class TransformerEncoder(Encoder):
 
 def key_mask(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:
     """The mask of every head and query over these keys; None where all are visible, which is faster."""
-    if tracing.is_readable(visible) and bool(visible.all()):
+    recording = visible.is_cuda and torch.cuda.is_current_stream_capturing()
+    if tracing.is_readable(visible) and not recording and bool(visible.all()):
         return None
     return visible[:, None, None]
 
