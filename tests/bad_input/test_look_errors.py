@@ -201,3 +201,11 @@ def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translate
     fail = lambda *_, **__: pytest.fail("the work has begun")  # noqa: E731
     monkeypatch.setattr("jumok.tasks.translator.Translator.translate", fail)
     names(refused(*command), "matplotlib")
+
+
+def test_a_kind_of_attention_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="kind = 'self' must be one of cross, encoder, decoder"):
+        AttentionMap(("a",), ("b",), torch.ones(1, 1, 1, 1), kind="self")
+    with pytest.raises(DataError, match="kind = 'self' must be one of"):
+        AttentionMap.from_json('{"source": ["a"], "target": ["b"], "weights": [[[[1]]]], "kind": "self"}')
+    assert "--kind must be cross or encoder or decoder" in jumok("look", "3 hours", "--kind", "self").err

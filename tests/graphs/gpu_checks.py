@@ -21,7 +21,7 @@ def outcome(layer, inputs, edges, upstream):
 
 def by_definition(monkeypatch, work):
     with monkeypatch.context() as patch:
-        patch.setattr(layers, "_runs_on_kernels", lambda values: False)
+        patch.setattr(layers, "runs_on_kernels", lambda values: False)
         return work()
 
 

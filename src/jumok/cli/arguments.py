@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from typer import BadParameter, Option
 
@@ -34,6 +34,10 @@ DecodingPrecision = Annotated[
 MaxSource = Annotated[
     int | None,
     Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+]
+MapKindOption = Annotated[
+    Literal["cross", "encoder", "decoder"],
+    Option("--kind", help="Attention to the source, or self-attention of a Transformer's encoder or decoder."),
 ]
 ColumnNames = Annotated[
     str | None,

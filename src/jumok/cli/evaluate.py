@@ -11,6 +11,7 @@ from jumok.cli.arguments import (
     ColumnNames,
     Device,
     FeatureColumns,
+    MapKindOption,
     MaxSource,
     OnlyRows,
     Tag,
@@ -61,6 +62,7 @@ def evaluate(
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
     ] = None,
+    kind: MapKindOption = "cross",
     compare: Annotated[
         list[str] | None,
         Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Prints p-values."),
@@ -94,8 +96,11 @@ def evaluate(
         by_length=by_length,
         compare=tuple(others),
         report=report,
+        kind=kind,
         save=save,
     )
+    if kind != "cross" and report is None:
+        raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
     _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])
     with ProgressBars() as bars:
         if not models:

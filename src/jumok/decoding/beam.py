@@ -44,6 +44,8 @@ class Specials(NamedTuple):
     pad: int
     bos: int
     eos: int
+    first: int | None = None
+    """The token that every output must begin with, such as its language; None if there is none."""
 
 
 class Survivors(NamedTuple):
@@ -140,7 +142,11 @@ def _allowed(
     specials: Specials,
     config: DecodingConfig,
 ) -> Float[Tensor, "sentence beam vocabulary"]:
-    """The log-probabilities, with -inf for every token that must not come next."""
+    """The log-probabilities, with -inf for every token that must not come next, and 0 for one that must."""
+    if specials.first is not None and length == 0:
+        log_probs = torch.full_like(log_probs, -torch.inf)
+        log_probs[:, :, specials.first] = 0
+        return log_probs
     forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
     if config.no_repeat:
         forbidden |= repeats_ngram(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])

@@ -55,7 +55,7 @@ class DecodingConfig(Settings):
     outputs; otherwise "jumok"."""
     precision: Precision = "float32"
     """Precision of the weights on a CPU: "int8" is faster and changes some outputs. It also ends a search sooner and,
-    where the training text is at hand, considers only the likely words of a sentence."""
+    where the model has a shortlist, considers only the likely tokens of a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,6 +7,7 @@ the id it has. Pieces that the model cannot cut, such as those of the other lang
 """
 
 import struct
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Literal, NamedTuple
@@ -22,7 +23,9 @@ NORMAL, UNK_TYPE, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
 """Types of a piece."""
 SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<unk>", UNK_TYPE))
 """The first four ids: PAD, BOS, EOS, UNK."""
-UNK_SURFACE, MODEL_TYPE = 44, 3
+RESERVED = {name for name, _ in SPECIAL_PIECES}
+UNK_SURFACE, MODEL_TYPE, BPE = 44, 3, 2
+NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -65,6 +68,19 @@ def read_model(content: bytes, origin: object) -> SentencePieceModel:
     return SentencePieceModel(pieces, trainer, [item for item in fields if item[0] not in (PIECES, TRAINER)])
 
 
+def from_merges(pieces: Sequence[str], merges: Sequence[Sequence[str]], charsmap: str) -> SentencePieceModel:
+    """The model that a BPE tokenizer of the library `tokenizers` was made from; `charsmap` is its normalisation.
+
+    Sentencepiece merges the pair with the highest score, which is the one that comes first in `merges`.
+    """
+    scores = {"".join(pair): -float(rank) for rank, pair in reversed(list(enumerate(merges)))}
+    lowest = -float(len(merges))
+    found = [ScoredPiece(piece, scores.get(piece, lowest), NORMAL) for piece in pieces if piece not in RESERVED]
+    rules = length_delimited(NORMALISER_NAME, b"nmt_nfkc") + length_delimited(CHARSMAP, b64decode(charsmap))
+    trainer = bytes([MODEL_TYPE << 3, BPE])
+    return SentencePieceModel(found, trainer, [(NORMALISER, rules)])
+
+
 def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list[str]:
     """Pieces that the model cuts but the vocabulary does not number: those that other toolkits read as unknown."""
     known = set(vocabulary)
@@ -74,11 +90,10 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
 def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str]) -> Tokenizer:
     """A tokenizer that cuts like `model` and numbers its pieces like `vocabulary`, behind the four special tokens."""
     own = {piece.text: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
-    reserved = {name for name, _ in SPECIAL_PIECES}
     pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
     for text in vocabulary:
         # A vocabulary may number special tokens that no text contains; their names are taken.
-        unused = ScoredPiece(UNUSED_MARK + (f"{text}'" if text in reserved else text), 0.0, UNUSED)
+        unused = ScoredPiece(UNUSED_MARK + (f"{text}'" if text in RESERVED else text), 0.0, UNUSED)
         pieces.append(own.get(text, unused))
     trainer = model.trainer + length_delimited(UNK_SURFACE, UNKNOWN.encode())
     body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), *model.rest]

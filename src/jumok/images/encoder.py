@@ -6,14 +6,14 @@ layers (Dosovitskiy et al. 2021). Each region gets its position as two learned v
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NoReturn
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from jumok.errors import ConfigError
+from jumok.errors import ArgumentError, ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
@@ -120,6 +120,10 @@ class ImageEncoder(nn.Module, ABC):
         states = self.regions(_standardised(images)).to(next(self.parameters()).dtype)
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
+
+    def self_attention(self, images: UInt8[Tensor, "batch 3 side side"]) -> NoReturn:
+        """There are no maps of the regions of an image to each other."""
+        raise ArgumentError('an image encoder has no map of its self-attention; set kind = "cross" or "decoder"')
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:

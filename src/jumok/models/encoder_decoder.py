@@ -20,6 +20,8 @@ from jumok.attention import Weights
 from jumok.errors import ArgumentError
 from jumok.layers import TokenEmbedding
 
+NO_SELF_ATTENTION = "{} has no self-attention, which only Transformers have; choose the kind cross"
+
 
 class Encoding(NamedTuple):
     """What an encoder makes of a batch of sources; the same for every decoder."""
@@ -268,6 +270,13 @@ class Decoder(nn.Module, ABC):
             raise ArgumentError("this model has no attention: its decoder sees only a fixed context")
         return attention
 
+    def self_attention(self, encoding: Encoding, target_in: Int[Tensor, "batch target"]) -> tuple[HeadWeights, ...]:
+        """Attention [batch, head, target, target] over the target so far along a known target, layer by layer."""
+        attention = self.hidden(encoding, target_in).self_attention
+        if not attention:
+            raise ArgumentError(NO_SELF_ATTENTION.format(type(self).__name__))
+        return attention
+
 
 def _last_rows(
     layer: HeadWeights, beam: int, *, heads: list[int] | None = None, rows: slice | list[int] | None = None
@@ -293,6 +302,12 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoding:
         """Encode a padded batch; `visible` is False at padding, which follows the tokens and changes nothing."""
+
+    def self_attention(
+        self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
+    ) -> tuple[HeadWeights, ...]:
+        """Attention [batch, head, source, source] of the source tokens to each other, one entry for each layer."""
+        raise ArgumentError(NO_SELF_ATTENTION.format(type(self).__name__))
 
 
 class EncoderDecoder(nn.Module):

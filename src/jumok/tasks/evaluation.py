@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.report.numbers import EvaluationSet, System, make_report
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
@@ -161,7 +161,7 @@ def evaluate_translations(
     write_outputs(options.save, system.outputs)
     decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
     others = [
-        read_system(task, other, path, sources, device=device, watch=watch, **decoding)
+        read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
         for other, path in options.compare
     ]
     test = EvaluationSet(
@@ -305,6 +305,7 @@ def read_system(
     path: Path,
     sources: Sequence[str],
     *,
+    kind: MapKind = "cross",
     device: str = "auto",
     watch: Watch = unwatched,
     **decoding: Any,
@@ -312,13 +313,21 @@ def read_system(
     """The outputs in a file, or those of a translator on the sources, which `task` loads."""
     if path.is_file():
         return System(name, read_composed(path))
-    return translate_system(name, task.load(path, device=device), sources, watch=watch, **decoding)
+    return translate_system(name, task.load(path, device=device), sources, kind=kind, watch=watch, **decoding)
 
 
 def translate_system(
-    name: str, translator: Translator, sources: Sequence[str], *, watch: Watch = unwatched, **decoding: Any
+    name: str,
+    translator: Translator,
+    sources: Sequence[str],
+    *,
+    kind: MapKind = "cross",
+    watch: Watch = unwatched,
+    **decoding: Any,
 ) -> System:
-    """The translations of a model, with the attention of each sentence if it has any."""
+    """The translations of a model, with the attention of each sentence if it has any of this kind."""
+    if kind != "cross":
+        translator.layers_of(kind)  # raises for a model without it, before any work
     stream = translator.stream(sources, chunk=256, **decoding)
     translations: list[Translation] = list(watch(stream, f"translating with {name}", len(sources)))
     if split := sum(len(translation.pieces) > 1 for translation in translations):
@@ -329,14 +338,14 @@ def translate_system(
         lines = "1 line has a sentence" if longer == 1 else f"{longer:,} lines have a sentence"
         to_screen(f"{name}: {lines} longer than the {translator.longest} tokens it was trained on")
     whole = next((translation for translation in translations if len(translation.pieces) == 1), None)
-    has_attention = whole is not None and _attention(whole) is not None
-    attention = (lambda number: _attention(translations[number])) if has_attention else None
+    has_attention = whole is not None and _attention(whole, kind) is not None
+    attention = (lambda number: _attention(translations[number], kind)) if has_attention else None
     return System(name, [translation.text for translation in translations], attention)
 
 
-def _attention(translation: Translation) -> AttentionMap | None:
+def _attention(translation: Translation, kind: MapKind) -> AttentionMap | None:
     try:
-        return translation.attention()
+        return translation.attention(kind=kind)
     except ArgumentError:  # the line is empty or translated in parts, or the model has no attention
         return None
 

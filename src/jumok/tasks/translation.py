@@ -249,30 +249,28 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
         def first(sources: Sequence[str]) -> System:
             decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
-            return translate_system(name, predictor, sources, watch=watch, **decoding)
+            return translate_system(name, predictor, sources, kind=options.kind, watch=watch, **decoding)
 
         device = str(predictor.device)
         return evaluate_translations(self, first, options, name=name, device=device, watch=watch)
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
-        words, max_source, target = not options.tokens, options.max_source, options.target
+        words, kind, max_source, target = not options.tokens, options.kind, options.max_source, options.target
         if target is not None:
-            shown = predictor.attention(source, target, words=words, max_source=max_source, tag=options.tag)
+            shown = predictor.attention(source, target, words=words, kind=kind, max_source=max_source, tag=options.tag)
             output = MappedOutput({"source": source, "text": target}, [_titled(shown, source, target)])
         else:
             (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source, tag=options.tag)
             facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
-            maps = [
-                _titled(shown, part.strip(), predictor.tokenizer.decode(ids))
-                for shown, (part, ids) in zip(translation.attention_maps(words=words), translation.pieces, strict=True)
-            ]
+            parts = zip(translation.attention_maps(words=words, kind=kind), translation.pieces, strict=True)
+            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids) in parts]
             output = MappedOutput(facts, maps, tuple(translation.warnings().values()))
         return output.select(options.layer, options.head)
 
 
 def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
-    title = f"{source} → {target}"
+    title = {"cross": f"{source} → {target}", "encoder": source, "decoder": target}[shown.kind]
     return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
@@ -53,20 +53,23 @@ class Translation:
     """The parts of the source and the token ids found for each; one part unless the source was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True) -> AttentionMap:
-        """The attention of each word of the translation, or of each token with `words=False`."""
+    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of each word of the translation, or of each token with `words=False`.
+
+        `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
+        """
         if len(self.pieces) > 1:
             raise ArgumentError(
                 f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
                 "attention_maps() gives one for each"
             )
-        return self.attention_maps(words=words)[0]
+        return self.attention_maps(words=words, kind=kind)[0]
 
-    def attention_maps(self, *, words: bool = True) -> list[AttentionMap]:
+    def attention_maps(self, *, words: bool = True, kind: MapKind = "cross") -> list[AttentionMap]:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words) for source, ids in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
         """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
@@ -217,9 +220,16 @@ class Translator(TextGenerator):
         return f"{known} {text}" if text.strip() else text
 
     def attention(
-        self, source: str, target: str, *, words: bool = True, max_source: int | None = None, tag: str | None = None
+        self,
+        source: str,
+        target: str,
+        *,
+        words: bool = True,
+        kind: MapKind = "cross",
+        max_source: int | None = None,
+        tag: str | None = None,
     ) -> AttentionMap:
-        """The attention map of a given translation `target` of `source`."""
+        """The attention map of a given translation `target` of `source`; `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
         ids = self.tokenizer.encode(target)[1:-1]
@@ -227,7 +237,7 @@ class Translator(TextGenerator):
             raise ArgumentError("there is no attention map of an empty text")
         self.check_source(source, max_source)
         self.check_target(ids)
-        return self.map_of(source, ids, words=words)
+        return self.map_of(source, ids, words=words, kind=kind)
 
     def size(self, source: str) -> int:
         """The number of tokens of a text."""
@@ -244,9 +254,9 @@ class Translator(TextGenerator):
                 "ask for a shorter part of it, or raise --max-source (in Python max_source)"
             )
 
-    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
+    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
         """The attention of the model while it writes the given tokens."""
-        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
     def smallest_source(self) -> tuple[Tensor, Tensor]:
         """The end of a text."""
@@ -255,8 +265,18 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        tokenizers = self.trained.tokenizers.between(source, target)
+        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
 
     @property
     def corpus(self) -> str:
@@ -347,7 +367,12 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
 
     @torch.no_grad()
     def _search(
@@ -382,7 +407,7 @@ class Translator(TextGenerator):
         encoding = model.encoder(source, visible)
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
         decoder, kept = (model.decoder, None) if short is None else short
-        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
+        found = beam_search(decoder, encoding, self._specials, config, observe, n_best=wanted)
         return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from jumok.attention.backends import why_no_triton
+from jumok.attention.backends import runs_on_kernels
 from jumok.data import Batch
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
@@ -148,9 +148,13 @@ def guided_layer(layer: int | None, layers: int) -> int:
 class BatchSource(Protocol):
     """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`. What a batch is, a `Task` knows."""
 
-    def steps(self, epoch: int) -> int: ...
+    def steps(self, epoch: int) -> int:
+        """The number of batches of an epoch."""
+        ...
 
-    def batch(self, epoch: int, step: int) -> Any: ...
+    def batch(self, epoch: int, step: int) -> Any:
+        """The batch at a step of an epoch, from 0."""
+        ...
 
 
 @runtime_checkable
@@ -158,10 +162,14 @@ class TargetBatch(Protocol):
     """The target side of a batch, whatever its source is."""
 
     @property
-    def target_out(self) -> Int[Tensor, "batch target"]: ...
+    def target_out(self) -> Int[Tensor, "batch target"]:
+        """The tokens to predict."""
+        ...
 
     @property
-    def target_visible(self) -> Bool[Tensor, "batch target"]: ...
+    def target_visible(self) -> Bool[Tensor, "batch target"]:
+        """Where they are tokens and not padding."""
+        ...
 
 
 class TargetTokens(NamedTuple):
@@ -248,11 +256,6 @@ def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoot
     if selected.penalty is not None:
         loss = loss._replace(total=loss.total + _sum_of(selected.penalty, tokens.counted))
     return loss
-
-
-def runs_on_kernels(states: Tensor) -> bool:
-    """Whether `output_loss` can be computed from these states."""
-    return why_no_triton(states.device, states.dtype) is None
 
 
 def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:

@@ -68,6 +68,12 @@ class TransformerEncoder(Encoder):
             own.append(weights)
         return Encoded(self._encoding(self._normed(x), source, visible), tuple(own))
 
+    def self_attention(
+        self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
+    ) -> tuple[Weights, ...]:
+        """Attention [batch, head, source, source] of the source tokens to each other, one entry for each layer."""
+        return self.encode(source, visible).self_attention
+
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = x if self.norm is None else self.norm(x)
         return normed
