@@ -14,6 +14,7 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.data.symbols import without_symbols
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
@@ -337,7 +338,7 @@ class Translator(TextGenerator):
         first: int,
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
-        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
         if config.samples:
             found = self._sample(jobs, config, check, first)
         else:
@@ -345,8 +346,12 @@ class Translator(TextGenerator):
         if config.mbr:
             found = [self._by_risk(hypotheses, config) for hypotheses in found]
         if config.placeholders:
-            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+            found = [self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, found, strict=True)]
         return found
+
+    def _text(self, job: SourcePart) -> str:
+        """A part without tags and features, which no translation repeats."""
+        return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
 
     def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
         """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
