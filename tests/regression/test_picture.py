@@ -14,6 +14,7 @@ from jumok.regression.picture import (
     _figure,
     _new_figure,
     draw_bandwidths,
+    draw_degrees,
     draw_interval,
     draw_kernels,
 )
