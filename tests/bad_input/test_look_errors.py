@@ -67,6 +67,11 @@ def test_what_cannot_be_shown_is_one_line(reverser, arguments, facts):
     names(refused("look", reverser, *arguments), facts)
 
 
+def test_standard_input_without_a_line_says_what_to_write(reverser):
+    for arguments in ([], ["-"]):
+        names(refused("look", reverser, *arguments), 'standard input is empty … jumok look [MODEL] "text"')
+
+
 def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(reverser, tmp_path, here):
     (tmp_path / "12.png").write_bytes(b"")
     names(refused("look", reverser, "12.png"), reverser, "12.png", "text")

@@ -100,7 +100,7 @@ class Tagging(Task[TaggingRecipe, str]):
         right = (logits.argmax(-1) == tags).float().mean()
         return {"loss": float(F.cross_entropy(logits, tags)), "accuracy": 100 * float(right)}
 
-    def predictor(self, trained):
+    def predictor(self, trained, folder=None):
         return Tagger(trained)
 
     def evaluate(self, predictor, options, *, name="model", watch=None):

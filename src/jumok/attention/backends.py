@@ -286,6 +286,11 @@ def why_no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
     return None
 
 
+def runs_on_kernels(x: Tensor, dtype: torch.dtype | None = None) -> bool:
+    """Whether Triton kernels can compute with a tensor, or with it in another dtype: one with numbers, on a GPU."""
+    return x.numel() > 0 and not tracing.in_transform() and why_no_triton(x.device, dtype or x.dtype) is None
+
+
 @cache
 def _is_hopper(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] == 9 and torch.version.cuda is not None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from typer import BadParameter, Option
 
 from jumok.data.pairs import Columns
-from jumok.decoding.config import WIDEST
+from jumok.decoding.config import WIDEST, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.files import check_file
 from jumok.model_folder import BUNDLED, own_files
@@ -21,6 +21,19 @@ Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Beam = Annotated[
     int | None,
     Option(min=1, max=WIDEST, help="Number of hypotheses kept by beam search; defaults to the model's setting."),
+]
+DecodingEngine = Annotated[
+    Engine | None,
+    Option(
+        help="What decodes on a CPU: CTranslate2 where it finds the same, or this program alone.", show_default="auto"
+    ),
+]
+DecodingPrecision = Annotated[
+    SearchPrecision | None,
+    Option(
+        help="Weights: fp16 on a GPU by default. int8 is faster on a CPU, and changes some outputs.",
+        show_default="auto",
+    ),
 ]
 MaxSource = Annotated[
     int | None,

@@ -159,7 +159,12 @@ def _check_text(model: str | None, text: str) -> None:
 def _first_line() -> str:
     if sys.stdin is not None and sys.stdin.isatty():
         raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
-    return next(read_lines("-"), "")
+    line = next(read_lines("-"), None)
+    if line is None:
+        raise ArgumentError(
+            'standard input is empty; write: jumok look [MODEL] "text", or: jumok look [MODEL] - < FILE'
+        )
+    return line
 
 
 def _decoded(text: str | None) -> str | None:

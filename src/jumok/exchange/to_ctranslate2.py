@@ -1,151 +1,17 @@
-"""A Transformer as a model of CTranslate2, an engine for fast translation on CPUs and GPUs (Klein et al. 2020).
-
-Every weight keeps its value: the float32 model writes the tokens that ours writes. Products of queries, keys and values
-become one, as the engine wants them, and positions become a table.
-"""
+"""Trained models written for CTranslate2, an engine for fast translation on CPUs and GPUs (Klein et al. 2020)."""
 
 from pathlib import Path
-from typing import Any, Literal, cast
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
-from jumok.data import BOS, PAD
-from jumok.errors import ConfigError, ModelError
-from jumok.layers import MultiHeadAttention
-from jumok.layers.positions import sinusoids
-from jumok.layers.transformer import FeedForward
-from jumok.models.transformer.config import TransformerConfig
-from jumok.models.transformer.decoder import TransformerDecoder
-from jumok.models.transformer.encoder import TransformerEncoder
+from jumok.decoding import ctranslate2_model
+from jumok.decoding.ctranslate2_model import Quantization
 from jumok.tasks.translator import TrainedTranslator
-
-Quantization = Literal["float32", "int8", "int8_float32", "int16", "float16"]
-POSITIONS = 4096
-"""Longest sequence of an exported model with sinusoidal positions."""
-NEVER = -1e9
-"""The bias of tokens that our search does not consider, and the engine would."""
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "swiglu": "SWISH"}
 
 
 def why_not(trained: TrainedTranslator) -> str | None:
     """Why a model cannot run on CTranslate2; None if it can."""
-    for name, part in (("encoder", trained.model.encoder), ("decoder", trained.model.decoder)):
-        if not isinstance(part, TransformerEncoder | TransformerDecoder):
-            return f"CTranslate2 runs Transformers only, and the {name} is {getattr(trained.recipe, name).kind}"
-        if part.config.positions == "concatenated":
-            return f'CTranslate2 has no {name}.positions = "concatenated"'
-    encoder, decoder = trained.recipe.encoder, trained.recipe.decoder
-    assert isinstance(encoder, TransformerConfig)
-    assert isinstance(decoder, TransformerConfig)
-    if encoder.width != decoder.width:
-        return f"CTranslate2 needs equal widths, but they are {encoder.width} and {decoder.width}"
-    return None
+    return ctranslate2_model.why_not(trained.model)
 
 
 def export_model(trained: TrainedTranslator, folder: str | Path, *, quantization: Quantization = "float32") -> None:
     """Write `folder` as a model of CTranslate2; a ModelError for a model that it cannot run."""
-    if (reason := why_not(trained)) is not None:
-        raise ModelError(reason)
-    spec = _specification(trained)
-    spec.register_source_vocabulary(trained.tokenizers.source.pieces)
-    spec.register_target_vocabulary(trained.tokenizers.target.pieces)
-    spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    spec.save(str(folder))
-
-
-def specs() -> Any:
-    """The module that describes models; a ConfigError where CTranslate2 is not installed."""
-    try:
-        import ctranslate2.specs
-    except ImportError:
-        raise ConfigError('CTranslate2 is not installed; pip install "jumok[fast]"') from None
-    return ctranslate2.specs
-
-
-def _specification(trained: TrainedTranslator) -> Any:
-    """The description of the model, with its weights."""
-    module = specs()
-    encoder, decoder = (cast(Any, part) for part in (trained.model.encoder, trained.model.decoder))
-    spec = module.TransformerSpec(
-        module.transformer_spec.TransformerEncoderSpec(**_options(module, encoder.config)),
-        module.transformer_spec.TransformerDecoderSpec(**_options(module, decoder.config)),
-    )
-    _fill_common(spec.encoder, spec.encoder.embeddings[0], encoder)
-    _fill_common(spec.decoder, spec.decoder.embeddings, decoder)
-    for layer, own in zip(spec.encoder.layer, encoder.layers, strict=True):
-        _fill_own(layer.self_attention, own.own, own.around_own.norm)
-        _fill_feed_forward(layer.ffn, own.feed, own.around_feed.norm)
-    for layer, own in zip(spec.decoder.layer, decoder.layers, strict=True):
-        _fill_own(layer.self_attention, own.own, own.around_own.norm)
-        _fill_cross(layer.attention, own.cross, own.around_cross.norm)
-        _fill_feed_forward(layer.ffn, own.feed, own.around_feed.norm)
-    _fill_linear(spec.decoder.projection, [decoder.output])
-    spec.decoder.projection.bias[[PAD, BOS]] = NEVER
-    return spec
-
-
-def _options(module: Any, config: TransformerConfig) -> dict[str, Any]:
-    return {
-        "num_layers": config.layers,
-        "num_heads": config.heads,
-        "num_heads_kv": None if config.key_heads in (None, config.heads) else config.key_heads,
-        "pre_norm": config.norm == "pre",
-        "activation": getattr(module.common_spec.Activation, ACTIVATIONS[config.activation]),
-        "ffn_glu": config.activation == "swiglu",
-        "rotary_dim": 0 if config.positions == "rotary" else None,
-    }
-
-
-def _fill_common(spec: Any, embeddings: Any, part: Any) -> None:
-    """Embeddings, positions and the last normalisation of an encoder or a decoder."""
-    embedding, config = part.embedding, part.config
-    table = embedding.table if embedding.project is None else embedding.project(embedding.table)
-    embeddings.weight = _array(table)
-    spec.scale_embeddings = True
-    if config.positions == "added":
-        spec.position_encodings.encodings = _array(sinusoids(torch.arange(POSITIONS), config.width))
-    elif config.positions == "learned":
-        spec.position_encodings.encodings = _array(part.tokens.positions.table)
-    elif hasattr(spec, "position_encodings"):
-        del spec.position_encodings  # rotary positions are in the attention
-    if part.norm is not None:
-        _fill_norm(spec.layer_norm, part.norm)
-
-
-def _fill_own(spec: Any, attention: MultiHeadAttention, norm: nn.Module) -> None:
-    _fill_norm(spec.layer_norm, norm)
-    _fill_linear(spec.linear[0], [attention.to_query, attention.to_key, attention.to_value])
-    _fill_linear(spec.linear[1], [attention.to_output])
-
-
-def _fill_cross(spec: Any, attention: MultiHeadAttention, norm: nn.Module) -> None:
-    _fill_norm(spec.layer_norm, norm)
-    _fill_linear(spec.linear[0], [attention.to_query])
-    _fill_linear(spec.linear[1], [attention.to_key, attention.to_value])
-    _fill_linear(spec.linear[2], [attention.to_output])
-
-
-def _fill_feed_forward(spec: Any, feed: FeedForward, norm: nn.Module) -> None:
-    _fill_norm(spec.layer_norm, norm)
-    _fill_linear(spec.linear_0, [feed.to_hidden if feed.to_gate is None else feed.to_gate])
-    if feed.to_gate is not None:
-        _fill_linear(spec.linear_0_noact, [feed.to_hidden])
-    _fill_linear(spec.linear_1, [feed.to_output])
-
-
-def _fill_linear(spec: Any, layers: list[nn.Linear]) -> None:
-    """One product for several layers with the same input."""
-    spec.weight = _array(torch.cat([layer.weight for layer in layers]))
-    spec.bias = _array(torch.cat([layer.bias for layer in layers]))
-
-
-def _fill_norm(spec: Any, norm: Any) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().float().cpu().numpy().copy()
+    ctranslate2_model.write_model(trained.model, trained.tokenizers, folder, quantization=quantization)

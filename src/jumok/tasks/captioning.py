@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -121,7 +122,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
         losses = held_out_loss(trained.model, held_out.batches, caption_loss)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
 
-    def predictor(self, trained: TrainedCaptioner) -> Captioner:
+    def predictor(self, trained: TrainedCaptioner, folder: str | Path | None = None) -> Captioner:
         """A Captioner."""
         return Captioner(trained)
 

@@ -1,5 +1,6 @@
 """Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from jumok.analysis.scores.metrics import (
 )
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
+from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.data.symbols import SYMBOL_WORD
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
@@ -76,13 +79,26 @@ class Evaluation:
             values["by_length"] = [
                 {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in self.bands
             ]
+        if marked := self._marked():
+            values["placeholders"] = {"lines": len(marked), "kept": self._keeping(self.systems[0], marked)}
         return values
+
+    def _marked(self) -> list[int]:
+        """The sentences with placeholders or tags."""
+        return [number for number, source in enumerate(self.test.sources) if placeholders(source)]
+
+    def _keeping(self, system: System, marked: list[int]) -> int:
+        """How many of these sentences keep all of theirs in the outputs of a system."""
+        return sum(keeps_placeholders(self.test.sources[number], system.outputs[number]) for number in marked)
 
     def _tables(self) -> list[Table]:
         tables = [score_table(self.scores[0])] if len(self.systems) == 1 else self._comparison()
         if self.bands is not None:
             rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in self.bands]
             tables.append(Table(["source words", "sentences", self.scores[0][0].name], rows))
+        if marked := self._marked():
+            rows = [[system.name, str(len(marked)), str(self._keeping(system, marked))] for system in self.systems]
+            tables.append(Table(["system", "lines with placeholders or tags", "that keep them all"], rows))
         return tables
 
     def _comparison(self) -> list[Table]:
@@ -149,7 +165,14 @@ def evaluate_translations(
         read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
         for other, path in options.compare
     ]
-    test = EvaluationSet(sources, references, metrics, tokenize, options.lowercase, _facts(options))
+    test = EvaluationSet(
+        _words_of(sources) if options.features else sources,
+        references,
+        metrics,
+        tokenize,
+        options.lowercase,
+        _facts(options),
+    )
     return score_systems(test, [system, *others], by_length=options.by_length, watch=watch).result()
 
 
@@ -168,6 +191,11 @@ def evaluate_outputs(
         return System(name, read_composed(path))
 
     return evaluate_translations(task, first, options, name=name, device=device, watch=watch)
+
+
+def _words_of(sources: Sequence[str]) -> list[str]:
+    """The texts without the symbols of features, which are neither words nor markup."""
+    return [" ".join(SYMBOL_WORD.sub("", source).split()) for source in sources]
 
 
 def _check_sources(options: EvaluationOptions) -> None:
@@ -198,10 +226,19 @@ def score_systems(
         for system in systems
     ]
     scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
+    if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references):
+        to_screen(
+            "BLEU counts runs of four words, and no reference has as many, so it is 0; --tokenize char counts runs of "
+            "characters, and --metrics chrf needs no words"
+        )
     first = counted[0].counts[test.metrics[0]]
     bands = bands_of(first, test.sources, resamples=1) if by_length else None
     paired = paired_bootstrap([(system.name, system.counts) for system in counted], watch=watch)
     return Evaluation(test, counted, scores, paired, bands)
+
+
+def _has_four_words(texts: Sequence[str]) -> bool:
+    return any(len(re.findall(r"\w+|[^\w\s]", text)) >= 4 for text in texts)  # about what sacrebleu splits
 
 
 def read_test_set(

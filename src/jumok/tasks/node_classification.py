@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Any, ClassVar, NamedTuple
 
@@ -189,7 +190,7 @@ class NodeClassificationTask(Task[GraphRecipe, Graph]):
         run.say(f"accuracy on the test {graph.classified}: {accuracy:.1f}%")
         return {"test accuracy": accuracy}
 
-    def predictor(self, trained: TrainedGraph) -> NodeClassifier:
+    def predictor(self, trained: TrainedGraph, folder: str | Path | None = None) -> NodeClassifier:
         """A NodeClassifier."""
         return NodeClassifier(trained)
 

@@ -143,8 +143,8 @@ class Task(ABC, Generic[R, A]):
     # Trained models
 
     @abstractmethod
-    def predictor(self, trained: Any) -> Any:
-        """The object that uses a trained model, such as a Translator."""
+    def predictor(self, trained: Any, folder: str | Path | None = None) -> Any:
+        """The object that uses a trained model, such as a Translator; `folder` is where the model was read from."""
 
     def files(self, assets: A) -> dict[str, bytes]:
         """Files of the model folder besides the weights and the recipe, by name."""
@@ -201,7 +201,7 @@ class Task(ABC, Generic[R, A]):
     def load(self, folder: str | Path, *, device: str = "auto") -> Any:
         """The predictor of a model folder, on a GPU if there is one; a ModelError for a model of another task."""
         _, trained = read_trained(folder, lambda tables: self, find_device(device))
-        return self.predictor(trained)
+        return self.predictor(trained, folder)
 
     def check_folder(self, folder: str | Path) -> None:
         """Raise an error unless a folder is a whole model of this task; the model is not built."""

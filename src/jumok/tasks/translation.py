@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
+from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
 from jumok.models.build import build_model
@@ -169,6 +171,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The recipe's guided alignment."""
         return config.guide
 
+    def r_drop(self, config: TranslationTraining) -> float:
+        """The recipe's R-Drop."""
+        return config.r_drop
+
     def validate(self, trained: TrainedTranslator, held_out: HeldOutCorpora) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search.
 
@@ -194,9 +200,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         losses = held_out_loss(trained.model, held_out.batches)
         return with_metric(losses, trained.recipe.training, outputs, held_out.references)
 
-    def predictor(self, trained: TrainedTranslator) -> Translator:
+    def predictor(self, trained: TrainedTranslator, folder: str | Path | None = None) -> Translator:
         """A Translator."""
-        return Translator(trained)
+        return Translator(trained, folder=folder)
 
     def files(self, assets: TokenizerPair) -> dict[str, bytes]:
         """One tokenizer, or two."""
@@ -221,6 +227,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
+            **({"tags": ", ".join(tokenizers.source.tags[:SHOWN_TAGS])} if tokenizers.source.tags else {}),
         }
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:

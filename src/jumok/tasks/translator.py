@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -11,13 +13,19 @@ from torch import Tensor
 from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.data.symbols import without_symbols
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.precision import search
+from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.tasks.cpu_engine import CpuEngines
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.text_generator import SPECIALS, TextGenerator, best_outputs
 from jumok.tasks.translation_warnings import WarningKind, translation_warnings
@@ -30,7 +38,7 @@ WatchSteps = Callable[[int, int, list[Node]], None]
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called after every step of the search; the search stops where it raises."""
+"""Called while the search goes on, which stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +118,12 @@ class Translator(TextGenerator):
     reads = "text"
     trained: TrainedTranslator
 
-    def __init__(self, trained: TrainedTranslator, *, batch_tokens: int = 4096) -> None:
+    def __init__(
+        self, trained: TrainedTranslator, *, batch_tokens: int = 4096, folder: str | Path | None = None
+    ) -> None:
         super().__init__(trained)
         self.batch_tokens = batch_tokens
+        self.engines = CpuEngines(trained.model, trained.tokenizers, None if folder is None else Path(folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -156,7 +167,7 @@ class Translator(TextGenerator):
         stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
         `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
         from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called after every step, and stops the search by raising an error.
+        `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
@@ -165,8 +176,8 @@ class Translator(TextGenerator):
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
+        for batch in self._batches(jobs, config.samples or config.beam):
+            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -203,9 +214,11 @@ class Translator(TextGenerator):
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
         if tag is None:
             return text
-        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in self.tags), None)
+        tokenizer = self.trained.tokenizers.source
+        names = {*tokenizer.tags, *tokenizer.symbols.all}
+        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
         if known is None:
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{self.trained.tokenizers.source.known_tags}")
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{tokenizer.known_tags}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(
@@ -254,8 +267,20 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -303,6 +328,56 @@ class Translator(TextGenerator):
         if batch:
             yield batch
 
+    def _candidates(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+        first: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
+        if config.samples:
+            found = self._sample(jobs, config, check, first)
+        else:
+            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+        if config.mbr:
+            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+        if config.placeholders:
+            found = [self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, found, strict=True)]
+        return found
+
+    def _text(self, job: SourcePart) -> str:
+        """A part without tags and features, which no translation repeats."""
+        return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
+
+    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
+        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
+        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, in their order, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
+
+    @torch.no_grad()
+    def _sample(
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
+    ) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
+        lines = [(job.text + first, job.number) for job in jobs]
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
+
     @torch.no_grad()
     def _search(
         self,
@@ -312,11 +387,41 @@ class Translator(TextGenerator):
         watch: WatchSteps | None,
         check: CheckCancelled | None,
     ) -> list[list[Hypothesis]]:
+        if check is not None:
+            check()
+        found: list[list[Hypothesis] | None] = [None] * len(jobs)
+        if (engine := self.engines.ctranslate2(config, n_best, watched=watch is not None)) is not None:
+            found = engine.search([job.ids for job in jobs], config, n_best, self.trained.model.decoder.limit)
+        left = [number for number, hypotheses in enumerate(found) if hypotheses is None]
+        own = iter(self._own_search([jobs[number] for number in left], config, n_best, watch, check) if left else [])
+        return [next(own) if hypotheses is None else hypotheses for hypotheses in found]
+
+    def _own_search(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+    ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        return beam_search(model.decoder, model.encoder(source, visible), SPECIALS, config, observe, n_best=wanted)
+        short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
+        if short is not None:
+            decoder, kept = short
+            encoding = model.encoder(source, visible)
+            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
+            return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        return search(
+            model,
+            (source, visible),
+            self._specials,
+            config,
+            n_best=wanted,
+            observe=None if watch is None else partial(_tell_steps, jobs, watch),
+            check=check,
+        )
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -369,18 +474,14 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
-    if watch is None and check is None:
-        return None
+def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+    for sentence, nodes in nodes_of(survivors):
+        watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
-    def observe(survivors: Survivors) -> None:
-        if check is not None:
-            check()
-        if watch is not None:
-            for sentence, nodes in nodes_of(survivors):
-                watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
-    return observe
+def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
+    """Hypotheses over a shortlist, with the ids of the whole vocabulary."""
+    return [Hypothesis([ids[at] for at in found.ids], found.score) for found in hypotheses]
 
 
 def _refuse(number: int, config: DecodingConfig) -> NoReturn:

@@ -1,0 +1,158 @@
+"""Beam search by CTranslate2 (Klein et al. 2020), which runs Transformers several times faster on a CPU than PyTorch.
+
+In float32 it finds what our own search finds. Our search ends when no better output can come; CTranslate2 ends after
+`patience · beam` outputs, so it is given patience, and searches that it cannot do in the same way stay with ours.
+In int8 it has less patience and considers only the likely words of a batch, if there is a shortlist.
+"""
+
+import math
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from jumok.data import BOS, EOS, PAD, TokenizerPair
+from jumok.decoding.config import DecodingConfig, Precision
+from jumok.decoding.ctranslate2_model import POSITIONS
+from jumok.decoding.specials import Hypothesis
+from jumok.errors import ModelError
+
+SHORTLIST = "vmap.txt"
+"""The file of an exported model with the likely target words of each source word."""
+PATIENCE: dict[Precision, int] = {"float32": 4, "int8": 2}
+"""With this many times `beam` finished outputs, the best of them has been found: always, or nearly always."""
+BATCH = 32
+"""Sentences that one thread translates at once; more take no less time each."""
+PROBE = """
+import sys, ctranslate2
+engine = ctranslate2.Translator(sys.argv[1], device="cpu", compute_type=sys.argv[2], intra_threads=1)
+engine.translate_batch([[sys.argv[3]] * 9] * 3, beam_size=2, max_decoding_length=3)
+"""
+PROBE_SECONDS = 120
+
+
+def is_installed() -> bool:
+    """Whether CTranslate2 can be imported."""
+    return find_spec("ctranslate2") is not None
+
+
+def why_it_fails(folder: Path, precision: Precision, piece: str) -> str | None:
+    """Let another process run an exported model: on some machines it dies, which must not end this program."""
+    command = [sys.executable, "-c", PROBE, str(folder), precision, piece]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"CTranslate2 could not be tried: {error}"
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        return f"CTranslate2 ends with signal {-done.returncode} on this machine"
+    return f"CTranslate2 fails: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+
+
+def can_search(config: DecodingConfig, n_best: int) -> bool:
+    """Whether the engine finds the outputs that ours would find; in int8 it need not."""
+    if config.precision == "int8":
+        return True
+    return n_best == 1 and config.length_penalty >= 0 and not config.min_length and not config.no_repeat
+
+
+class CTranslate2Engine:
+    """An exported model, ready to translate."""
+
+    def __init__(self, folder: Path, precision: Precision, tokenizers: TokenizerPair, threads: int) -> None:
+        import ctranslate2
+
+        self.precision = precision
+        self.has_shortlist = precision == "int8" and (folder / SHORTLIST).exists()
+        # A thread for each of several batches: on two cores a third faster than two threads for one batch.
+        self.threads = threads
+        try:
+            self.engine = ctranslate2.Translator(
+                str(folder), device="cpu", compute_type=precision, inter_threads=threads, intra_threads=1
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(f"CTranslate2 cannot read {folder}: {error}") from None
+        self.source_pieces = tokenizers.source.pieces
+        self.target_ids = {piece: number for number, piece in enumerate(tokenizers.target.pieces)}
+
+    def search(
+        self, sources: Sequence[Sequence[int]], config: DecodingConfig, n_best: int, limit: int | None = None
+    ) -> list[list[Hypothesis] | None]:
+        """The best hypotheses for every source; None where our own search must decide.
+
+        Sources end in EOS; `limit` is the number of positions of the decoder. Outputs that reach the greatest length
+        are left to our search in float32, as it ends them in another way.
+        """
+        limits = [self._longest(len(source), config, limit) for source in sources]
+        results = self.generate(sources, limits, config, n_best)
+        return [
+            found if found and self._is_sound(found, longest) else None
+            for found, longest in zip(results, limits, strict=True)
+        ]
+
+    def generate(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], config: DecodingConfig, n_best: int = 1
+    ) -> list[list[Hypothesis]]:
+        """The engine's hypotheses of at most `limits` tokens, best first; none for sources that are too long."""
+        results: list[list[Hypothesis]] = [[] for _ in sources]
+        readable = [at for at, source in enumerate(sources) if len(source) <= POSITIONS and limits[at] < POSITIONS]
+        longest = max((limits[at] for at in readable), default=0)
+        again: dict[int, list[int]] = defaultdict(list)
+        for at, found in zip(
+            readable, self._run([sources[at] for at in readable], longest, config, n_best), strict=True
+        ):
+            results[at] = found
+            if any(len(hypothesis.ids) > limits[at] for hypothesis in found):
+                again[limits[at]].append(at)  # the limit is one for a whole batch
+        for most, rows in again.items():
+            for at, found in zip(rows, self._run([sources[at] for at in rows], most, config, n_best), strict=True):
+                results[at] = found
+        return results
+
+    def _run(
+        self, sources: list[Sequence[int]], longest: int, config: DecodingConfig, n_best: int
+    ) -> list[list[Hypothesis]]:
+        if not sources:
+            return []
+        found = self.engine.translate_batch(
+            [[self.source_pieces[id] for id in source] for source in sources],
+            max_batch_size=max(1, min(BATCH, math.ceil(len(sources) / self.threads))),
+            max_input_length=0,
+            return_scores=True,
+            max_decoding_length=longest,
+            **self._options(config, n_best),
+        )
+        return [self._hypotheses(one) for one in found]
+
+    def _options(self, config: DecodingConfig, n_best: int) -> dict[str, Any]:
+        normalised = config.beam > 1 and config.length_penalty > 0
+        return {
+            "beam_size": config.beam,
+            "patience": PATIENCE[self.precision] if normalised else 1,
+            # Of several outputs some may be the same words in other pieces, and one that reaches the limit is ours.
+            "num_hypotheses": config.beam if normalised or n_best > 1 else 1,
+            "length_penalty": config.length_penalty,
+            "min_decoding_length": config.min_length,
+            "no_repeat_ngram_size": config.no_repeat,
+            "use_vmap": self.has_shortlist,
+        }
+
+    def _hypotheses(self, found: Any) -> list[Hypothesis]:
+        ids = self.target_ids
+        return [
+            Hypothesis([ids[piece] for piece in pieces], score)
+            for pieces, score in zip(found.hypotheses, found.scores, strict=True)
+        ]
+
+    def _is_sound(self, found: list[Hypothesis], longest: int) -> bool:
+        if not math.isfinite(found[0].score) or any(id in (PAD, BOS, EOS) for id in found[0].ids):
+            return False
+        return self.precision == "int8" or all(len(hypothesis.ids) < longest for hypothesis in found)
+
+    def _longest(self, source: int, config: DecodingConfig, limit: int | None) -> int:
+        longest = config.longest(source)
+        return longest if limit is None else min(longest, limit - 1)

@@ -1,0 +1,67 @@
+"""Shortlists: the target words a sentence is likely to need, from alignments of the training text."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+import jumok
+from jumok.analysis.alignment.shortlist import make_shortlist
+from jumok.data import BOS, EOS, PAD, UNK
+from jumok.data.dataset import write_dataset
+from jumok.decoding.shortlist import Shortlist, read_shortlist
+from jumok.model_folder import BUNDLED
+from jumok.tasks.cpu_engine import CpuEngines
+
+TRANSLATIONS = {source: source + 100 for source in range(10, 40)}
+
+
+def text(sentences: int) -> tuple[list[list[int]], list[list[int]]]:
+    picks = random.Random(0)
+    sources = [picks.sample(sorted(TRANSLATIONS), picks.randint(3, 8)) for _ in range(sentences)]
+    return sources, [[TRANSLATIONS[word] for word in reversed(source)] for source in sources]
+
+
+def test_the_likeliest_word_is_the_translation() -> None:
+    found = make_shortlist(*text(300), shared=False)
+    assert {source: ids[0] for source, ids in found.likely.items()} == TRANSLATIONS
+
+
+def test_a_shared_piece_may_be_copied_and_the_special_tokens_are_always_there() -> None:
+    sources, targets = text(300)
+    found = make_shortlist(sources, targets, shared=True)
+    assert all(piece in ids for piece, ids in found.likely.items())
+    assert {PAD, BOS, EOS, UNK} <= found.always
+    assert found.ids(sources[:2]).tolist()[:4] == [PAD, BOS, EOS, UNK]
+    assert set(targets[0]) <= set(found.ids(sources[:1]).tolist())
+
+
+def test_a_saved_shortlist_is_the_same_and_one_of_another_vocabulary_is_not_used(tmp_path: Path) -> None:
+    tokenizers = jumok.load(device="cpu").trained.tokenizers
+    made = Shortlist(frozenset(range(9)), {10: (4, 12, 11), 11: (20,)})
+    made.write(tmp_path / "shortlist.txt", tokenizers)
+    read = read_shortlist(tmp_path / "shortlist.txt", tokenizers)
+    assert read is not None
+    assert (read.always, read.likely) == (made.always, made.likely)
+    for damaged in (b"no such piece\tneither\n", b"\xff\xfe", b"", b"\t\xea\n"):
+        (tmp_path / "shortlist.txt").write_bytes(damaged)
+        assert read_shortlist(tmp_path / "shortlist.txt", tokenizers) is None
+    assert read_shortlist(tmp_path / "missing.txt", tokenizers) is None
+
+
+@pytest.mark.parametrize("ids", [range(4, 40), range(100_000, 100_040)])
+def test_a_folder_makes_its_shortlist_from_its_training_text_once(tmp_path: Path, ids: range) -> None:
+    trained = jumok.load(BUNDLED, device="cpu").trained
+    (tmp_path / "data").mkdir()
+    picks = random.Random(0)
+    rows = [[[BOS, *picks.sample(ids, 5), EOS]] * 2 for _ in range(60)]
+    write_dataset(tmp_path / "data/train.store", rows, size=200_000)
+    engines = CpuEngines(trained.model, trained.tokenizers, tmp_path)
+    found = engines.shortlist()
+    if ids.start > 100:
+        assert found is None  # the text of another vocabulary
+        return
+    assert found is not None
+    written = (tmp_path / "shortlist.txt").stat().st_ctime_ns
+    assert CpuEngines(trained.model, trained.tokenizers, tmp_path).shortlist() is not None
+    assert (tmp_path / "shortlist.txt").stat().st_ctime_ns == written
