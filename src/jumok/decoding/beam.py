@@ -4,9 +4,10 @@ score of y₁ … yₙ = log p(y₁ … yₙ, end) / (n + 1) ^ length_penalty   
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from jumok.decoding.config import DecodingConfig
 from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
-from jumok.decoding.static_search import static_search
+from jumok.decoding.static_search import NotRecordedError, static_search
 from jumok.models.encoder_decoder import Decoder, Encoding, State
 
 
@@ -77,7 +78,9 @@ def beam_search(
     n_best = config.beam if n_best is None else n_best
     longest = longest_outputs(decoder, encoding, config)
     if specials.first is None and _is_static(decoder, encoding):
-        return static_search(decoder, encoding, specials, config, longest, n_best=n_best, observe=observe, check=check)
+        with suppress(NotRecordedError):
+            options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
+            return static_search(decoder, encoding, specials, config, longest, **options)
     search = _begin(decoder, encoding, specials, config, longest)
     outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0

@@ -26,7 +26,7 @@ class EncoderGraph(NamedTuple):
     encoding: Encoding
 
 
-Graphs = OrderedDict[tuple[int, int], EncoderGraph]
+Graphs = OrderedDict[tuple[int, int], EncoderGraph | None]
 _graphs: "WeakKeyDictionary[nn.Module, Graphs]" = WeakKeyDictionary()
 
 
@@ -47,6 +47,8 @@ def encode(encoder: Callable[..., Encoding], *inputs: Tensor) -> Encoding:
         graphs.move_to_end(shape)
         if len(graphs) > MOST_GRAPHS:
             graphs.popitem(last=False)
+        if graph is None:
+            return encoder(*inputs)
         graph.source.copy_(source)
         graph.visible.copy_(visible)
         graph.graph.replay()
@@ -60,12 +62,16 @@ def _is_plain(encoder: nn.Module) -> bool:
     return not (encoder.training or watched or torch.is_autocast_enabled("cuda"))
 
 
-def _record(encoder: Callable[..., Encoding], source: Tensor, visible: Tensor) -> EncoderGraph:
+def _record(encoder: Callable[..., Encoding], source: Tensor, visible: Tensor) -> EncoderGraph | None:
+    """None if it cannot be recorded, as with too little memory."""
     source, visible = source.clone(), visible.clone()
     encoder(source, visible)  # kernels are compiled, which cannot happen while they are recorded
     results: list[Any] = []
     stream = torch.cuda.Stream(source.device)  # type: ignore[no-untyped-call]
     torch.cuda.synchronize(source.device)
-    with torch.cuda.stream(stream):
-        graph = recorded(lambda: results.append(encoder(source, visible)), torch.cuda.graph_pool_handle())
+    try:
+        with torch.cuda.stream(stream):
+            graph = recorded(lambda: results.append(encoder(source, visible)), torch.cuda.graph_pool_handle())
+    except (RuntimeError, torch.OutOfMemoryError):
+        return None
     return EncoderGraph(graph, source, visible, results[0])

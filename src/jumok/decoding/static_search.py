@@ -120,8 +120,15 @@ def _blank(encoding: Encoding, shape: Shape) -> Encoding:
     )
 
 
+class NotRecordedError(Exception):
+    """A step of the decoder cannot be recorded, or there is no memory for it."""
+
+
 class Searches:
     """The searches of a decoder by shape, the one that was used last at the end; one runs at a time."""
+
+    refused: bool = False
+    """Whether a step could not be recorded; the decoder is then searched step by step."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self.decoder = cast(Decoder, proxy(decoder))
@@ -141,13 +148,25 @@ class Searches:
             return search
         on_gpu = self.device.type == "cuda"
         before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
-        search = Search(self.decoder, encoding, shape)
+        try:
+            search = Search(self.decoder, encoding, shape)
+        except torch.OutOfMemoryError as error:
+            self.by_shape.clear()
+            raise NotRecordedError from error
         if on_gpu:
-            search.record(self.pool, self.stream)
+            self._record(search)
             self.sizes[shape] = torch.cuda.memory_allocated(self.device) - before
         self.by_shape[shape] = search
         self._forget()
         return search
+
+    def _record(self, search: Search) -> None:
+        try:
+            search.record(self.pool, self.stream)
+        except Exception as error:  # whatever a decoder does that cannot be recorded, it can be run
+            self.by_shape.clear()
+            self.refused = not isinstance(error, torch.OutOfMemoryError)
+            raise NotRecordedError from error
 
     def _forget(self) -> None:
         """Drop those that have not been used for the longest time, if they are too many or too large."""
@@ -189,7 +208,8 @@ def static_search(
 ) -> list[list[Hypothesis]]:
     """What `beam_search` finds, for a decoder that has a static state; `longest` is on the CPU.
 
-    A sentence with a probability that is not a finite number has no hypothesis.
+    A sentence with a probability that is not a finite number has no hypothesis. Raises NotRecordedError, with nothing
+    observed, where a GPU cannot record the steps.
     """
     rows, source = encoding.visible.shape
     shape = Shape(
@@ -200,6 +220,8 @@ def static_search(
         Rules.of(config, specials, n_best),
     )
     searches = searches_of(decoder, encoding.states.device)
+    if searches.refused:
+        raise NotRecordedError
     # Tensors made in inference mode could not be written in later searches outside of it.
     with searches.lock, torch.inference_mode(False), torch.no_grad():
         search = searches.get(shape, encoding)

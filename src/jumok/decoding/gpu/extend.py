@@ -12,10 +12,10 @@ WIDEST = 16
 """Widest beam whose hypotheses one program holds."""
 CHUNKS = 512
 """Chunks of the vocabulary."""
+LEAST = 64
+"""Tokens of a chunk for which the kernel is compiled at least, so that vocabularies up to 32,768 share one."""
 ROUND = 8
 """Tokens of a chunk that are read together."""
-MANY = 256
-"""Rows from which on one program has a whole vocabulary; fewer share it among four."""
 
 
 def can_extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"]) -> bool:
@@ -27,26 +27,18 @@ def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rule
     """What `decoding.extend.extend` does."""
     sentences, beam, vocabulary = logits.shape
     rows, logits = sentences * beam, logits.contiguous()
-    parts = 1 if rows >= MANY else 4
-    lanes, span = CHUNKS // parts, triton.cdiv(vocabulary, parts)
-    items = triton.cdiv(span, lanes)
-    peaks = torch.empty(rows, CHUNKS, device=logits.device)
-    tops, sums = torch.empty(2, rows, parts, device=logits.device)
-    words = {
-        "MIN_LENGTH": rules.min_length,
-        "PAD": rules.specials.pad,
-        "BOS": rules.specials.bos,
-        "EOS": rules.specials.eos,
-    }
+    items = triton.cdiv(vocabulary, CHUNKS)
+    peaks, log_sums = torch.empty(rows, CHUNKS, device=logits.device), torch.empty(rows, device=logits.device)
+    words = rules.min_length, *rules.specials
     peaks_kernel(
-        (rows, parts), logits, peaks, tops, sums, beams.lengths, beams.longest, vocabulary, span,
-        triton.cdiv(items, ROUND), BEAM=beam, PARTS=parts, LANES=lanes, ROUND=ROUND, **words, warps=2,
+        (rows,), logits, peaks, log_sums, beams.lengths, beams.longest, vocabulary, triton.cdiv(items, ROUND), *words,
+        BEAM=beam, LANES=CHUNKS, ROUND=ROUND, warps=2,
     )  # fmt: skip
-    beams_block = triton.next_power_of_2(beam)
+    block = triton.next_power_of_2(beam)
     extend_kernel(
-        (sentences,), logits, peaks, tops, sums, beams.tokens, beams.parents, beams.totals, beams.pool, beams.longest,
+        (sentences,), logits, peaks, log_sums, beams.tokens, beams.parents, beams.totals, beams.pool, beams.longest,
         beams.lengths, beams.steps, beams.broken.view(torch.int8), beams.divisors, beams.past_parents,
-        beams.past_tokens, beams.past_totals, sentences, vocabulary, span, beams.past_tokens.shape[0], BEAM=beam,
-        BEAMS=beams_block, KEPT=2 * beams_block, PARTS=parts, LANES=lanes, ITEMS=triton.next_power_of_2(items),
-        N_BEST=rules.n_best, REWARDS_LENGTH=rules.length_penalty > 0, **words, warps=4,
+        beams.past_tokens, beams.past_totals, sentences, vocabulary, beams.past_tokens.shape[0], rules.n_best, *words,
+        BEAM=beam, BEAMS=block, KEPT=2 * block, LANES=CHUNKS, ITEMS=max(LEAST, triton.next_power_of_2(items)),
+        REWARDS_LENGTH=rules.length_penalty > 0, warps=4,
     )  # fmt: skip

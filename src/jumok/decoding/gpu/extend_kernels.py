@@ -11,43 +11,40 @@ from jumok.attention.triton_launch import kernel
 
 
 @triton.jit
-def allowed(token, length, longest, MIN_LENGTH: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr):
+def allowed(token, length, shortest, longest, pad, bos, eos):
     """Whether a token may come next: an output of the greatest length can only end."""
-    usual = (token != PAD) & (token != BOS) & (token != EOS) & (length < longest)
-    return usual | ((token == EOS) & (length >= MIN_LENGTH))
+    usual = (token != pad) & (token != bos) & (token != eos) & (length < longest)
+    return usual | ((token == eos) & (length >= shortest))
 
 
-@kernel(any_number=("rounds",))
+@kernel(any_number=("rounds", "shortest", "pad", "bos", "eos"))
 def peaks_kernel(
-    logits, peaks, tops, sums, lengths, longest, vocabulary, span, rounds, BEAM: tl.constexpr, PARTS: tl.constexpr,
-    LANES: tl.constexpr, ROUND: tl.constexpr, MIN_LENGTH: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr,
-    EOS: tl.constexpr,
+    logits, peaks, log_sums, lengths, longest, vocabulary, rounds, shortest, pad, bos, eos, BEAM: tl.constexpr,
+    LANES: tl.constexpr, ROUND: tl.constexpr,
 ):  # fmt: skip
-    """One part of the vocabulary for one hypothesis: the peak of each chunk, and Σ e^logit with its own maximum.
+    """One hypothesis: the peak of each chunk, and log Σ e^logit.
 
-    A chunk is every so many tokens of the part, so that its peak needs no exchange between threads.
+    A chunk is every so many tokens, so that its peak needs no exchange between threads.
     """
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0).to(tl.int64)
     length, end = tl.load(lengths + row // BEAM), tl.load(longest + row // BEAM)
     lane, turn = tl.arange(0, LANES), tl.arange(0, ROUND)
     peak = tl.full((LANES,), float("-inf"), tl.float32)
     top = tl.full((LANES,), float("-inf"), tl.float32)
     total = tl.zeros((LANES,), tl.float32)
     for number in range(0, rounds):
-        token = part * span + (number * ROUND + turn)[:, None] * LANES + lane[None]
-        inside = (token < vocabulary) & (token < (part + 1) * span)
-        logit = tl.load(logits + row * vocabulary + token, mask=inside, other=float("-inf")).to(tl.float32)
-        free = allowed(token, length, end, MIN_LENGTH, PAD, BOS, EOS)
+        token = (number * ROUND + turn)[:, None] * LANES + lane[None]
+        logit = tl.load(logits + row * vocabulary + token, mask=token < vocabulary, other=float("-inf")).to(tl.float32)
+        free = allowed(token, length, shortest, end, pad, bos, eos)
         peak = tl.maximum(peak, tl.max(tl.where(free, logit, float("-inf")), 0))
         higher = tl.maximum(top, tl.max(logit, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         total = total * tl.exp(top - base) + tl.sum(tl.exp(logit - base[None]), 0)
         top = higher
-    tl.store(peaks + (row * PARTS + part) * LANES + lane, peak)
+    tl.store(peaks + row * LANES + lane, peak)
     most = tl.max(top, 0)
     base = tl.where(most == float("-inf"), 0.0, most)
-    tl.store(tops + row * PARTS + part, most)
-    tl.store(sums + row * PARTS + part, tl.sum(total * tl.exp(top - base), 0))
+    tl.store(log_sums + row, base + tl.log(tl.sum(total * tl.exp(top - base), 0)))
 
 
 @triton.jit
@@ -78,12 +75,11 @@ def picked(table, number):
     return tl.sum(tl.where(at[None] == number[:, None], table[None], tl.zeros_like(table)[None]), 1)
 
 
-@kernel(any_number=("sentences", "vocabulary", "span", "capacity"))
+@kernel(any_number=("sentences", "vocabulary", "capacity", "shortest", "n_best", "pad", "bos", "eos"))
 def extend_kernel(
-    logits, peaks, tops, sums, tokens, parents, totals, pool, longest, lengths, steps, broken, divisors, past_parents,
-    past_tokens, past_totals, sentences, vocabulary, span, capacity, BEAM: tl.constexpr, BEAMS: tl.constexpr,
-    KEPT: tl.constexpr, PARTS: tl.constexpr, LANES: tl.constexpr, ITEMS: tl.constexpr, N_BEST: tl.constexpr,
-    REWARDS_LENGTH: tl.constexpr, MIN_LENGTH: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
+    logits, peaks, log_sums, tokens, parents, totals, pool, longest, lengths, steps, broken, divisors, past_parents,
+    past_tokens, past_totals, sentences, vocabulary, capacity, n_best, shortest, pad, bos, eos, BEAM: tl.constexpr,
+    BEAMS: tl.constexpr, KEPT: tl.constexpr, LANES: tl.constexpr, ITEMS: tl.constexpr, REWARDS_LENGTH: tl.constexpr,
 ):  # fmt: skip
     """One sentence: what `decoding.extend` describes. BEAMS and KEPT are powers of two, from BEAM and 2 · BEAM on."""
     sentence = tl.program_id(0).to(tl.int64)
@@ -92,13 +88,7 @@ def extend_kernel(
     hypothesis, kept = tl.arange(0, BEAMS), tl.arange(0, KEPT)
     real = hypothesis < BEAM
     row = sentence * BEAM + hypothesis
-    # log Σ e^logit of every hypothesis
-    part = row[:, None] * PARTS + tl.arange(0, PARTS)[None]
-    top = tl.load(tops + part, mask=real[:, None], other=float("-inf"))
-    most = tl.max(top, 1)
-    most = tl.where(most == float("-inf"), 0.0, most)
-    share = tl.load(sums + part, mask=real[:, None], other=1.0) * tl.exp(top - most[:, None])
-    log_sum = most + tl.log(tl.sum(share, 1))
+    log_sum = tl.load(log_sums + row, mask=real, other=0.0)
     total = tl.load(totals + row, mask=real, other=float("-inf"))
     exists = real & (total > float("-inf"))
     usable = exists & (tl.abs(log_sum) < float("inf"))
@@ -107,8 +97,8 @@ def extend_kernel(
     total = tl.where(usable, total, float("-inf"))
     log_sum = tl.where(usable, log_sum, 0.0)
     # the chunks with the highest peaks
-    chunk = hypothesis[:, None] * (PARTS * LANES) + tl.arange(0, PARTS * LANES)[None]
-    peak = tl.load(peaks + sentence * (BEAM * PARTS * LANES) + chunk, mask=real[:, None], other=float("-inf"))
+    chunk = hypothesis[:, None] * LANES + tl.arange(0, LANES)[None]
+    peak = tl.load(peaks + sentence * (BEAM * LANES) + chunk, mask=real[:, None], other=float("-inf"))
     peak = tl.where(usable[:, None], total[:, None] + (peak - log_sum[:, None]), float("-inf"))
     keys = sortable(peak, chunk)
     chunks = tl.zeros((KEPT,), tl.int32)
@@ -120,14 +110,12 @@ def extend_kernel(
         keys = tl.where(keys == best, -0x7FFFFFFFFFFFFFFF, keys)
     # the best tokens in them
     found = heights > float("-inf")
-    parent = tl.where(found, chunks // (PARTS * LANES), 0)
-    where = chunks % (PARTS * LANES)
-    first = where // LANES * span
-    item = tl.arange(0, ITEMS)
-    token = (first + where % LANES)[:, None] + item[None] * LANES
-    inside = found[:, None] & (token < tl.minimum(first + span, vocabulary)[:, None])
+    parent = tl.where(found, chunks // LANES, 0)
+    first, item = chunks % LANES, tl.arange(0, ITEMS)
+    token = first[:, None] + item[None] * LANES
+    inside = found[:, None] & (token < vocabulary)
     logit = tl.load(logits + (sentence * BEAM + parent)[:, None] * vocabulary + token, mask=inside, other=float("-inf"))
-    free = inside & allowed(token, length, end, MIN_LENGTH, PAD, BOS, EOS)
+    free = inside & allowed(token, length, shortest, end, pad, bos, eos)
     value = picked(total, parent)[:, None] + (logit.to(tl.float32) - picked(log_sum, parent)[:, None])
     value = tl.where(free, value, float("-inf"))
     keys = sortable(value, kept[:, None] * ITEMS + item[None])
@@ -140,11 +128,10 @@ def extend_kernel(
         keys = tl.where(keys == best, -0x7FFFFFFFFFFFFFFF, keys)
     there = scores > float("-inf")
     source = tl.where(there, places // ITEMS, 0)
-    start = picked(first + where % LANES, source)
-    chosen = tl.where(there, start + places % ITEMS * LANES, PAD)
+    chosen = tl.where(there, picked(first, source) + places % ITEMS * LANES, pad)
     origin = tl.where(there, picked(parent, source), 0)
     # those that grow on, best first, and those that end
-    ends = chosen == EOS
+    ends = chosen == eos
     grows = (kept < 2 * BEAM) & (ends == 0)
     rank = tl.cumsum(grows.to(tl.int32), 0) - 1
     grows = grows & (rank < BEAM)
@@ -172,7 +159,7 @@ def extend_kernel(
     tl.store(pool + sentence * BEAM + hypothesis, after, mask=real)
     # whether a better one can come
     length += 1
-    nth = tl.max(tl.where(hypothesis == N_BEST - 1, after, float("-inf")), 0)
+    nth = tl.max(tl.where(hypothesis == n_best - 1, after, float("-inf")), 0)
     if BEAM == 1:
         done = (length > end) | (nth > float("-inf"))
     else:

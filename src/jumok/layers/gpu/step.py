@@ -7,7 +7,7 @@ from torch import Tensor
 
 from jumok.layers.gpu.step_kernels import descend_kernel, embed_kernel, own_step_kernel, source_step_kernel
 
-PAST, SOURCE = 32, 32
+PAST, SOURCE = 16, 32
 """Earlier steps and source items in a block."""
 STEPS = 64
 """Steps in a block of a table of ancestors."""
