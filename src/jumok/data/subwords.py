@@ -243,16 +243,20 @@ class BpeSampler:
         return [piece for word in WORDS.findall(text) for piece in self._merge(list(word), draws)]
 
     def _merge(self, pieces: list[str], draws: Random) -> list[str]:
+        score, draw = self.scores.get, draws.random
+        merged = [score(left + right) for left, right in pairwise(pieces)]
         while True:
-            merges = [
-                (-self.scores[left + right], at)
-                for at, (left, right) in enumerate(pairwise(pieces))
-                if left + right in self.scores and draws.random() >= self.dropout
-            ]
-            if not merges:
+            best, place = None, 0
+            for at, found in enumerate(merged):
+                if found is not None and draw() >= self.dropout and (best is None or found > best):
+                    best, place = found, at
+            if best is None:
                 return pieces
-            _, at = min(merges)
-            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+            del merged[place]
+            for at in (place - 1, place):  # only the neighbours of the new piece have changed
+                if 0 <= at < len(merged):
+                    merged[at] = score(pieces[at] + pieces[at + 1])
 
 
 def _main() -> None:

@@ -77,7 +77,7 @@ def beam_search(
     """
     n_best = config.beam if n_best is None else n_best
     longest = longest_outputs(decoder, encoding, config)
-    if _is_static(decoder, encoding):
+    if specials.first is None and _is_static(decoder, encoding):
         with suppress(NotRecordedError):
             options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
             return static_search(decoder, encoding, specials, config, longest, **options)
@@ -137,7 +137,11 @@ def _allowed(
     specials: Specials,
     config: DecodingConfig,
 ) -> Float[Tensor, "sentence beam vocabulary"]:
-    """The log-probabilities, with -inf for every token that must not come next."""
+    """The log-probabilities, with -inf for every token that must not come next, and 0 for one that must."""
+    if specials.first is not None and length == 0:
+        log_probs = torch.full_like(log_probs, -torch.inf)
+        log_probs[:, :, specials.first] = 0
+        return log_probs
     forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
     if config.no_repeat:
         forbidden |= repeats_ngram(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -48,7 +48,8 @@ def encode(encoder: Callable[..., Encoding], *inputs: Tensor) -> Encoding:
         if len(graphs) > MOST_GRAPHS:
             graphs.popitem(last=False)
         if graph is None:
-            return cast(Encoding, encoder(*inputs))
+            as_written: Encoding = encoder(*inputs)
+            return as_written
         graph.source.copy_(source)
         graph.visible.copy_(visible)
         graph.graph.replay()

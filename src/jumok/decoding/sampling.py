@@ -114,6 +114,8 @@ def _forbidden(
     forbidden |= (step >= longest)[:, None, None]  # an output of the greatest length can only end
     forbidden[:, :, specials.eos] = step < config.min_length
     forbidden[:, :, specials.pad] = forbidden[:, :, specials.bos] = True
+    if specials.first is not None and step == 0:
+        forbidden.fill_(True)[:, :, specials.first] = False
     return forbidden
 
 

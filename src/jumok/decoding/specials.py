@@ -20,6 +20,8 @@ class Specials(NamedTuple):
     pad: int
     bos: int
     eos: int
+    first: int | None = None
+    """The token that every output must begin with, such as its language; None if there is none."""
 
 
 class Survivors(NamedTuple):

@@ -94,6 +94,8 @@ class CpuEngines:
             return f"the weights are {weight.dtype}, not float32"
         if (reason := why_not(self.model)) is not None:
             return reason
+        if self.tokenizers.target.language_ids:
+            return "its outputs begin with their language, which jumok's own engine writes"
         for name, tokenizer in zip(("source", "target"), self.tokenizers, strict=True):
             if len(set(tokenizer.pieces)) != tokenizer.size:
                 return f"the tokenizer of the {name} has the same piece twice"

@@ -14,7 +14,8 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Survivors, beam_search
+from jumok.data.symbols import without_symbols
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
@@ -266,8 +267,20 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -325,7 +338,7 @@ class Translator(TextGenerator):
         first: int,
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
-        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
         if config.samples:
             found = self._sample(jobs, config, check, first)
         else:
@@ -333,8 +346,12 @@ class Translator(TextGenerator):
         if config.mbr:
             found = [self._by_risk(hypotheses, config) for hypotheses in found]
         if config.placeholders:
-            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+            found = [self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, found, strict=True)]
         return found
+
+    def _text(self, job: SourcePart) -> str:
+        """A part without tags and features, which no translation repeats."""
+        return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
 
     def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
         """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
@@ -354,7 +371,12 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
 
     @torch.no_grad()
     def _search(
@@ -388,12 +410,13 @@ class Translator(TextGenerator):
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
         if short is not None:
             decoder, kept = short
-            found = beam_search(decoder, model.encoder(source, visible), SPECIALS, config, n_best=wanted, check=check)
+            encoding = model.encoder(source, visible)
+            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
             return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
         return search(
             model,
             (source, visible),
-            SPECIALS,
+            self._specials,
             config,
             n_best=wanted,
             observe=None if watch is None else partial(_tell_steps, jobs, watch),

@@ -22,6 +22,13 @@ class TransformerEncoderConfig(TransformerConfig):
 
     section: ClassVar[str] = "encoder"
 
+    sees_end: bool = True
+    """Read the end of the source as a token of its own; models imported from OpenNMT-py do not."""
+
+
+END = 2
+"""The id of the end of a text, as every tokenizer has it."""
+
 
 class Encoded(NamedTuple):
     """An encoding, and the attention that made it."""
@@ -57,17 +64,22 @@ class TransformerEncoder(Encoder):
         layers = list(self._layers)
         if self.norm is None or not stack.fuses(layers, source.device):
             return self.encode(source, visible).encoding
+        visible = self._seen(source, visible)
         states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))
         return self._encoding(states, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
         x, own = self.tokens(source), []
+        visible = self._seen(source, visible)
         keys = key_mask(visible)
         for layer in self._layers:
             x, weights = layer(x, keys)
             own.append(weights)
         return Encoded(self._encoding(self._normed(x), source, visible), tuple(own))
+
+    def _seen(self, source: Tensor, visible: Tensor) -> Tensor:
+        return visible if self.config.sees_end else visible & (source != END)
 
     def self_attention(
         self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
