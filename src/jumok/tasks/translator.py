@@ -158,7 +158,7 @@ class Translator(TextGenerator):
         stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
         `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
         from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called after every step, and stops the search by raising an error.
+        `check` is called after every step, or every batch of another engine, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
