@@ -110,11 +110,11 @@ def outcome(
 
 def by_definition(work: Callable[[], list[Tensor]]) -> list[Tensor]:
     """The same without the kernels."""
-    held, layers._runs_on_kernels = layers._runs_on_kernels, lambda values: False
+    held, layers.runs_on_kernels = layers.runs_on_kernels, lambda values: False
     try:
         return work()
     finally:
-        layers._runs_on_kernels = held
+        layers.runs_on_kernels = held
 
 
 def timed(step: Callable[[], None]) -> tuple[float, float]:

@@ -21,8 +21,8 @@ NAMES = {"transformer": "jumok, Transformer", "rnnsearch": "jumok, RNNsearch tha
 TASKS: dict[str, dict[str, dict[str, Any]]] = {
     "large": {"transformer": {}, "rnnsearch": {}},
     "small": {
-        "transformer": {"batch.tokens": 2048, "training.steps": 3000},
-        "rnnsearch": {"batch.tokens": 1024, "training.steps": 2000, "training.validate_every": 200},
+        "transformer": {"batch.tokens": 2048},
+        "rnnsearch": {"batch.tokens": 1024, "training.steps": 2000, "training.validate_every": 500},
     },
 }
 PUBLISHED = {

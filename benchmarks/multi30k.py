@@ -1,22 +1,30 @@
-"""Multi30k: train by recipe, translate the test sets, score them as the literature does.
+"""Multi30k: train by recipe with several seeds, translate the test sets, score them as the literature does.
 
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-transformer …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # minutes and speed of those runs
 
-Published figures are BLEU of lower-cased text tokenised by Moses' script; sacrebleu's cased BLEU stands beside them.
+`train` runs all recipes and seeds at the same time, because one small model leaves most of a large GPU idle; --jobs
+limits that. The models of several seeds also translate as an ensemble. Published figures are BLEU of lower-cased text
+tokenised by Moses' script; sacrebleu's cased BLEU stands beside them. Checkpoints are chosen on the validation set.
 What should be said of a run beyond its recipe stands in ABOUT, a JSON file in the folder: {"en-de-luong": "…"}.
+`score` keeps the rows of recipes that the folder has no outputs of.
 """
 
 import argparse
 import gzip
 import json
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 
 import sacrebleu
 
-from benchmarks.results import Row, write
+from benchmarks.results import FOLDER, Row, write
 
 PAIRS = ("en-de", "de-en", "en-fr")
 SYSTEMS = {
@@ -27,8 +35,14 @@ SYSTEMS = {
 }
 NAMES = [f"{pair}-{system}" for pair in PAIRS for system in SYSTEMS]
 ABOUT = "about.json"
-TESTS = {"test_2016_flickr": "2016", "test_2017_flickr": "2017"}
-PUBLISHED = 41.02  # Transformer-Tiny, text only: Wu et al., ACL 2021, as given in the README of LividWo/Revisit-MMT
+TESTS = {"test_2016_flickr": "2016", "test_2017_flickr": "2017", "test_2017_mscoco": "mscoco"}
+ENSEMBLE = "ensemble"
+"""What stands for the seed of all models together."""
+PUBLISHED = {
+    "en-de": {"2016": 41.02, "2017": 33.36, "mscoco": 29.88},
+    "en-fr": {"2016": 61.80, "2017": 53.46, "mscoco": 44.52},
+}
+"""Transformer-Tiny, text only: Wu et al., ACL 2021; 41.02 also in the README of LividWo/Revisit-MMT."""
 
 
 def data() -> Path:
@@ -39,20 +53,47 @@ def lines(name: str) -> list[str]:
     return gzip.decompress((data() / f"{name}.gz").read_bytes()).decode().splitlines()
 
 
-def train(folder: Path, names: list[str]) -> None:
+def train(folder: Path, names: list[str], seeds: list[int], jobs: int, settings: list[str]) -> None:
     import torch
 
-    import jumok
-
-    for name in names:
-        translator = jumok.train(f"recipes/multi30k-{name}.toml", out=folder / name).model
-        for test in TESTS:
-            outputs = translator.translate(lines(f"{test}.{name[:2]}"))
-            text = "".join(f"{output.text}\n" for output in outputs)
-            (folder / f"{name}.{test}.out").write_text(text, encoding="utf-8")
-
+    folder.mkdir(parents=True, exist_ok=True)
     about = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU", "torch": torch.__version__}
     (folder / ABOUT).write_text(json.dumps(about))
+
+    def run(name: str, seed: int) -> None:
+        recipe, out = f"recipes/multi30k-{name}.toml", folder / name / str(seed)
+        options = [part for setting in (f"training.seed={seed}", *settings) for part in ("--set", setting)]
+        with open(folder / f"{name}.{seed}.log", "w", encoding="utf-8") as log:
+            command = [sys.executable, "-m", "jumok", "train", recipe, "--out", str(out), *options]
+            subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.multi30k",
+                "translate",
+                str(folder),
+                name,
+                "--seeds",
+                str(seed),
+            ]
+            subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=True)
+
+    with ThreadPoolExecutor(jobs or len(names) * len(seeds)) as pool:
+        list(pool.map(lambda job: run(*job), product(names, seeds)))
+    for name in names if len(seeds) > 1 else ():
+        translate(folder, name, seeds)
+
+
+def translate(folder: Path, name: str, seeds: list[int]) -> None:
+    """Translate the test sets with the model of a seed, or with those of several as an ensemble."""
+    import jumok
+
+    translator = jumok.load([folder / name / str(seed) for seed in seeds])
+    for test in TESTS:
+        outputs = translator.translate(lines(f"{test}.{name[:2]}"))
+        text = "".join(f"{output.text}\n" for output in outputs)
+        which = seeds[0] if len(seeds) == 1 else ENSEMBLE
+        (folder / f"{name}.{which}.{test}.out").write_text(text, encoding="utf-8")
 
 
 def moses_lowercased(texts: list[str], language: str) -> list[str]:
@@ -65,35 +106,74 @@ def moses_lowercased(texts: list[str], language: str) -> list[str]:
 def score(folder: Path) -> None:
     about = json.loads((folder / ABOUT).read_text())
     rows = []
-    for name in NAMES:
+    for name, (test, year) in product(NAMES, TESTS.items()):
         pair, system = name[:5], SYSTEMS[name[6:]]
-        for test, year in TESTS.items():
-            if not (path := folder / f"{name}.{test}.out").exists():
-                continue
-            outputs, references = path.read_text(encoding="utf-8").splitlines(), lines(f"{test}.{pair[3:]}")
-            conditions = f"recipes/multi30k-{name}.toml, beam 5" + about.get(name, "")
-            found, signature = tokenised_bleu(outputs, references, pair[3:]), "Moses-tokenised, lower-cased"
-            rows.append(row(f"multi30k-{pair}-{year}", system, found, f"{conditions}; {signature}"))
-            cased = sacrebleu.BLEU()
-            found = cased.corpus_score(outputs, [references]).score
-            rows.append(row(f"multi30k-{pair}-{year}-cased", system, found, f"{conditions}; {cased.get_signature()}"))
-    rows.append(row("multi30k-en-de-2016", "Transformer-Tiny, text only (Wu et al. 2021)", PUBLISHED, "as published"))
-    write("multi30k", rows, device=f"{about['device']}, torch {about['torch']}", packages=("sacrebleu", "sacremoses"))
+        found = {path.name.split(".")[1]: path for path in sorted(folder.glob(f"{name}.*.{test}.out"))}
+        together = found.pop(ENSEMBLE, None)
+        if not found:
+            continue
+        conditions = f"recipes/multi30k-{name}.toml, beam 5, {steps_of(folder, name)}{about.get(name, '')}"
+        id, seeds = f"multi30k-{pair}-{year}", f"mean over training.seed = {', '.join(found)}"
+        scores = [both_scores(path, test, pair) for path in found.values()]
+        for suffix, values in zip(("", "-cased"), zip(*scores, strict=True), strict=True):
+            rows.append(row(id + suffix, system, mean(values), f"{conditions}; {seeds}; {SIGNATURES[suffix]}"))
+            if len(values) > 1 and not suffix:
+                rows.append(row(f"{id}-deviation", system, stdev(values), f"{conditions}; {seeds}"))
+        if together is not None:
+            for suffix, value in zip(("", "-cased"), both_scores(together, test, pair), strict=True):
+                members = f"ensemble of training.seed = {', '.join(found)}"
+                told = f"{conditions}; {members}; {SIGNATURES[suffix]}"
+                rows.append(row(id + suffix, f"{system}, {len(found)} models", value, told))
+    for pair, years in PUBLISHED.items():
+        for year, value in years.items():
+            name = "Transformer-Tiny, text only (Wu et al. 2021)"
+            rows.append(row(f"multi30k-{pair}-{year}", name, value, "as published"))
+    device = f"{about['device']}, torch {about['torch']}"
+    write("multi30k", [*rows, *older_rows(rows)], device=device, packages=("sacrebleu", "sacremoses"))
+
+
+SIGNATURES = {
+    "": "Moses-tokenised, lower-cased",
+    "-cased": f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}",
+}
+
+
+def both_scores(path: Path, test: str, pair: str) -> tuple[float, float]:
+    """BLEU of the outputs in a file, tokenised and lower-cased, and cased."""
+    outputs, references = path.read_text(encoding="utf-8").splitlines(), lines(f"{test}.{pair[3:]}")
+    cased = sacrebleu.BLEU().corpus_score(outputs, [references]).score
+    return tokenised_bleu(outputs, references, pair[3:]), cased
+
+
+def steps_of(folder: Path, name: str) -> str:
+    """How long the runs of a recipe took, as far as their metrics are there."""
+    files = sorted(folder.glob(f"{name}/*/metrics.jsonl")) or sorted(folder.glob(f"{name}.*.metrics.jsonl"))
+    told = [[json.loads(line) for line in path.read_text().splitlines()] for path in files]
+    steps = sorted({max(line["step"] for line in run) for run in told})
+    minutes = max((line.get("seconds", 0) for run in told for line in run), default=0) / 60
+    return f"{' to '.join(f'{step:,}' for step in dict.fromkeys([steps[0], steps[-1]]))} steps in {minutes:.1f} minutes"
+
+
+def older_rows(rows: list[Row]) -> list[Row]:
+    """The rows of the results so far that none of these replaces."""
+    path, new = FOLDER / "multi30k.json", {(row.id, row.system) for row in rows}
+    saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    return [Row(**old) for old in saved if (old["id"], old["system"]) not in new]
 
 
 def measure_time(folder: Path) -> None:
     """Minutes of training, validations included, the speed between validations, and what the model then scores."""
     about, rows = json.loads((folder / ABOUT).read_text()), []
-    for name in (name for name in NAMES if (folder / name / "metrics.jsonl").exists()):
+    for name in (name for name in NAMES if (folder / name / "1/metrics.jsonl").exists()):
         pair, system = name[:5], SYSTEMS[name[6:]]
-        told = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+        told = [json.loads(line) for line in (folder / name / "1/metrics.jsonl").read_text().splitlines()]
         steps = [line for line in told if "tokens_per_second" in line]
         conditions = f"recipes/multi30k-{name}.toml, {steps[-1]['step']:,} steps"
         seconds = max(line["seconds"] for line in told if "seconds" in line)
         rows.append(Row(f"time-multi30k-{pair}", system, round(seconds / 60, 2), "minutes", conditions))
         fastest = max(line["tokens_per_second"] for line in steps)
         rows.append(Row(f"time-multi30k-{pair}-speed", system, round(fastest), "tok/s", f"{conditions}; fastest line"))
-        outputs = (folder / f"{name}.test_2016_flickr.out").read_text(encoding="utf-8").splitlines()
+        outputs = (folder / f"{name}.1.test_2016_flickr.out").read_text(encoding="utf-8").splitlines()
         bleu = tokenised_bleu(outputs, lines(f"test_2016_flickr.{pair[3:]}"), pair[3:])
         rows.append(row(f"time-multi30k-{pair}-bleu", system, bleu, f"{conditions}; 2016, tokenised, lower-cased"))
     device = f"{about['device']}, torch {about['torch']}"
@@ -111,12 +191,17 @@ def row(id: str, system: str, value: float, conditions: str) -> Row:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "score", "time"])
+    parser.add_argument("what", choices=["train", "translate", "score", "time"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="which recipes to train; defaults to all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--jobs", type=int, default=0, help="runs at the same time; defaults to all")
+    parser.add_argument("--set", action="append", default=[], help="settings that replace those of the recipes")
     given = parser.parse_args()
     if given.what == "train":
-        train(given.folder, given.names or NAMES)
+        train(given.folder, given.names or NAMES, given.seeds, given.jobs, given.set)
+    elif given.what == "translate":
+        translate(given.folder, *given.names, given.seeds)
     elif given.what == "score":
         score(given.folder)
     else:

@@ -53,10 +53,14 @@ GOALS = {
     "citeseer": "citeseer",
     "aer-enfr": "English-French",
     "aer-zhen": "Chinese-English",
+    "enko-l10n": "English to Korean, catalogues of the training text",
+    "enko-l10n-heldout": "English to Korean, other catalogues",
+    "koen-l10n": "Korean to English, catalogues of the training text",
+    "koen-l10n-heldout": "Korean to English, other catalogues",
     "resume-kills": "resume-kills",
 }
 """The measurements by which the project is judged, each under exactly this id, and what a table calls it."""
-BESIDE = ("-cased", "-deviation", "-best-join")
+BESIDE = ("-cased", "-deviation", "-best-join", "-bleu", "-heldout-bleu", "-kept")
 """What the id of a goal may be followed by: another number of the same run. Other work has ids that begin otherwise."""
 
 

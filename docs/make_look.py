@@ -1,7 +1,7 @@
 """Draw the attention maps in docs from stored maps of trained models: python -m docs.make_look.
 
-`jumok look MODEL TEXT --out docs/demo/NAME.json` writes a map of a text, an image or a node. Chromium renders the
-screenshots of pages.
+`jumok look MODEL TEXT --out docs/demo/NAME.json` writes a map of a text, an image or a node; look-decoder.json is that
+of look.json's text by `--kind decoder`. Chromium renders the screenshots of pages.
 """
 
 import shutil
@@ -38,6 +38,7 @@ def photograph(attention: AttentionMap, out: Path, pointed_at: str, *, height: i
 if __name__ == "__main__":
     shown = read_map("look")
     draw.save(shown, DEMO / "look-grid.svg", grid=True)
+    draw.save(read_map("look-decoder"), DEMO / "look-decoder.svg", grid=True)
     word = len(shown.target) - 2
     photograph(shown, DEMO / "look-page.png", f'[aria-label="target"] .jumok-word:nth-of-type({word + 2})', height=570)
     draw.save(read_map("node"), DEMO / "node.svg")

@@ -13,7 +13,8 @@ RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_read_without_complaint_and_begins_with_a_sentence(path, monkeypatch):
-    monkeypatch.setenv("JUMOK_DATA", "somewhere")
+    for name in ("JUMOK_DATA", "JUMOK_L10N"):
+        monkeypatch.setenv(name, "somewhere")
     recipe = read_recipe(path)
     assert path.read_text(encoding="utf-8").startswith("# ")
     assert recipe.training.steps > 0

@@ -35,8 +35,8 @@ def test_an_unknown_setting_is_told_our_name(section, key, ours):
 
 
 def test_what_there_is_not_is_said():
-    with pytest.raises(ConfigError, match=r"decoding.top_k is not a setting; there is no sampling of outputs here"):
-        make_recipe({"data": DATA, "decoding": {"top_k": 5}})
+    with pytest.raises(ConfigError, match=r"decoding.ensemble is not a setting; an ensemble is several model folders"):
+        make_recipe({"data": DATA, "decoding": {"ensemble": 5}})
     with pytest.raises(ConfigError, match="there is one optimiser here, AdamW"):
         make_recipe({"data": DATA, "training": {"optimizer": "sgd"}})
 
@@ -71,7 +71,7 @@ def test_sections_and_settings_without_one(tmp_path):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["translate", "--sampling-topk", "5"], "there is no sampling of outputs here, only beam search, with --beam"),
+        (["translate", "--sampling-topk", "5"], "there is no option --sampling-topk; here it is --top-k"),
         (["translate", "--beam-size", "5"], "there is no option --beam-size; here it is --beam"),
         (["translate", "--n_best", "5"], "there is no option --n_best; here it is --n-best"),
         (["translate", "--src", "a"], "here it is --source"),

@@ -40,12 +40,17 @@ SETTINGS = {
     "training.patience": "early_stopping early_stopping_patience",
     "training.log_every": "log_interval logging_steps",
     "training.metric": "eval_metric best_checkpoint_metric metric_for_best_model valid_metrics",
+    "training.r_drop": "reg_alpha rdrop rdrop_alpha",
     "training.guided_alignment": "lambda_align guided_alignment_weight",
     "decoding.beam": "beam_size beam_width num_beams",
     "decoding.length_penalty": "lenpen alpha normalize",
     "decoding.max_length": "max_len max_len_b max_output_length max_new_tokens max_decoding_length",
     "decoding.min_length": "min_len min_output_length min_decoding_length",
     "decoding.no_repeat": "no_repeat_ngram_size block_ngram_repeat",
+    "decoding.samples": "sampling do_sample sample num_samples",
+    "decoding.temperature": "sampling_temperature random_sampling_temp",
+    "decoding.top_k": "sampling_topk random_sampling_topk",
+    "decoding.top_p": "sampling_topp random_sampling_topp",
     BOTH.format("width"): "hidden_size rnn_size d_model dim_model model_dim embed_dim embedding_dim "
     "word_vec_size emb_size encoder_embed_dim decoder_embed_dim hidden_dim",
     BOTH.format("hidden"): "ff_size d_ff ffn_dim encoder_ffn_embed_dim "
@@ -70,11 +75,9 @@ SETTINGS = {
 """Settings of jumok, and their names in other toolkits."""
 
 ABSENT = {
-    "there is no sampling of outputs here, only beam search, with --beam or decoding.beam": "sampling sampling_topk "
-    "top_k top_p temperature do_sample sample",
     "there is one optimiser here, AdamW": "optim optimizer optimiser",
     "there is one GPU or CPU at a time here; --device says which": "world_size gpu_ranks num_gpus devices num_workers",
-    "there is no ensemble here; jumok average makes one model of several": "ensemble",
+    "an ensemble is several model folders: jumok translate runs/a runs/b": "ensemble",
 }
 """Messages about what jumok does not have, and its names in other toolkits."""
 
@@ -87,6 +90,10 @@ OPTIONS = {
     "--length-penalty": "lenpen alpha normalize",
     "--max-length": "max_len max_len_b max_output_length max_new_tokens",
     "--min-length": "min_len",
+    "--sample": "sampling do_sample random_sampling",
+    "--temperature": "sampling_temperature random_sampling_temp",
+    "--top-k": "sampling_topk random_sampling_topk",
+    "--top-p": "sampling_topp random_sampling_topp",
     "--no-repeat": "no_repeat_ngram_size block_ngram_repeat",
     "--batch": "batch_size max_tokens buffer_size mini_batch maxi_batch",
     "--max-source": "src_seq_length max_source_length max_source_positions max_input_length",

@@ -27,6 +27,11 @@ def test_an_average_of_models_with_other_words(reverser):
     names(refused("average", reverser, "letters", "--out", "mean"), "letters", reverser, "vocabulary")
 
 
+def test_an_average_of_models_of_other_widths_asks_for_the_same_recipe(reverser):
+    well("train", write_recipe(RECIPE), "--out", "narrow", "--device", "cpu", *BRIEFLY, "--set=decoder.width=32")
+    names(refused("average", reverser, "narrow", "--out", "mean"), "narrow", "same recipe as", reverser)
+
+
 def test_an_average_of_no_model_folder(model):
     names(refused("average", model / "model.safetensors", "--out", "mean"), "model.safetensors", "model folder")
     for models in ([model, "none"], ["none"]):
@@ -68,5 +73,7 @@ def test_a_mean_does_not_overwrite_a_file_of_the_users_own_and_goes_beside_other
 
 def test_models_are_counted_without_backup_copies(reverser):
     shutil.copytree(reverser, "copy.bak")
-    assert well("average", reverser, "copy.bak", "--out", "mean").err == "the mean of 1 model is in mean\n"
+    said = well("average", reverser, "copy.bak", "--out", "mean").err.splitlines()
+    assert said[0] == "the mean of 1 model is in mean"
+    assert "name several" in said[1]
     names(Path("mean/README.md").read_text(), "averaged over: 1 model\n")

@@ -156,7 +156,7 @@ def test_a_split_that_a_saved_dataset_does_not_have_is_named(tmp_path):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_a_vocabulary_larger_than_the_data_allows_says_what_is_possible(kind, capfd):
-    with refuses(DataError, "tokenizer.size = 30000") as raised:
+    with refuses(DataError, 'tokenizer.size = 30000 … "char"') as raised:
         Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=30_000))
     most = int(str(raised.value).split("the most is ")[1].split(":")[0])
     assert Tokenizer.train(TEXTS, TokenizerConfig(kind=kind, size=most)).size == most
@@ -257,7 +257,7 @@ def test_a_step_that_does_not_exist_is_refused():
         (lambda: TokenizerConfig(kind="char", sampling=0.1), "tokenizer.sampling"),
         (lambda: TokenizerConfig(source_form="jamo"), "tokenizer.shared = false"),
         (lambda: DataConfig(), "data.source … data.pairs … data.corpus"),
-        (lambda: DataConfig(corpus="cldr", pairs="a.tsv"), "data.pairs and data.corpus"),
+        (lambda: DataConfig(corpus="cldr", pairs="a.tsv"), "data.pairs and data.corpus are given"),
         (lambda: DataConfig(source="a"), "data.source and data.target"),
         (lambda: DataConfig(corpus="cldr", valid_target="a"), "data.valid_source and data.valid_target"),
         (lambda: DataConfig(pairs="a", valid_pairs="b", valid_source="c", valid_target="d"), "not both"),

@@ -67,6 +67,11 @@ def test_what_cannot_be_shown_is_one_line(reverser, arguments, facts):
     names(refused("look", reverser, *arguments), facts)
 
 
+def test_standard_input_without_a_line_says_what_to_write(reverser):
+    for arguments in ([], ["-"]):
+        names(refused("look", reverser, *arguments), 'standard input is empty … jumok look [MODEL] "text"')
+
+
 def test_a_file_given_to_a_model_that_reads_text_is_not_translated_as_its_name(reverser, tmp_path, here):
     (tmp_path / "12.png").write_bytes(b"")
     names(refused("look", reverser, "12.png"), reverser, "12.png", "text")
@@ -196,3 +201,11 @@ def test_a_picture_that_needs_matplotlib_is_refused_before_anything_is_translate
     fail = lambda *_, **__: pytest.fail("the work has begun")  # noqa: E731
     monkeypatch.setattr("jumok.tasks.translator.Translator.translate", fail)
     names(refused(*command), "matplotlib")
+
+
+def test_a_kind_of_attention_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="kind = 'self' must be one of cross, encoder, decoder"):
+        AttentionMap(("a",), ("b",), torch.ones(1, 1, 1, 1), kind="self")
+    with pytest.raises(DataError, match="kind = 'self' must be one of"):
+        AttentionMap.from_json('{"source": ["a"], "target": ["b"], "weights": [[[[1]]]], "kind": "self"}')
+    assert "--kind must be cross or encoder or decoder" in jumok("look", "3 hours", "--kind", "self").err

@@ -115,6 +115,14 @@ def test_the_same_korean_text_scores_100_however_it_is_spelt_in_unicode(tmp_path
     assert "2 lines are not in Unicode's composed form" in done.err
 
 
+@pytest.mark.parametrize(("text", "hint"), [("the old house", True), ("the old house.", False), ("집", True)])
+def test_bleu_of_texts_under_four_words_comes_with_what_counts_instead(tmp_path, text, hint):
+    file = write(tmp_path / "lines.txt", f"{text}\n")
+    given = ("evaluate", "--output", file, "--reference", file)
+    assert ("--tokenize char" in well(*given).err) == hint
+    assert "--tokenize char" not in well(*given, "--tokenize", "char").err + well(*given, "--metrics", "chrf").err
+
+
 def test_lines_that_were_cut_for_the_model_are_counted(reverser, tmp_path):
     write(tmp_path / "src", "1 2\n" + "1 " * 400 + "\n")
     write(tmp_path / "ref", "2 1\n" + "1 " * 400 + "\n")

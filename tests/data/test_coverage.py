@@ -45,5 +45,11 @@ def test_vocabularies_of_letters_and_words_know_what_they_have_pieces_for(kind):
     assert coverage("hippopotamus of quicksilver", source).is_foreign == (kind == "word")
 
 
+def test_words_too_short_to_tell_are_counted_in_what_is_said(bundled):
+    found = coverage("Where is the station in Seoul?", bundled)
+    assert found.total == 6
+    assert len(found.words) < 6
+
+
 def test_a_text_without_end_takes_no_longer(bundled):
     assert len(coverage("word " * 1_000_000, bundled).words) == 400

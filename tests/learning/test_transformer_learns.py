@@ -6,11 +6,11 @@ from torch.nn.functional import cross_entropy, pad
 
 from jumok.models import EncoderDecoder, TransformerDecoderConfig, TransformerEncoderConfig, build_model
 
-PAD, BOS, EOS, FIRST, LONGEST = 0, 1, 2, 3, 6
+PAD, BOS, EOS, FIRST, LONGEST = 0, 1, 2, 3, 5
 
 
 def digits(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Strings of 1 to 6 digits, what of them is visible, and each reversed; both with an end after them."""
+    """Strings of 1 to 5 digits, what of them is visible, and each reversed; both with an end after them."""
     visible = torch.arange(LONGEST) < torch.randint(1, LONGEST + 1, (count, 1))
     source = torch.randint(FIRST, FIRST + 10, (count, LONGEST)).masked_fill(~visible, PAD)
     lengths = visible.sum(1, keepdim=True)
@@ -53,10 +53,10 @@ def greedy(model: EncoderDecoder, source: torch.Tensor, visible: torch.Tensor) -
 @pytest.mark.parametrize(
     ("settings", "tied", "steps"),
     [
-        ({"positions": "added"}, "all", 300),
-        ({"positions": "concatenated"}, "embeddings", 300),
-        ({"positions": "rotary"}, "none", 300),
-        ({"positions": "added", "norm": "post"}, "all", 300),
+        ({"positions": "added"}, "all", 240),
+        ({"positions": "concatenated"}, "embeddings", 240),
+        ({"positions": "rotary"}, "none", 240),
+        ({"positions": "added", "norm": "post"}, "all", 240),
     ],
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )

@@ -236,6 +236,7 @@ def test_models_say_what_they_are(live):
     first, second = known["models"]
     assert (first["name"], first["layers"], first["heads"]) == ("reverser", 1, 1)
     assert (second["name"], second["layers"], second["heads"]) == ("words", 2, 2)
+    assert (first["kinds"], second["kinds"]) == (["cross"], ["cross", "encoder", "decoder"])
     assert first["parameters"] == sum(
         p.numel() for p in live.service.models["reverser"].generator.trained.model.parameters()
     )
@@ -342,3 +343,15 @@ def test_the_bare_address_of_the_interface_lists_what_there_is(live):
     wanted = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert answer.json["paths"].keys() == wanted
     assert answer.json["paths"]["POST /api/translate"].startswith("Translate one or more texts")
+
+
+def test_self_attention_is_given_where_the_model_has_some(live):
+    body = {"text": "the old house", "model": "words", "kind": "encoder"}
+    encoder = live.post("/api/attention", body).json
+    assert (encoder["kind"], encoder["target"]) == ("encoder", encoder["source"])
+    assert "self-attention of the encoder" in live.post("/api/page", body).text
+    refused = live.post("/api/attention", {"text": "12", "model": "reverser", "kind": "decoder"})
+    assert (refused.status, refused.json) == (
+        422,
+        {"error": "the model reverser has no attention of kind decoder, only cross"},
+    )

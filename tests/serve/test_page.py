@@ -142,6 +142,27 @@ def test_the_keyboard_does_all_of_it(visit):
     expect(second).to_be_focused()
 
 
+def test_self_attention_can_be_chosen_and_lights_up_within_one_text(visit, live):
+    page = visit(model="words")
+    typed(page, HOUSE)
+    for kind, side, hidden in (("encoder", "#mirror", "#output"), ("decoder", "#output", "#mirror")):
+        api = live.post("/api/attention", {"text": HOUSE, "model": "words", "kind": kind}).json
+        page.select_option("#kind", kind)
+        expect(page.locator(f"{side} .word")).to_have_count(len(api["target"]) - 1)
+        expect(page.locator(f"{hidden} .word")).to_have_count(0)
+        expect(page.locator(".jumok-cell")).to_have_count(len(api["source"]) * len(api["target"]))
+        box = page.locator(f"{side} .word").nth(1).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        expect(page.locator(f"{side} .word").nth(1)).to_have_class(re.compile("chosen"))
+        row = torch.tensor(api["weights"]).mean((0, 1))[1].tolist()
+        wanted = row[:-1] if kind == "encoder" else row[1:]  # without </s>, or without <s>
+        assert shares(page, side) == pytest.approx(wanted, abs=1e-4)
+        assert page.locator(".jumok-bar select").count() == 2  # layer and head
+    typed_again = visit(model="reverser")
+    typed(typed_again, "12 34")
+    expect(typed_again.locator("#kinds")).to_be_hidden()  # a recurrent model has one kind
+
+
 def test_heads_and_layers_can_be_chosen(visit, live):
     page = visit(model="words")
     typed(page, HOUSE)

@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 
 from jumok.errors import ArgumentError, DataError
 from jumok.training.checkpoint import checkpoints
-from jumok.training.loop import Position, read_step
 from jumok.training.processes import Processes, check_seen, check_shares
+from jumok.training.read_ahead import Position, read_step
 from support.processes import gpu_runs, recipe_runs, tiny_run, tiny_runs, together, whole_graph_run
 from support.runs import assert_same_run, files_of, metrics_of, state_of
 from support.tiny import TinyBatches
@@ -146,7 +146,7 @@ def test_the_shares_of_a_step_are_what_one_process_reads(monkeypatch):
     whole = read_step(source, Position(0, 1), 5)
     shares = []
     for rank in range(2):
-        monkeypatch.setattr("jumok.training.loop.here", lambda rank=rank: Processes(rank, 2))
+        monkeypatch.setattr("jumok.training.read_ahead.here", lambda rank=rank: Processes(rank, 2))
         shares.append(read_step(source, Position(0, 1), 5))
     assert {share.after for share in shares} == {whole.after}
     assert [len(share.batches) for share in shares] == [3, 2]

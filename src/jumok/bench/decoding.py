@@ -10,8 +10,7 @@ from torch import Tensor
 
 from jumok.bench.peers import BOS, EOS, PAD, SPECIALS, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
 from jumok.bench.timing import JUMOK, Call, Size, Work
-from jumok.decoding import DecodingConfig, beam_search
-from jumok.decoding.beam import Specials
+from jumok.decoding import DecodingConfig, Specials, beam_search
 from jumok.models import EncoderDecoder
 
 BEAM = 5

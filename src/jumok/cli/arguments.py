@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from re import fullmatch
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from typer import BadParameter, Option
 
 from jumok.data.pairs import Columns
-from jumok.decoding.config import WIDEST, Engine, Precision
+from jumok.decoding.config import WIDEST, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.files import check_file
 from jumok.model_folder import BUNDLED, own_files
@@ -29,11 +29,19 @@ DecodingEngine = Annotated[
     ),
 ]
 DecodingPrecision = Annotated[
-    Precision | None, Option(help="Weights on a CPU: int8 is faster, and changes some outputs.", show_default="float32")
+    SearchPrecision | None,
+    Option(
+        help="Weights: fp16 on a GPU by default. int8 is faster on a CPU, and changes some outputs.",
+        show_default="auto",
+    ),
 ]
 MaxSource = Annotated[
     int | None,
     Option(min=1, help="Most tokens read at once; longer texts are split. Defaults to the model's own limit."),
+]
+MapKindOption = Annotated[
+    Literal["cross", "encoder", "decoder"],
+    Option("--kind", help="Attention to the source, or self-attention of a Transformer's encoder or decoder."),
 ]
 ColumnNames = Annotated[
     str | None,

@@ -23,3 +23,5 @@ def average(
         print_json({"folder": str(out), "averaged": [str(model) for model in averaged]})
     else:
         say(f"the mean of {how_many(averaged)} is in {out}")
+    if len(averaged) == 1:
+        say("the mean of a single model is the model itself; name several, such as runs/NAME/checkpoints/step-*")

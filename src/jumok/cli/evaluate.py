@@ -13,6 +13,7 @@ from jumok.cli.arguments import (
     DecodingPrecision,
     Device,
     FeatureColumns,
+    MapKindOption,
     MaxSource,
     OnlyRows,
     Tag,
@@ -30,12 +31,18 @@ from jumok.devices import find_device
 from jumok.errors import ArgumentError
 from jumok.progress import ProgressBars
 from jumok.tasks import TRANSLATION, load_trained
+from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.evaluation import evaluate_outputs
 from jumok.tasks.results import EvaluationOptions, EvaluationResult
 
 
 def evaluate(
-    model: Annotated[Path | None, Argument(help="Folder of a trained model; leave it out with --output.")] = None,
+    models: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="[MODEL]...", help="Folder of a trained model, of several for an ensemble; none with --output."
+        ),
+    ] = None,
     source: Annotated[str | None, Option(help=f"Test sentences, one per line; {PAIRS}")] = None,
     reference: TestReference = None,
     columns: ColumnNames = None,
@@ -59,6 +66,7 @@ def evaluate(
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
     ] = None,
+    kind: MapKindOption = "cross",
     compare: Annotated[
         list[str] | None,
         Option(help="Model folder or file of outputs to compare with, or NAME=PATH; repeatable. Prints p-values."),
@@ -74,9 +82,9 @@ def evaluate(
     scores on the test images of its recipe, or on --source FOLDER --reference captions.tsv; for generated scenes, also
     how often words attend to what they name.
     """
-    if (model is None) == (output is None):
+    if (not models) == (output is None):
         raise ArgumentError("give either a MODEL to test or --output with outputs to score")
-    (name, path), *others = named_paths([str(model or output), *(compare or ())])
+    (name, path), *others = named_paths([str(models[0] if models else output), *(compare or ())])
     options = EvaluationOptions(
         source=source,
         reference=reference,
@@ -94,14 +102,20 @@ def evaluate(
         by_length=by_length,
         compare=tuple(others),
         report=report,
+        kind=kind,
         save=save,
     )
-    _check_outputs(options, [path, source, reference, *(other for _, other in others)])
+    if kind != "cross" and report is None:
+        raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
+    _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])
     with ProgressBars() as bars:
-        if model is None:
+        if not models:
             result = evaluate_outputs(TRANSLATION, path, options, name=name, device=device, watch=bars)
         else:
             its_task, trained = load_trained(path, find_device(device), task=own_task(task))
+            if len(models) > 1:
+                name = "+".join(each.resolve().name for each in models)
+                its_task, trained = TRANSLATION, read_ensemble(models, find_device(device))
             options.check_used(its_task.evaluation_options, path, its_task.does)
             check_output_path("--save", save, its_task.input_files(trained.recipe))
             result = its_task.evaluate(its_task.predictor(trained, path), options, name=name, watch=bars)

@@ -17,6 +17,7 @@ from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
     Device,
+    MapKindOption,
     MaxSource,
     Tag,
     TaskFile,
@@ -52,6 +53,7 @@ def look(
     ] = None,
     layer: Annotated[list[int] | None, Option(help="Use only this layer, from 0, -1 is the last; repeatable.")] = None,
     head: Annotated[list[int] | None, Option(help="Use only this head, from 0, -1 is the last; repeatable.")] = None,
+    kind: MapKindOption = "cross",
     grid: Annotated[bool, Option(help="Draw every layer and head separately in pictures, not their average.")] = False,
     tokens: Annotated[bool, Option(help="Show the model's tokens instead of words.")] = False,
     beam: Beam = None,
@@ -76,6 +78,7 @@ def look(
         target=_decoded(target),
         layer=tuple(layer or ()),
         head=tuple(head or ()),
+        kind=kind,
         tokens=tokens,
         grid=grid,
         beam=beam,
@@ -156,7 +159,12 @@ def _check_text(model: str | None, text: str) -> None:
 def _first_line() -> str:
     if sys.stdin is not None and sys.stdin.isatty():
         raise ArgumentError('there is no text to look at; write: jumok look [MODEL] "text"')
-    return next(read_lines("-"), "")
+    line = next(read_lines("-"), None)
+    if line is None:
+        raise ArgumentError(
+            'standard input is empty; write: jumok look [MODEL] "text", or: jumok look [MODEL] - < FILE'
+        )
+    return line
 
 
 def _decoded(text: str | None) -> str | None:

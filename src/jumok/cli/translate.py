@@ -30,14 +30,22 @@ from jumok.decoding.config import WIDEST
 from jumok.errors import ArgumentError
 from jumok.files import STDIN, check_place
 from jumok.progress import ProgressBars
-from jumok.tasks import TRANSLATION
+from jumok.tasks import TRANSLATION, load
 from jumok.tasks.translator import Translation, Translator
 
 
 def translate(
-    model: Annotated[Path | None, Argument(help=BUNDLED_HELP)] = None,
-    file: Annotated[str | None, Argument(help="File to translate; the same as --source.")] = None,
+    arguments: Annotated[
+        list[str] | None,
+        Argument(metavar="[MODEL]... [FILE]", help=f"{BUNDLED_HELP} Several are an ensemble. FILE: as --source."),
+    ] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
+    from_language: Annotated[
+        str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
+    ] = None,
+    to_language: Annotated[
+        str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
+    ] = None,
     beam: Beam = None,
     n_best: Annotated[
         int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
@@ -49,6 +57,19 @@ def translate(
     max_length: Annotated[int | None, Option(min=1, help="Largest number of tokens in an output.")] = None,
     no_repeat: Annotated[
         int | None, Option(min=0, help="Size of n-grams that may not repeat in an output; 0 allows all.")
+    ] = None,
+    sample: Annotated[bool, Option("--sample", help="Draw outputs at random instead of searching.")] = False,
+    temperature: Annotated[
+        float | None, Option(min=0.001, help="With --sample: below 1 draws likelier outputs.")
+    ] = None,
+    top_k: Annotated[int | None, Option(min=0, help="With --sample: draw from this many likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None, Option(min=0.001, max=1, help="With --sample: draw from the likeliest tokens of this share.")
+    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="With --sample: seed of the draws.")] = None,
+    mbr: Annotated[
+        int | None,
+        Option(min=2, max=WIDEST, help="Choose among this many outputs, searched or drawn, the closest to all."),
     ] = None,
     max_source: MaxSource = None,
     tag: Tag = None,
@@ -73,14 +94,17 @@ def translate(
         raise ArgumentError(f"--format {format!r} is not a format of maps; choose one of {', '.join(draw.FORMATS)}")
     check_picture_kind(format)
     older_maps = set() if attention is None else _saved_maps(attention)
-    source = _source(model, file, source)
-    translator: Translator = TRANSLATION.load(model_or_bundled(model), device=device)
+    models, file = _models_and_file(arguments or [])
+    source = _source(models[0] if models else None, file, source)
+    translator: Translator = load(models or model_or_bundled(None), device=device, task=TRANSLATION)
+    translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not _is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:
         settings: dict[str, Any] = {"beam": beam, "n_best": n_best, "no_repeat": no_repeat, "split": split}
         settings |= {"length_penalty": length_penalty, "min_length": min_length, "max_length": max_length}
         settings |= {"engine": engine, "precision": precision}
+        settings |= _drawing(sample, mbr, n_best, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         settings |= {"max_source": max_source, "tag": tag, "tell": _show_group(bars) if with_bars else None}
         if source == STDIN and is_live():
             translations = translator.stream_groups(live_groups(batch), **settings)
@@ -101,6 +125,22 @@ def translate(
     if older_maps:
         maps = "1 map" if len(older_maps) == 1 else f"{len(older_maps)} maps"
         say(f"{attention} also holds {maps} of an earlier run, such as {min(older_maps).name}")
+
+
+def _models_and_file(arguments: list[str]) -> tuple[list[Path], str | None]:
+    """The model folders, and the file to translate if the last argument after the first is not a folder."""
+    if len(arguments) > 1 and not isdir(arguments[-1]):
+        return [Path(folder) for folder in arguments[:-1]], arguments[-1]
+    return [Path(folder) for folder in arguments], None
+
+
+def _drawing(sample: bool, mbr: int | None, n_best: int, **settings: Any) -> dict[str, Any]:
+    """The settings of sampling and minimum Bayes risk, where they are asked for."""
+    if not sample:
+        if given := [name for name, value in settings.items() if value is not None]:
+            raise ArgumentError(f"--{given[0].replace('_', '-')} is for --sample, which is not given")
+        return {} if mbr is None else {"mbr": True, "beam": mbr}
+    return settings | {"samples": mbr or n_best, "mbr": mbr is not None}
 
 
 class Warnings:

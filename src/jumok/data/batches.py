@@ -196,7 +196,7 @@ ORDER = 2
 class BatchPlan:
     """Which rows, as positions in the order of `sort_by_length`, make up each batch of an epoch.
 
-    Several processes plan the same batches, and each reads those that are its own (`training.loop.read_step`).
+    Several processes plan the same batches, and each reads those that are its own (`training.read_ahead.read_step`).
     """
 
     def __init__(self, lengths: LengthCounts, config: BatchConfig, *, seed: int = 0) -> None:

@@ -19,7 +19,7 @@ from jumok.data.word_links import link_matrix
 
 CUTS = 16
 """Different random cuts of a word."""
-CACHED_CUTS = 1 << 18
+CACHED_CUTS = 1 << 19
 
 
 class Resampler:

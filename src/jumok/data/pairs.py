@@ -176,7 +176,7 @@ def _tsv(
     features: tuple[int | str, ...],
     only: tuple[int, str] | None,
 ) -> Iterator[Pair]:
-    sides = [_parts(column) for column in columns]
+    sides = [parts_of(column) for column in columns]
     named = any(isinstance(column, str) for side in sides for column in side)
     places: list[list[int]] | None = None if named else [[int(column) for column in side] for side in sides]
     special: set[int | str] = set(features)
@@ -203,7 +203,7 @@ def _tsv(
         raise _no_match(path, only, skipped)
 
 
-def _parts(column: Column) -> tuple[int | str, ...]:
+def parts_of(column: Column) -> tuple[int | str, ...]:
     """The columns that are joined."""
     return column if isinstance(column, tuple) else (column,)
 
@@ -236,7 +236,7 @@ def _json_objects(lines: Iterable[str], path: str | Path) -> Iterator[dict[str, 
 
 
 def _keys(columns: Columns, path: str | Path) -> tuple[tuple[str, ...], ...]:
-    sides = [_parts(column) for column in columns]
+    sides = [parts_of(column) for column in columns]
     if not all(isinstance(column, str) for side in sides for column in side):
         raise ArgumentError(f"columns = {columns} of {display_name(path)} must be two keys, not column numbers")
     return tuple(tuple(map(str, side)) for side in sides)

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from jumok.data.pairs import Columns, Corpus, Pair, Split, read_dataset, read_pairs
+from jumok.data.pairs import Columns, Corpus, Pair, Split, parts_of, read_dataset, read_pairs
 from jumok.data.symbols import SYMBOL, symbols_in
 from jumok.data.tokenizer import LEADING_TAG, Symbols
 from jumok.data.word_links import Link, with_word_links
@@ -157,10 +157,9 @@ class DataConfig(Settings):
         super().__post_init__()
         given = [key for key in ONE_OF if getattr(self, key)]
         if len(given) != 1:
-            seen = " and ".join(f"data.{key}" for key in given) or "none of them"
+            seen = f"{' and '.join(f'data.{key}' for key in given)} are given" if given else "none of them is given"
             raise ConfigError(
-                "give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; "
-                f"{seen} is given"
+                f"give one of data.source (with data.target), data.pairs, data.dataset, data.corpus or data.mix; {seen}"
             )
         if self.mix:
             self._check_mix()
@@ -177,6 +176,8 @@ class DataConfig(Settings):
             raise ConfigError(f"{self.shown('joined')} must be different numbers, such as [1, 2, 3]")
         if self.tag and not (SYMBOL.fullmatch(self.tag) or LEADING_TAG.fullmatch(self.tag)):
             raise ConfigError(f'{self.shown("tag")} must be one word in angle brackets, such as "<medical>"')
+        if len({type(part) for column in self.columns or () for part in parts_of(column)}) > 1:
+            raise ConfigError(f"data.columns = {list(self.columns or ())!r} must be all numbers or all names")
         if self.features and not self.pairs:
             raise ConfigError(f"{self.shown('features')} is for columns of data.pairs, which is not given")
 

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from random import Random
@@ -66,6 +66,7 @@ def train_model(
     coverage: float,
     byte_fallback: bool,
     split_digits: bool,
+    unsplit: Sequence[str] = (),
     text_name: str,
 ) -> bytes:
     """A sentencepiece model with fixed special ids; `sentences` are already normalised."""
@@ -78,6 +79,7 @@ def train_model(
         "character_coverage": coverage,
         "byte_fallback": byte_fallback,
         "split_digits": split_digits,
+        "user_defined_symbols": list(unsplit),
         "normalization_rule_name": "identity",
         "remove_extra_whitespaces": False,
         "max_sentence_length": 1 << 24,
@@ -92,7 +94,7 @@ def train_model(
     try:
         return train_sentencepiece(sentences, options)
     except RuntimeError as error:
-        raise DataError(_explained(str(error), size, text_name)) from None
+        raise DataError(_explained(str(error), kind, size, text_name)) from None
 
 
 LONGEST = 4000
@@ -170,11 +172,12 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number runs past the end of the message")
 
 
-def _explained(message: str, size: int, text_name: str) -> str:
+def _explained(message: str, kind: str, size: int, text_name: str) -> str:
     if found := re.search(r"set it to a value <= (\d+)", message):
         return (
             f"tokenizer.size = {size} is more than the {text_name} text allows; "
-            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, or give more text"
+            f"the most is {found[1]}: set tokenizer.size = {found[1]} or less, give more text, or use tokenizer.kind = "
+            + ('"bpe" or "char"' if kind == "unigram" else '"char"')
         )
     if found := re.search(r"(\d+) vs (\d+)", message):
         return (
@@ -240,16 +243,20 @@ class BpeSampler:
         return [piece for word in WORDS.findall(text) for piece in self._merge(list(word), draws)]
 
     def _merge(self, pieces: list[str], draws: Random) -> list[str]:
+        score, draw = self.scores.get, draws.random
+        merged = [score(left + right) for left, right in pairwise(pieces)]
         while True:
-            merges = [
-                (-self.scores[left + right], at)
-                for at, (left, right) in enumerate(pairwise(pieces))
-                if left + right in self.scores and draws.random() >= self.dropout
-            ]
-            if not merges:
+            best, place = None, 0
+            for at, found in enumerate(merged):
+                if found is not None and draw() >= self.dropout and (best is None or found > best):
+                    best, place = found, at
+            if best is None:
                 return pieces
-            _, at = min(merges)
-            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+            del merged[place]
+            for at in (place - 1, place):  # only the neighbours of the new piece have changed
+                if 0 <= at < len(merged):
+                    merged[at] = score(pieces[at] + pieces[at + 1])
 
 
 def _main() -> None:

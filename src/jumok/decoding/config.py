@@ -1,9 +1,9 @@
-"""The settings of beam search."""
+"""The settings of beam search and sampling."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 
 from jumok.errors import ArgumentError, ConfigError
 from jumok.setting_hints import setting_hint
@@ -11,6 +11,9 @@ from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 
 Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
+"""Those of the engines on a CPU."""
+SearchPrecision = Literal["auto", "float32", "fp16", "bf16", "int8"]
+
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""
 
@@ -33,15 +36,30 @@ class DecodingConfig(Settings):
     """Longest output as a multiple of the source length, plus 20 tokens."""
     no_repeat: NonNegativeInt = 0
     """Size of n-grams that may not repeat in an output; 0 allows all."""
+    samples: Annotated[int, Ge(0), Le(WIDEST)] = 0
+    """Draw this many outputs at random from the model instead of searching for the best; 0 searches."""
+    temperature: PositiveFloat = 1.0
+    """Exponent 1 / temperature of the probabilities that samples are drawn from; below 1 draws likelier outputs."""
+    top_k: NonNegativeInt = 0
+    """Draw only from this many likeliest tokens; 0 draws from all."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Draw only from the likeliest tokens whose probabilities add up to this (nucleus sampling)."""
+    seed: NonNegativeInt = 1
+    """Seed of the samples: those of a line depend on it and the number of the line alone."""
+    mbr: bool = False
+    """Choose the hypothesis with the highest expected chrF against all of them (minimum Bayes risk)."""
+    placeholders: bool = False
+    """Prefer hypotheses with exactly the placeholders and tags of their source, such as %s, {name} and <b>."""
     max_source: NonNegativeInt = 0
     """Longest input in tokens that is translated at once. Longer texts are split between sentences, and sentences of
     more than twice this length are cut. 0 takes the longest training input, without outliers."""
     engine: Engine = "auto"
     """What runs the search on a CPU: "auto" takes CTranslate2 where it is installed, runs the model, and finds the same
     outputs; otherwise "jumok"."""
-    precision: Precision = "float32"
-    """Precision of the weights on a CPU: "int8" is faster and changes some outputs. It also ends a search sooner and,
-    where the model has a shortlist, considers only the likely tokens of a sentence."""
+    precision: SearchPrecision = "auto"
+    """Precision of the weights: "float32", "fp16", "bf16", or "auto", which is fp16 on a GPU. On a CPU "int8" is
+    faster, and changes some outputs. It also ends a search sooner and, where the model has a shortlist, considers only
+    the likely tokens of a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +80,10 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
             raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
     config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
-    if not 1 <= n_best <= config.beam:
+    if config.samples and n_best > config.samples:
+        raise ArgumentError(
+            f"n_best = {n_best}, but there are only {config.samples} samples; draw more or ask for fewer"
+        )
+    if not config.samples and not 1 <= n_best <= config.beam:
         raise ArgumentError(f"n_best = {n_best}, but the beam is {config.beam} wide; n_best must lie between 1 and it")
     return config

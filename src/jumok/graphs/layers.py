@@ -26,9 +26,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention.backends import why_no_triton
+from jumok.attention.backends import runs_on_kernels
 from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
-from jumok.attention.tracing import in_transform
 from jumok.errors import ArgumentError
 from jumok.graphs.edges import (
     EdgeWeights,
@@ -149,7 +148,7 @@ class GraphAttention(_GraphLayer):
         """Mix every node's neighbours, and itself where there are self-loops."""
         _check_graph(x, edge_index, edge_features, self.in_width, self.edge_width)
         values = linears(x, (self.to_values.weight, None))[0].view(-1, self.heads, self.head_dim)
-        if not _runs_on_kernels(values):
+        if not runs_on_kernels(values):
             # (a W) x rather than a (W x): the scores' gradients need not go back through the values of every node.
             weight = self.to_values.weight.view(self.heads, self.head_dim, -1)
             source, target = (
@@ -240,7 +239,7 @@ class GraphAttentionV2(_GraphLayer):
         projected = linears(x, *((one.weight, one.bias) for one in maps))
         source, target = (projected[at].view(-1, self.heads, self.head_dim) for at in (0, -1))
         scores = partial(self._scores, source, target)
-        if not (_runs_on_kernels(source) and (self.edge_width or 0) <= MOST_EDGE_WIDTH):
+        if not (runs_on_kernels(source) and (self.edge_width or 0) <= MOST_EDGE_WIDTH):
             return self._attend(scores, source, _graph(edge_index, edge_features, len(source), self.self_loops))
         from jumok.graphs import gpu
 
@@ -298,11 +297,6 @@ def _with_loops(features: Tensor | None, target: Tensor, nodes: int) -> Tensor |
     total = features.new_zeros(nodes, features.shape[1]).index_add(0, target, features)
     degree = features.new_zeros(nodes).index_add(0, target, features.new_ones(len(target)))
     return torch.cat([features, total / degree.clamp(min=1)[:, None]])
-
-
-def _runs_on_kernels(values: Float[Tensor, "node head dim"]) -> bool:
-    """Whether the kernels can run: on a GPU, and neither under torch.func nor over nothing."""
-    return values.numel() > 0 and not in_transform() and why_no_triton(values.device, values.dtype) is None
 
 
 def _weights(scores: "_Scores", edge_index: Tensor, features: Tensor | None, nodes: int, self_loops: bool) -> Tensor:

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
-from jumok.attention.backends import why_no_triton
-from jumok.attention.tracing import in_transform
+from jumok.attention.backends import runs_on_kernels
 from jumok.errors import ArgumentError
 
 
@@ -96,9 +95,9 @@ def linears(
     *pairs: tuple[Float[Tensor, "out column"], Float[Tensor, " out"] | None],
 ) -> tuple[Float[Tensor, "row out"], ...]:
     """`linear` for several pairs of weight and bias; of many rows in single precision, on a GPU's tensor cores."""
-    if isinstance(x, Tensor) and x.is_cuda and not in_transform() and not torch.compiler.is_compiling():
+    if isinstance(x, Tensor) and x.is_cuda and not torch.compiler.is_compiling():
         weights = [weight for weight, _ in pairs]
-        if why_no_triton(x.device, x.dtype) is None:
+        if runs_on_kernels(x):
             from jumok.graphs import gpu_products
 
             if gpu_products.suits(x, *weights):

@@ -6,14 +6,14 @@ layers (Dosovitskiy et al. 2021). Each region gets its position as two learned v
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, NoReturn
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from jumok.errors import ConfigError
+from jumok.errors import ArgumentError, ConfigError
 from jumok.images.resnet import Block, ResNet, Stem
 from jumok.layers.transformer import EncoderLayer
 from jumok.models.build import DECODERS, DecoderConfig
@@ -117,9 +117,14 @@ class ImageEncoder(nn.Module, ABC):
     def forward(self, images: UInt8[Tensor, "batch 3 side side"]) -> Encoding:
         """Encode a batch; the summary of an image is the mean of its regions."""
         # Under autocast the last layer gives half precision; sums over many words need more.
-        states = self.regions(_standardised(images)).to(next(self.parameters()).dtype)
+        dtype = next(self.parameters()).dtype
+        states = self.regions(_standardised(images).to(dtype)).to(dtype)
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
+
+    def self_attention(self, images: UInt8[Tensor, "batch 3 side side"]) -> NoReturn:
+        """There are no maps of the regions of an image to each other."""
+        raise ArgumentError('an image encoder has no map of its self-attention; set kind = "cross" or "decoder"')
 
     @abstractmethod
     def regions(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch region width"]:

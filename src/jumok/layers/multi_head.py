@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import Attended, Visible, attend, tracing
-from jumok.attention.backends import why_no_triton
+from jumok.attention import Attended, Visible, attend
+from jumok.attention.backends import runs_on_kernels
 from jumok.attention.checks import check_optional_sizes, check_probabilities, check_sizes
 from jumok.errors import ArgumentError, ConfigError
 from jumok.layers.positions import RotaryPositions
@@ -239,8 +239,8 @@ def linear(
     x: Float[Tensor, "batch time width"], weight: Float[Tensor, "out width"], bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "batch time out"]:
     """x Wᵀ + b, where training on a GPU by kernels whose gradient of b is faster."""
-    learns = torch.is_grad_enabled() and not torch.compiler.is_compiling() and not tracing.in_transform()
-    if bias is None or not learns or not x.numel() or why_no_triton(x.device, x.dtype) is not None:
+    learns = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    if bias is None or not learns or not runs_on_kernels(x):
         return F.linear(x, weight, bias)
     from jumok.layers.gpu import transformer  # imports Triton
 

@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.attention import tracing
-from jumok.attention.backends import why_no_triton
+from jumok.attention.backends import runs_on_kernels
 from jumok.attention.checks import check_choice, check_probabilities, check_sizes, is_autocast
 
 LayerState = tuple[Tensor, ...]
@@ -114,10 +113,8 @@ def has_kernels(x: Tensor) -> bool:
     """
     return (
         is_autocast(x.device)
-        and why_no_triton(x.device, torch.get_autocast_dtype(x.device.type)) is None
-        and 0 not in x.shape
+        and runs_on_kernels(x, torch.get_autocast_dtype(x.device.type))
         and not torch.compiler.is_compiling()
-        and not tracing.in_transform()
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.data import EOS, Pair
 from jumok.data.word_links import Link
 from jumok.decoding import BeamTree, Node
@@ -186,6 +186,7 @@ class AttentionJob(UnsplitJob):
 
     model: ServedModel[TextGenerator]
     words: bool = True
+    kind: MapKind = "cross"
 
     def size(self, output: ForcedOutput) -> int:
         """The number of tokens of both sides."""
@@ -196,7 +197,7 @@ class AttentionJob(UnsplitJob):
         maps = []
         for source, ids in batch:
             check()
-            maps.append(self.model.generator.map_of(source, ids, words=self.words))
+            maps.append(self.model.generator.map_of(source, ids, words=self.words, kind=self.kind))
         return maps
 
 

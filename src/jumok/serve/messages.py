@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from jumok.analysis.alignment.word_attention import AlignmentHead
 from jumok.analysis.draw.page import widget_data
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.data import Pair
 from jumok.data.word_links import Link, format_word_links
 from jumok.serve.models import ServedModel
@@ -99,6 +99,10 @@ class AttentionRequest(Message):
     target_ids: Annotated[
         list[int] | None, Field(description="The same as token ids, such as `ids` of a hypothesis.")
     ] = None
+    kind: Annotated[
+        MapKind,
+        Field(description="`cross`: attention to the source; `encoder`, `decoder`: self-attention of a Transformer."),
+    ] = "cross"
     words: Annotated[bool, Field(description="Weights of words; false for tokens.")] = True
     tokens: Annotated[bool, Field(description="With `words`, also return the weights of tokens.")] = False
     model: ModelName = None
@@ -224,7 +228,10 @@ class AxisNames(Message):
 class WeightMatrix(Message):
     """Attention weights; every row sums to 1."""
 
-    source: Annotated[list[str], Field(description="Source words; for an image, names of its regions, row by row.")]
+    source: Annotated[
+        list[str],
+        Field(description="The words attended to: of the source; for an image, names of its regions, row by row."),
+    ]
     target: list[str]
     weights: Annotated[list[list[list[list[float]]]], Field(description="[layer][head][target][source]")]
 
@@ -251,6 +258,7 @@ class AttentionAnswer(WeightMatrix):
 
     model: str
     names: AxisNames
+    kind: Annotated[MapKind, Field(description="As in the request.")] = "cross"
     layout: Annotated[ImageLayoutAnswer | None, Field(description="The image, if the source is one.")] = None
     tokens: Annotated[
         WeightMatrix | None, Field(description="The weights of tokens, if requested and some word has several tokens.")
@@ -322,6 +330,7 @@ class ModelAnswer(Message):
     target_language: str | None
     layers: Annotated[int, Field(description="Layers that attend to the source; 0 for a model without attention.")]
     heads: int
+    kinds: Annotated[list[MapKind], Field(description="Kinds of attention that can be shown.")]
     longest: Annotated[int | None, Field(description="Tokens that a translator reads at once; longer texts are split.")]
     beam: Annotated[int, Field(description="Default beam size.")]
     corpus: Annotated[str | None, Field(description="The built-in corpus that the model was trained on, if any.")]
@@ -341,6 +350,7 @@ class ModelAnswer(Message):
             target_language=target,
             layers=model.layers,
             heads=model.heads,
+            kinds=list(model.kinds),
             longest=generator.longest,
             beam=generator.decoding.beam,
             corpus=generator.corpus or None,

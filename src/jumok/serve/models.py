@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, get_args
 
 from jumok.analysis.alignment.aligner import Aligner
-from jumok.analysis.maps.attention_map import resolve_index
+from jumok.analysis.maps.attention_map import MapKind, resolve_index
 from jumok.errors import ArgumentError, ModelError
 from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
@@ -30,6 +30,7 @@ class ServedModel(Generic[G]):
     def __init__(self, name: str, task: str, generator: G, examples: Sequence[str] = ()) -> None:
         self.name, self.task, self.generator, self.examples = name, task, generator, tuple(examples)
         self.layers, self.heads = generator.attention_shape()
+        self.kinds = generator.map_kinds()
 
     @property
     def parameters(self) -> int:
@@ -58,9 +59,11 @@ class ServedModel(Generic[G]):
         self.generator.check_target(ids)
         return ids
 
-    def check_attention(self) -> None:
-        """Raise an ArgumentError if the model has no attention."""
-        if not self.layers:
+    def check_attention(self, kind: MapKind = "cross") -> None:
+        """Raise an ArgumentError if the model has no attention of this kind."""
+        if self.kinds and kind not in self.kinds:
+            raise ArgumentError(f"the model {self.name} has no attention of kind {kind}, only {', '.join(self.kinds)}")
+        if not self.kinds:
             raise ArgumentError(
                 f"the model {self.name} has no attention: its decoder sees the whole source as one fixed vector"
             )

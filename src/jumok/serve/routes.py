@@ -138,7 +138,8 @@ def attention_routes(service: Service, security: list[Any]) -> APIRouter:
     async def page(body: PageRequest, request: Request) -> HTMLResponse:
         """Return the attention as an HTML page: all layers and heads, works offline."""
         output = await _output(service, body, request)
-        title = output.text if body.text is None else f"{body.text} → {output.text}"
+        title = output.text if body.text is None or body.kind == "decoder" else f"{body.text} → {output.text}"
+        title = str(body.text) if body.kind == "encoder" else title
         return HTMLResponse(
             await run_in_threadpool(attention_page, replace(output.attention, title=title[:300]), body.language)
         )
@@ -203,7 +204,7 @@ async def _translation_attention(
 ) -> AttendedOutput:
     service.limits.check_texts([text, body.target or ""])
     job = service.translation_job(body.model, body.beam, 1, body.tag)
-    job.model.check_attention()
+    job.model.check_attention(body.kind)
     tagged = job.model.generator.tagged(text, body.tag)
     job.model.generator.check_source(tagged)
     ids = _given_ids(job.model, body)
@@ -219,7 +220,7 @@ async def _caption_attention(
 ) -> AttendedOutput:
     service.limits.check_texts([body.target or ""])
     job = service.caption_job(body.model, body.beam, 1)
-    job.model.check_attention()
+    job.model.check_attention(body.kind)
     ids = _given_ids(job.model, body)
     image = await service.image(content)
     if ids is None:
@@ -230,7 +231,7 @@ async def _caption_attention(
 async def _forced_attention(
     service: Service, body: AttentionRequest, request: Request, model: ServedModel[Any], output: ForcedOutput
 ) -> AttendedOutput:
-    (attention,) = await service.results(request, AttentionJob(model, body.words), [output])
+    (attention,) = await service.results(request, AttentionJob(model, body.words, body.kind), [output])
     return AttendedOutput(model, attention, model.generator.tokenizer.decode(output.ids))
 
 

@@ -1,7 +1,7 @@
 """Tasks: translation, captioning and node classification; finding the task of a recipe or of a model folder."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from jumok.errors import ArgumentError, ModelError
 from jumok.model_folder import BUNDLED, recipe_tables
 from jumok.recipe import parse_overrides, parse_recipe, read_tables, sections
 from jumok.tasks.captioning import CAPTIONING
+from jumok.tasks.ensembles import read_ensemble
 from jumok.tasks.node_classification import NODE_CLASSIFICATION
 from jumok.tasks.task import Task, read_trained
 from jumok.tasks.translation import TRANSLATION
@@ -45,11 +46,18 @@ def read_recipe(path: str | Path, overrides: Mapping[str, Any] | Iterable[str] =
     return parse_recipe(cls, tables, parse_overrides(overrides), origin=path, variables=variables)
 
 
-def load(folder: str | Path = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None) -> Any:
+def load(
+    folder: str | Path | Sequence[str | Path] = BUNDLED, *, device: str = "auto", task: Task[Any, Any] | None = None
+) -> Any:
     """Load a model folder, onto a GPU if there is one: a Translator, a Captioner or a NodeClassifier.
 
     Without a folder, load the tiny English-Korean model that comes with jumok. With `task`, refuse models of others.
+    A list of folders is an ensemble: a Translator that predicts the mean of what several models predict.
     """
+    if not isinstance(folder, str | Path):
+        if len(folder) != 1:
+            return TRANSLATION.predictor(read_ensemble(folder, find_device(device)))
+        (folder,) = folder
     task, trained = load_trained(folder, find_device(device), task=task)
     return task.predictor(trained, folder)
 

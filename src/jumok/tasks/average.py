@@ -72,5 +72,6 @@ def _load_mean(model: nn.Module, models: Sequence[str | Path]) -> None:
     paths = [Path(model) for model in models]
     files = [path / WEIGHTS if path.is_dir() and not is_checkpoint(path) else path for path in paths]
     for path in files:
-        check_shapes(weights_of(model), read_header(path / WEIGHTS if path.is_dir() else path).shapes, path)
+        shapes = read_header(path / WEIGHTS if path.is_dir() else path).shapes
+        check_shapes(weights_of(model), shapes, path, hint=f"average models of the same recipe as {models[0]} only")
     load_weights(model, average_tensors(files), files[0])

@@ -12,13 +12,14 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from jumok.analysis.draw.shapes import image_url
-from jumok.analysis.maps.attention_map import AttentionMap
-from jumok.analysis.maps.model_map import words_of_tokens
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind, checked_kind
+from jumok.analysis.maps.model_map import map_of_layers, target_side
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout
 from jumok.data import BOS
 from jumok.data.tokenizer import Tokenizer
-from jumok.decoding import Hypothesis, beam_search
+from jumok.decoding import Hypothesis
 from jumok.decoding.config import with_settings
+from jumok.decoding.precision import search
 from jumok.errors import ArgumentError
 from jumok.images.encoder import ImageCaptioner
 from jumok.images.files import Pixels, kept_part, read_image, reduced
@@ -50,11 +51,14 @@ class Caption:
     picture: "Picture | None" = field(default=None, repr=False)
     captioner: "Captioner | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True) -> AttentionMap:
-        """The attention of each word of the caption over the image, or of each token with `words=False`."""
+    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of each word of the caption over the image, or of each token with `words=False`.
+
+        With kind="decoder", the self-attention of a Transformer decoder: of each word to those before it.
+        """
         if self.captioner is None or self.picture is None:
             raise ArgumentError("there is no attention map of a caption without its image")
-        return self.captioner.map_of(self.picture, self.ids, words=words)
+        return self.captioner.map_of(self.picture, self.ids, words=words, kind=kind)
 
 
 class TrainedCaptioner(NamedTuple):
@@ -93,36 +97,43 @@ class Captioner(TextGenerator):
         config = with_settings(self.decoding, n_best, **settings)
         images = iter(images)
         while batch := list(islice(images, self.batch)):
-            with torch.no_grad():
-                encoding = self.trained.model.encoder(self._tensor([self.model_image(image) for image in batch]))
-                wanted = 1 if n_best == 1 else None
-                found = beam_search(self.trained.model.decoder, encoding, SPECIALS, config, n_best=wanted)
+            pixels = self._tensor([self.model_image(image) for image in batch])
+            wanted = 1 if n_best == 1 else None
+            found = search(self.trained.model, (pixels,), SPECIALS, config, n_best=wanted)
             for image, hypotheses in zip(batch, found, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 
-    def attention(self, image: Picture, caption: str, *, words: bool = True) -> AttentionMap:
-        """The attention map of a given caption of an image."""
+    def attention(self, image: Picture, caption: str, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention map of a given caption of an image; `kind` as in `Caption.attention`."""
         ids = self.tokenizer.encode(caption)[1:-1]
         self.check_target(ids)
-        return replace(self.map_of(image, ids, words=words), title=caption)
+        return replace(self.map_of(image, ids, words=words, kind=kind), title=caption)
 
     @torch.no_grad()
-    def map_of(self, source: Picture, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
+    def map_of(
+        self, source: Picture, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross"
+    ) -> AttentionMap:
         """The map of a caption by its tokens, from one teacher-forced pass over it."""
         if not ids:
             raise ArgumentError("there is no attention to show: the caption is empty")
         pixels, model = _pixels(source), self.trained.model
         images = self._tensor([self.model_image(pixels)])
         target_in = torch.tensor([[BOS, *ids]], device=images.device)
-        attention = model.decoder.source_attention(model.encoder(images), target_in)
+        if checked_kind(kind) == "encoder":
+            model.encoder.self_attention(images)
+        encoding, title = model.encoder(images), self.tokenizer.decode(ids)
+        written = target_side(ids, self.tokenizer)
+        if kind == "decoder":
+            attention = model.decoder.self_attention(encoding, target_in)
+            own = map_of_layers(attention, written.with_beginning(), written.with_end(), kind, words=words)
+            return replace(own, title=title)
+        attention = model.decoder.source_attention(encoding, target_in)
         weights = torch.stack([layer()[0, :, : len(ids)] for layer in attention]).float().cpu()
         layout = self._layout(pixels)
-        pieces = tuple(self.tokenizer.pieces[id] for id in ids)
-        shown = AttentionMap(layout.names, pieces, weights, layout=layout, title=self.tokenizer.decode(ids))
-        if not words:
-            return shown
-        numbers, names = words_of_tokens(ids, self.tokenizer)
-        return replace(shown.merged(range(len(layout.names)), numbers), target=tuple(names))
+        shown = AttentionMap(layout.names, written.tokens, weights, layout=layout, title=title)
+        return (
+            replace(shown.merged(range(len(layout.names)), written.numbers), target=written.words) if words else shown
+        )
 
     def model_image(self, image: Picture) -> UInt8[np.ndarray, "side side 3"]:
         """An image in the size and shape that the model reads."""

@@ -51,7 +51,7 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
     trained = TrainedCaptioner
     reads = "image"
     evaluation_options = frozenset({"source", "reference", "metrics", "tokenize", "lowercase", "beam", "save"})
-    map_options = frozenset({"target", "layer", "head", "tokens", "beam"})
+    map_options = frozenset({"target", "kind", "layer", "head", "tokens", "beam"})
 
     def check(self, recipe: CaptionRecipe, run: RunContext) -> None:
         """A new run needs enough memory, a resumed one the images it began with."""
@@ -170,14 +170,14 @@ class CaptioningTask(Task[CaptionRecipe, Tokenizer]):
 
     def map(self, predictor: Captioner, source: str, options: MapOptions) -> MappedOutput:
         """The model's own caption of an image, or the given one, and its map."""
-        words = not options.tokens
+        words, kind = not options.tokens, options.kind
         if options.target is not None:
-            shown = predictor.attention(source, options.target, words=words)
+            shown = predictor.attention(source, options.target, words=words, kind=kind)
             output = MappedOutput({"image": source, "text": options.target}, [shown])
         else:
             (caption,) = predictor.caption([source], beam=options.beam)
             facts = {"image": source, "text": caption.text, "score": round(caption.score, 4)}
-            output = MappedOutput(facts, [caption.attention(words=words)])
+            output = MappedOutput(facts, [caption.attention(words=words, kind=kind)])
         return output.select(options.layer, options.head)
 
 

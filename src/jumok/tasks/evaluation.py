@@ -1,12 +1,13 @@
 """Evaluation of trained models on test data: scores of translations and captions, with comparisons of systems."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.report.numbers import EvaluationSet, System, make_report
 from jumok.analysis.report.page import report_page
 from jumok.analysis.scores.length_bands import Band, bands_of
@@ -24,6 +25,7 @@ from jumok.analysis.scores.metrics import (
 )
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
+from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
@@ -75,13 +77,26 @@ class Evaluation:
             values["by_length"] = [
                 {"words": band.words, "sentences": band.sentences, "value": band.score.value} for band in self.bands
             ]
+        if marked := self._marked():
+            values["placeholders"] = {"lines": len(marked), "kept": self._keeping(self.systems[0], marked)}
         return values
+
+    def _marked(self) -> list[int]:
+        """The sentences with placeholders or tags."""
+        return [number for number, source in enumerate(self.test.sources) if placeholders(source)]
+
+    def _keeping(self, system: System, marked: list[int]) -> int:
+        """How many of these sentences keep all of theirs in the outputs of a system."""
+        return sum(keeps_placeholders(self.test.sources[number], system.outputs[number]) for number in marked)
 
     def _tables(self) -> list[Table]:
         tables = [score_table(self.scores[0])] if len(self.systems) == 1 else self._comparison()
         if self.bands is not None:
             rows = [[band.words, str(band.sentences), f"{band.score.value:.2f}"] for band in self.bands]
             tables.append(Table(["source words", "sentences", self.scores[0][0].name], rows))
+        if marked := self._marked():
+            rows = [[system.name, str(len(marked)), str(self._keeping(system, marked))] for system in self.systems]
+            tables.append(Table(["system", "lines with placeholders or tags", "that keep them all"], rows))
         return tables
 
     def _comparison(self) -> list[Table]:
@@ -151,7 +166,7 @@ def evaluate_translations(
     write_outputs(options.save, system.outputs)
     decoding = decoding_settings(options)
     others = [
-        read_system(task, other, path, sources, device=device, watch=watch, **decoding)
+        read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
         for other, path in options.compare
     ]
     test = EvaluationSet(sources, references, metrics, tokenize, options.lowercase, _facts(options))
@@ -203,10 +218,19 @@ def score_systems(
         for system in systems
     ]
     scores = [[score_counts(system.counts[name], watch=watch) for name in test.metrics] for system in counted]
+    if "bleu" in test.metrics and test.tokenize != "char" and not _has_four_words(test.references):
+        to_screen(
+            "BLEU counts runs of four words, and no reference has as many, so it is 0; --tokenize char counts runs of "
+            "characters, and --metrics chrf needs no words"
+        )
     first = counted[0].counts[test.metrics[0]]
     bands = bands_of(first, test.sources, resamples=1) if by_length else None
     paired = paired_bootstrap([(system.name, system.counts) for system in counted], watch=watch)
     return Evaluation(test, counted, scores, paired, bands)
+
+
+def _has_four_words(texts: Sequence[str]) -> bool:
+    return any(len(re.findall(r"\w+|[^\w\s]", text)) >= 4 for text in texts)  # about what sacrebleu splits
 
 
 def read_test_set(
@@ -274,6 +298,7 @@ def read_system(
     path: Path,
     sources: Sequence[str],
     *,
+    kind: MapKind = "cross",
     device: str = "auto",
     watch: Watch = unwatched,
     **decoding: Any,
@@ -281,13 +306,21 @@ def read_system(
     """The outputs in a file, or those of a translator on the sources, which `task` loads."""
     if path.is_file():
         return System(name, read_composed(path))
-    return translate_system(name, task.load(path, device=device), sources, watch=watch, **decoding)
+    return translate_system(name, task.load(path, device=device), sources, kind=kind, watch=watch, **decoding)
 
 
 def translate_system(
-    name: str, translator: Translator, sources: Sequence[str], *, watch: Watch = unwatched, **decoding: Any
+    name: str,
+    translator: Translator,
+    sources: Sequence[str],
+    *,
+    kind: MapKind = "cross",
+    watch: Watch = unwatched,
+    **decoding: Any,
 ) -> System:
-    """The translations of a model, with the attention of each sentence if it has any."""
+    """The translations of a model, with the attention of each sentence if it has any of this kind."""
+    if kind != "cross":
+        translator.layers_of(kind)  # raises for a model without it, before any work
     stream = translator.stream(sources, chunk=256, **decoding)
     translations: list[Translation] = list(watch(stream, f"translating with {name}", len(sources)))
     if split := sum(len(translation.pieces) > 1 for translation in translations):
@@ -298,14 +331,14 @@ def translate_system(
         lines = "1 line has a sentence" if longer == 1 else f"{longer:,} lines have a sentence"
         to_screen(f"{name}: {lines} longer than the {translator.longest} tokens it was trained on")
     whole = next((translation for translation in translations if len(translation.pieces) == 1), None)
-    has_attention = whole is not None and _attention(whole) is not None
-    attention = (lambda number: _attention(translations[number])) if has_attention else None
+    has_attention = whole is not None and _attention(whole, kind) is not None
+    attention = (lambda number: _attention(translations[number], kind)) if has_attention else None
     return System(name, [translation.text for translation in translations], attention)
 
 
-def _attention(translation: Translation) -> AttentionMap | None:
+def _attention(translation: Translation, kind: MapKind) -> AttentionMap | None:
     try:
-        return translation.attention()
+        return translation.attention(kind=kind)
     except ArgumentError:  # the line is empty or translated in parts, or the model has no attention
         return None
 

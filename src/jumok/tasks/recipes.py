@@ -38,6 +38,8 @@ class TranslationTraining(TrainingConfig):
     """
     start_from: str = ""
     """Model folder to start from (fine-tuning): its vocabulary, its shape and its weights; "" starts anew."""
+    r_drop: NonNegativeFloat = 0.0
+    """Weight of the divergence between two passes with different dropout (R-Drop), such as 5; 0 makes one pass."""
     guided_alignment: NonNegativeFloat = 0.0
     """Weight of the guided alignment loss, which trains one layer's attention on data.alignments; 0 for none."""
     guided_layer: int | None = None

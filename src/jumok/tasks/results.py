@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.scores.metrics import Watch
 from jumok.data.pairs import Columns
 from jumok.errors import ArgumentError
@@ -54,6 +54,8 @@ class EvaluationOptions(Options):
     """Names and paths of other systems: model folders or files of outputs."""
     report: Path | None = None
     """The page that will be written about the result."""
+    kind: MapKind = "cross"
+    """The attention that the page shows."""
     save: Path | None = None
     """The file that gets the outputs, one per line."""
 
@@ -84,6 +86,8 @@ class MapOptions(Options):
 
     target: str | None = None
     """The output to show instead of the model's own."""
+    kind: MapKind = "cross"
+    """Attention to the source, or self-attention of the encoder or decoder."""
     layer: tuple[int, ...] = ()
     head: tuple[int, ...] = ()
     """Layers and heads, counted from 0; none for all."""

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import MAP_KINDS, AttentionMap, MapKind, checked_kind
 from jumok.analysis.scores.metrics import References, score_outputs
 from jumok.data import BOS, EOS, PAD
 from jumok.data.tokenizer import Tokenizer
 from jumok.decoding import Specials
 from jumok.decoding.config import DecodingConfig
 from jumok.errors import ArgumentError, NoOutputError
+from jumok.models.encoder_decoder import HeadWeights
 from jumok.training.config import TrainingConfig
 
 SPECIALS = Specials(pad=PAD, bos=BOS, eos=EOS)
@@ -81,8 +82,8 @@ class TextGenerator(ABC):
             )
 
     @abstractmethod
-    def map_of(self, source: Any, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
-        """The attention of the model while it writes the given tokens."""
+    def map_of(self, source: Any, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of the model while it writes the given tokens: to the source, or self-attention."""
 
     @abstractmethod
     def smallest_source(self) -> tuple[Tensor, ...]:
@@ -94,6 +95,28 @@ class TextGenerator(ABC):
         start = torch.tensor([[BOS]], device=self.device)
         attention = self.trained.model(*self.smallest_source(), start).attention
         return len(attention), attention[0]().shape[1] if attention else 0
+
+    @torch.no_grad()
+    def layers_of(self, kind: MapKind) -> tuple[HeadWeights, ...]:
+        """The attention of every layer for a source of the smallest size; an ArgumentError if the model has none."""
+        model, start, source = self.trained.model, torch.tensor([[BOS]], device=self.device), self.smallest_source()
+        if checked_kind(kind) == "encoder":
+            layers: tuple[HeadWeights, ...] = model.encoder.self_attention(*source)
+            return layers
+        attention = model.decoder.source_attention if kind == "cross" else model.decoder.self_attention
+        layers = attention(model.encoder(*source), start)
+        return layers
+
+    def map_kinds(self) -> tuple[MapKind, ...]:
+        """The kinds of attention that the model has."""
+        return tuple(kind for kind in MAP_KINDS if self._has(kind))
+
+    def _has(self, kind: MapKind) -> bool:
+        try:
+            self.layers_of(kind)
+        except ArgumentError:
+            return False
+        return True
 
     # What a page tells about the model
 

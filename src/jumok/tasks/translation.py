@@ -16,6 +16,7 @@ from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
+from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
 from jumok.models.build import build_model
@@ -170,6 +171,10 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         """The recipe's guided alignment."""
         return config.guide
 
+    def r_drop(self, config: TranslationTraining) -> float:
+        """The recipe's R-Drop."""
+        return config.r_drop
+
     def validate(self, trained: TrainedTranslator, held_out: HeldOutCorpora) -> dict[str, float]:
         """Loss and perplexity, and the recipe's metric of translations by beam search.
 
@@ -222,6 +227,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
+            **({"tags": ", ".join(tokenizers.source.tags[:SHOWN_TAGS])} if tokenizers.source.tags else {}),
         }
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
@@ -243,30 +249,28 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
         def first(sources: Sequence[str]) -> System:
             decoding = decoding_settings(options)
-            return translate_system(name, predictor, sources, watch=watch, **decoding)
+            return translate_system(name, predictor, sources, kind=options.kind, watch=watch, **decoding)
 
         device = str(predictor.device)
         return evaluate_translations(self, first, options, name=name, device=device, watch=watch)
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
-        words, max_source, target = not options.tokens, options.max_source, options.target
+        words, kind, max_source, target = not options.tokens, options.kind, options.max_source, options.target
         if target is not None:
-            shown = predictor.attention(source, target, words=words, max_source=max_source, tag=options.tag)
+            shown = predictor.attention(source, target, words=words, kind=kind, max_source=max_source, tag=options.tag)
             output = MappedOutput({"source": source, "text": target}, [_titled(shown, source, target)])
         else:
             (translation,) = predictor.translate([source], beam=options.beam, max_source=max_source, tag=options.tag)
             facts = {"source": source, "text": translation.text, "score": round(translation.score, 4)}
-            maps = [
-                _titled(shown, part.strip(), predictor.tokenizer.decode(ids))
-                for shown, (part, ids) in zip(translation.attention_maps(words=words), translation.pieces, strict=True)
-            ]
+            parts = zip(translation.attention_maps(words=words, kind=kind), translation.pieces, strict=True)
+            maps = [_titled(shown, part.strip(), predictor.tokenizer.decode(ids)) for shown, (part, ids) in parts]
             output = MappedOutput(facts, maps, tuple(translation.warnings().values()))
         return output.select(options.layer, options.head)
 
 
 def _titled(shown: AttentionMap, source: str, target: str) -> AttentionMap:
-    title = f"{source} → {target}"
+    title = {"cross": f"{source} → {target}", "encoder": source, "decoder": target}[shown.kind]
     return replace(shown, title=title if len(title) <= LONGEST_TITLE else "")
 
 

@@ -23,10 +23,12 @@ ALPHABETS = ("LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "GEORGIAN", "HEBREW", "AR
 
 
 class Coverage(NamedTuple):
-    """The words of a text that count, and those of them that the vocabulary does not know."""
+    """The words of a text that tell whether a vocabulary fits, and those of them that it does not know."""
 
     words: list[str]
     unknown: list[str]
+    total: int
+    """The number of all words, short ones included."""
 
     @property
     def is_foreign(self) -> bool:
@@ -39,15 +41,15 @@ def coverage(text: str, tokenizer: Tokenizer) -> Coverage:
     text = text[:LOOKED_AT]
     pieces = tokenizer.pieces_with_offsets(text)
     starts, ends = [piece.start for piece in pieces], [piece.end for piece in pieces]
-    words, unknown = [], []
-    for word in WORD.finditer(text):
+    found, words, unknown = list(WORD.finditer(text)), [], []
+    for word in found:
         cut = pieces[bisect_right(ends, word.start()) : bisect_left(starts, word.end())]
         is_unknown = not all(tokenizer.knows(piece.piece) for piece in cut) or _is_spelt(word[0], cut, tokenizer)
         if is_unknown:
             unknown.append(word[0])
         if is_unknown or len(word[0]) >= SHORTEST:
             words.append(word[0])
-    return Coverage(words, unknown)
+    return Coverage(words, unknown, len(found))
 
 
 def _is_spelt(word: str, cut: list[Piece], tokenizer: Tokenizer) -> bool:
@@ -74,7 +76,7 @@ def translation_warnings(
     if known.is_foreign:  # which also makes it long: unknown words are spelt
         corpus = recipe.data.corpus
         learnt = f"the model learnt nothing but {SUBJECTS[corpus]}" if corpus else "expect a guess"
-        unknown = f"{len(known.unknown)} of {len(known.words)} words are unknown to the model"
+        unknown = f"{len(known.unknown)} of {known.total} words are unknown to the model"
         return {"words": f"{unknown}, such as {known.unknown[0][:30]!r}; {learnt}"}
     tokens = max(len(source.encode(part)) - 2 for part in parts)
     if tokens <= longest:

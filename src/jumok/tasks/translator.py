@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -9,13 +10,17 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
+from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.precision import search
+from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
 from jumok.models.encoder_decoder import EncoderDecoder
@@ -32,7 +37,7 @@ WatchSteps = Callable[[int, int, list[Node]], None]
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called after every step of the search; the search stops where it raises."""
+"""Called while the search goes on, which stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +54,23 @@ class Translation:
     """The parts of the source and the token ids found for each; one part unless the source was too long."""
     translator: "Translator | None" = field(default=None, repr=False)
 
-    def attention(self, *, words: bool = True) -> AttentionMap:
-        """The attention of each word of the translation, or of each token with `words=False`."""
+    def attention(self, *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
+        """The attention of each word of the translation, or of each token with `words=False`.
+
+        `kind` is "cross" for attention to the source, "encoder" or "decoder" for the self-attention of a Transformer.
+        """
         if len(self.pieces) > 1:
             raise ArgumentError(
                 f"there is no one attention map: the text was translated in {len(self.pieces)} parts; "
                 "attention_maps() gives one for each"
             )
-        return self.attention_maps(words=words)[0]
+        return self.attention_maps(words=words, kind=kind)[0]
 
-    def attention_maps(self, *, words: bool = True) -> list[AttentionMap]:
+    def attention_maps(self, *, words: bool = True, kind: MapKind = "cross") -> list[AttentionMap]:
         """The map of every part of the text; there is one part unless the text was too long."""
         if self.translator is None or not self.pieces:
             raise ArgumentError("there is no attention map of an empty text")
-        return [self.translator.map_of(source, ids, words=words) for source, ids in self.pieces]
+        return [self.translator.map_of(source, ids, words=words, kind=kind) for source, ids in self.pieces]
 
     def warnings(self) -> dict[WarningKind, str]:
         """What makes the translation doubtful, by kind: the "length" of a sentence, or its "words"."""
@@ -158,7 +166,7 @@ class Translator(TextGenerator):
         stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
         `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
         from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called after every step, or every batch of another engine, and stops the search by raising an error.
+        `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
@@ -167,8 +175,8 @@ class Translator(TextGenerator):
         jobs = [job for number, text in enumerate(tagged) for job in self._jobs(number, text, limits, split, first)]
         found: list[list[Hypothesis]] = [[] for _ in jobs]
         numbers, tokens, done = range(first, first + len(texts)), sum(len(job.ids) for job in jobs), 0
-        for batch in self._batches(jobs, config.beam):
-            searched = self._search([jobs[number] for number in batch], config, n_best, watch, check)
+        for batch in self._batches(jobs, config.samples or config.beam):
+            searched = self._candidates([jobs[number] for number in batch], config, n_best, watch, check, first)
             for number, hypotheses in zip(batch, searched, strict=True):
                 found[number] = hypotheses or _refuse(jobs[number].text + first, config)
             done += sum(len(jobs[number].ids) for number in batch)
@@ -205,15 +213,24 @@ class Translator(TextGenerator):
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
         if tag is None:
             return text
-        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in self.tags), None)
+        tokenizer = self.trained.tokenizers.source
+        names = {*tokenizer.tags, *tokenizer.symbols.all}
+        known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
         if known is None:
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{self.trained.tokenizers.source.known_tags}")
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{tokenizer.known_tags}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(
-        self, source: str, target: str, *, words: bool = True, max_source: int | None = None, tag: str | None = None
+        self,
+        source: str,
+        target: str,
+        *,
+        words: bool = True,
+        kind: MapKind = "cross",
+        max_source: int | None = None,
+        tag: str | None = None,
     ) -> AttentionMap:
-        """The attention map of a given translation `target` of `source`."""
+        """The attention map of a given translation `target` of `source`; `kind` as in `Translation.attention`."""
         source, target = _checked([source, target])
         source = self.tagged(source, tag)
         ids = self.tokenizer.encode(target)[1:-1]
@@ -221,7 +238,7 @@ class Translator(TextGenerator):
             raise ArgumentError("there is no attention map of an empty text")
         self.check_source(source, max_source)
         self.check_target(ids)
-        return self.map_of(source, ids, words=words)
+        return self.map_of(source, ids, words=words, kind=kind)
 
     def size(self, source: str) -> int:
         """The number of tokens of a text."""
@@ -238,9 +255,9 @@ class Translator(TextGenerator):
                 "ask for a shorter part of it, or raise --max-source (in Python max_source)"
             )
 
-    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True) -> AttentionMap:
+    def map_of(self, source: str, ids: Sequence[int], *, words: bool = True, kind: MapKind = "cross") -> AttentionMap:
         """The attention of the model while it writes the given tokens."""
-        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words)
+        return map_of_translation(self.trained.model, self.trained.tokenizers, source, ids, words=words, kind=kind)
 
     def smallest_source(self) -> tuple[Tensor, Tensor]:
         """The end of a text."""
@@ -249,8 +266,20 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -298,6 +327,52 @@ class Translator(TextGenerator):
         if batch:
             yield batch
 
+    def _candidates(
+        self,
+        jobs: Sequence[SourcePart],
+        config: DecodingConfig,
+        n_best: int,
+        watch: WatchSteps | None,
+        check: CheckCancelled | None,
+        first: int,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
+        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        if config.samples:
+            found = self._sample(jobs, config, check, first)
+        else:
+            found = self._search(jobs, config, config.beam if chooses else n_best, watch, check)
+        if config.mbr:
+            found = [self._by_risk(hypotheses, config) for hypotheses in found]
+        if config.placeholders:
+            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+        return found
+
+    def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
+        """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
+        texts = [self.tokenizer.decode(hypothesis.ids) for hypothesis in hypotheses]
+        logits = [0.0 if config.samples else total(hypothesis, config.length_penalty) for hypothesis in hypotheses]
+        return [hypotheses[number] for number in by_expected_chrf(texts, logits)]
+
+    def _faithful_first(self, source: str, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses that have the placeholders of their source, in their order, then the others."""
+        decode = self.tokenizer.decode
+        return sorted(hypotheses, key=lambda hypothesis: not keeps_placeholders(source, decode(hypothesis.ids)))
+
+    @torch.no_grad()
+    def _sample(
+        self, jobs: Sequence[SourcePart], config: DecodingConfig, check: CheckCancelled | None, first: int
+    ) -> list[list[Hypothesis]]:
+        model = self.trained.model
+        source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
+        lines = [(job.text + first, job.number) for job in jobs]
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
+
     @torch.no_grad()
     def _search(
         self,
@@ -326,13 +401,22 @@ class Translator(TextGenerator):
     ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        encoding = model.encoder(source, visible)
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
-        decoder, kept = (model.decoder, None) if short is None else short
-        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
-        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        if short is not None:
+            decoder, kept = short
+            encoding = model.encoder(source, visible)
+            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
+            return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        return search(
+            model,
+            (source, visible),
+            self._specials,
+            config,
+            n_best=wanted,
+            observe=None if watch is None else partial(_tell_steps, jobs, watch),
+            check=check,
+        )
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -385,18 +469,9 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
-    if watch is None and check is None:
-        return None
-
-    def observe(survivors: Survivors) -> None:
-        if check is not None:
-            check()
-        if watch is not None:
-            for sentence, nodes in nodes_of(survivors):
-                watch(jobs[sentence].text, jobs[sentence].number, nodes)
-
-    return observe
+def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+    for sentence, nodes in nodes_of(survivors):
+        watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
 
 def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:

@@ -86,7 +86,10 @@ class TrainingConfig(Settings):
                 'before width^-0.5, usually 1 or 2; with "inverse_sqrt" it is the learning rate itself'
             )
         if self.schedule == "cosine" and self.warmup >= self.steps:
-            raise ConfigError(f'{self.shown("warmup")} must be below {self.shown("steps")} with schedule = "cosine"')
+            raise ConfigError(
+                f'{self.shown("warmup")} must be below {self.shown("steps")} with schedule = "cosine"; set '
+                f"training.warmup = {self.steps // 10}, a tenth of the steps"
+            )
 
     def _check_average(self) -> None:
         if self.average > self.keep:

@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from jumok.attention.backends import why_no_triton
+from jumok.attention.backends import runs_on_kernels
 from jumok.data import Batch
 from jumok.models.encoder_decoder import Decoder, EncoderDecoder, Encoding, HeadWeights, Hidden, LinearOutput
 from jumok.training.config import Context
 from jumok.training.processes import here
+from jumok.training.r_drop import symmetric_divergence
 
 
 class Loss(NamedTuple):
@@ -147,9 +148,13 @@ def guided_layer(layer: int | None, layers: int) -> int:
 class BatchSource(Protocol):
     """The batch at (epoch, step) as a pure function; as `jumok.data.Batches`. What a batch is, a `Task` knows."""
 
-    def steps(self, epoch: int) -> int: ...
+    def steps(self, epoch: int) -> int:
+        """The number of batches of an epoch."""
+        ...
 
-    def batch(self, epoch: int, step: int) -> Any: ...
+    def batch(self, epoch: int, step: int) -> Any:
+        """The batch at a step of an epoch, from 0."""
+        ...
 
 
 @runtime_checkable
@@ -157,10 +162,14 @@ class TargetBatch(Protocol):
     """The target side of a batch, whatever its source is."""
 
     @property
-    def target_out(self) -> Int[Tensor, "batch target"]: ...
+    def target_out(self) -> Int[Tensor, "batch target"]:
+        """The tokens to predict."""
+        ...
 
     @property
-    def target_visible(self) -> Bool[Tensor, "batch target"]: ...
+    def target_visible(self) -> Bool[Tensor, "batch target"]:
+        """Where they are tokens and not padding."""
+        ...
 
 
 class TargetTokens(NamedTuple):
@@ -189,6 +198,12 @@ class TargetTokens(NamedTuple):
         device = there.target_out.device
         return cls.padded(there) if device.type == "cuda" else cls.of(batch).to(device)
 
+    def twice(self, positions: int) -> "TargetTokens":
+        """The tokens of a batch of this many positions, and those of the same batch after it."""
+        places = None if self.positions is None else torch.cat([self.positions, self.positions + positions])
+        counted = None if self.counted is None else torch.cat([self.counted, self.counted])
+        return TargetTokens(places, torch.cat([self.ids, self.ids]), counted)
+
     def to(self, device: torch.device | str) -> "TargetTokens":
         """The same on another device."""
         return TargetTokens(*(None if part is None else part.to(device, non_blocking=True) for part in self))  # type: ignore[arg-type]
@@ -201,8 +216,14 @@ def batch_loss(
     *,
     smoothing: float = 0.0,
     guide: GuidedAlignment | None = None,
+    r_drop: float = 0.0,
 ) -> Loss:
-    """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens."""
+    """The loss of an encoder-decoder on one batch; the output layer runs only where there are tokens.
+
+    With `r_drop` above 0, two passes are drawn to agree (see `r_drop.py`).
+    """
+    if r_drop:
+        batch, tokens = batch.each(lambda part: torch.cat([part, part])), tokens.twice(batch.target_out.numel())
     encoding = model.encoder(batch.source, batch.source_visible)
     look = model.decoder.hidden_in_training if guide is None else model.decoder.hidden
     hidden = look(encoding, batch.target_in)
@@ -210,7 +231,17 @@ def batch_loss(
     if guide is not None:
         attention = guide.attention(model.decoder, encoding, hidden, batch)
         loss = loss._replace(total=loss.total + guide.loss(attention, guide.links(batch)))
+    if r_drop:
+        divergence = _divergence(model.decoder, hidden, tokens)
+        loss = Loss(0.5 * (loss.total + r_drop * divergence), 0.5 * loss.cross_entropy)
     return loss
+
+
+def _divergence(decoder: Decoder, hidden: Hidden, tokens: TargetTokens) -> Float[Tensor, ""]:
+    """How far what the two passes predict is apart."""
+    first, second = decoder.logits(hidden.select(tokens.positions)).chunk(2)
+    counted = None if tokens.counted is None else tokens.counted[: len(first)]
+    return symmetric_divergence(first, second, counted)
 
 
 def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:
@@ -225,11 +256,6 @@ def hidden_loss(decoder: Decoder, hidden: Hidden, tokens: TargetTokens, *, smoot
     if selected.penalty is not None:
         loss = loss._replace(total=loss.total + _sum_of(selected.penalty, tokens.counted))
     return loss
-
-
-def runs_on_kernels(states: Tensor) -> bool:
-    """Whether `output_loss` can be computed from these states."""
-    return why_no_triton(states.device, states.dtype) is None
 
 
 def output_loss(output: LinearOutput, tokens: TargetTokens, *, smoothing: float = 0.0) -> Loss:

@@ -20,13 +20,21 @@ class Objective(Protocol[B]):
 
     unit: str
 
-    def items(self, batch: B) -> int: ...
+    def items(self, batch: B) -> int:
+        """The number of tokens, or whatever `unit` names, in a batch."""
+        ...
 
-    def loss(self, model: nn.Module, batch: B, device: torch.device, config: Any) -> Loss: ...
+    def loss(self, model: nn.Module, batch: B, device: torch.device, config: Any) -> Loss:
+        """The loss of a batch, summed over its items."""
+        ...
 
-    def size(self, batch: B) -> str: ...
+    def size(self, batch: B) -> str:
+        """The size of a batch in words, for a message when memory runs out."""
+        ...
 
-    def halves(self, batch: B) -> list[B]: ...
+    def halves(self, batch: B) -> list[B]:
+        """The batch in two parts, for another try when memory runs out."""
+        ...
 
 
 class SequenceObjective:
@@ -41,12 +49,22 @@ class SequenceObjective:
     def loss(self, model: nn.Module, batch: Batch, device: torch.device, config: TrainingConfig) -> Loss:
         """Cross-entropy of the target tokens."""
         there, model = batch.to(device), cast(EncoderDecoder, model)
-        smoothing, guide = config.label_smoothing, self.guide(config)
-        return batch_loss(model, there, TargetTokens.moved(batch, there), smoothing=smoothing, guide=guide)
+        return batch_loss(
+            model,
+            there,
+            TargetTokens.moved(batch, there),
+            smoothing=config.label_smoothing,
+            guide=self.guide(config),
+            r_drop=self.r_drop(config),
+        )
 
     def guide(self, config: Any) -> GuidedAlignment | None:
         """What guides the attention; nothing here."""
         return None
+
+    def r_drop(self, config: Any) -> float:
+        """The weight of the divergence between two passes; 0 for one pass."""
+        return 0.0
 
     def size(self, batch: Batch) -> str:
         """In sentences and tokens."""

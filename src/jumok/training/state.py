@@ -3,6 +3,7 @@
 import json
 import math
 import platform
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -218,17 +219,19 @@ def check_same_settings(saved: dict[str, Any], config: TrainingConfig, origin: O
     now = json.loads(json.dumps({"training": trained, **origin.settings}))
     before = {"training": saved["config"], **saved.get("settings", {})}
     changed = [
-        f"{section}.{name} was {_shown(was)} and is now {_shown(value)}"
+        (f"{section}.{name}", was, value)
         for section, settings in now.items()
         for name, value in settings.items()
         if (was := before.get(section, {}).get(name, value)) != value
     ]
     if changed:
-        raise ConfigError(f"{', '.join(changed)}; {_advice(folder)}")
+        difference = ", ".join(f"{name} was {_shown(was)} and is now {_shown(value)}" for name, was, value in changed)
+        overrides = " ".join("--set " + shlex.quote(f"{name}={_shown(was)}") for name, was, _ in changed)
+        raise ConfigError(f"{difference}; {_advice(folder, f'repeat {overrides}, put it back in the recipe')}")
 
 
-def _advice(folder: object) -> str:
-    return f"a resumed run goes on as it was: put it back, or train into another folder than {folder}"
+def _advice(folder: object, mend: str = "put it back") -> str:
+    return f"a resumed run goes on as it was: {mend}, or train into another folder than {folder}"
 
 
 def _shown(value: Any) -> str:

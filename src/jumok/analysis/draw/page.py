@@ -21,6 +21,8 @@ Language = Literal["en", "ko"]
 TEXTS: dict[Language, dict[str, str]] = {
     "en": {
         "words": "attention of each word",
+        "encoder": "self-attention of the encoder",
+        "decoder": "self-attention of the decoder",
         "graph": "attention of a node",
         "theme": "Switch between light and dark",
         "noscript": "This map needs JavaScript. All of its numbers are in this file.",
@@ -31,6 +33,8 @@ TEXTS: dict[Language, dict[str, str]] = {
     },
     "ko": {
         "words": "단어별 어텐션",
+        "encoder": "인코더의 셀프 어텐션",
+        "decoder": "디코더의 셀프 어텐션",
         "graph": "노드의 어텐션",
         "theme": "밝은 화면과 어두운 화면 전환",
         "noscript": "이 맵을 보려면 자바스크립트가 필요합니다. 수치는 모두 이 파일에 들어 있습니다.",
@@ -58,7 +62,7 @@ def attention_page(attention: AttentionMap, language: Language = "en") -> str:
     )
     return templates.get_template("page.html.jinja").render(
         title=attention.title or _words(attention)[:300],
-        heading=texts["graph" if kind == "graph" else "words"],
+        heading=texts[kind if kind == "graph" else "words" if attention.kind == "cross" else attention.kind],
         language=language,
         theme=texts["theme"],
         noscript=texts["noscript"],
@@ -70,7 +74,8 @@ def attention_page(attention: AttentionMap, language: Language = "en") -> str:
 
 def _words(attention: AttentionMap) -> str:
     target = " ".join(attention.target)
-    return target if isinstance(attention.layout, ImageLayout) else f"{' '.join(attention.source)} → {target}"
+    alone = isinstance(attention.layout, ImageLayout) or attention.kind != "cross"
+    return target if alone else f"{' '.join(attention.source)} → {target}"
 
 
 def _small_enough(attention: AttentionMap, texts: dict[str, str]) -> tuple[AttentionMap, str]:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -48,12 +48,32 @@ def css_colour(colour: Colour) -> str:
 
 def css_variables(selector: str) -> str:
     """Return a style sheet that sets the colours for a selector, on light and on dark screens."""
-    light, dark = (
-        "".join(f"--{name}:{value};" for name, value in named.items())
-        + "".join(f"--w{number}:{stop};" for number, stop in enumerate(stops))
-        for named, stops in ((LIGHT_COLOURS, LIGHT), (DARK_COLOURS, DARK))
-    )
+    light, dark = _variables(LIGHT_COLOURS, LIGHT), _variables(DARK_COLOURS, DARK)
     return f"{selector}{{{light}}}@media (prefers-color-scheme:dark){{{selector}{{{dark}}}}}"
+
+
+LIGHT_NOTEBOOKS = ('[data-jp-theme-light="true"]', ".vscode-light", 'html[theme="light"]')
+DARK_NOTEBOOKS = ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]')
+"""How JupyterLab, VS Code and Colab mark their themes."""
+
+
+def notebook_variables(selector: str) -> str:
+    """Return the same, where the theme of a notebook, if it names one, has the last word; and images for each."""
+    rules = [css_variables(selector), f"{selector} .on-dark{{display:none}}"]
+    swap = f"{selector} .on-light{{display:none}}{selector} .on-dark{{display:inline}}"
+    rules.append(f"@media (prefers-color-scheme:dark){{{swap}}}")
+    for theme in LIGHT_NOTEBOOKS:
+        rules.append(f"{theme} {selector}{{{_variables(LIGHT_COLOURS, LIGHT)}}}")
+        rules.append(f"{theme} {selector} .on-light{{display:inline}}{theme} {selector} .on-dark{{display:none}}")
+    for theme in DARK_NOTEBOOKS:
+        rules.append(f"{theme} {selector}{{{_variables(DARK_COLOURS, DARK)}}}")
+        rules.append(f"{theme} {selector} .on-light{{display:none}}{theme} {selector} .on-dark{{display:inline}}")
+    return "".join(rules)
+
+
+def _variables(named: Mapping[str, str], stops: Sequence[str]) -> str:
+    colours = "".join(f"--{name}:{value};" for name, value in named.items())
+    return colours + "".join(f"--w{number}:{stop};" for number, stop in enumerate(stops))
 
 
 def weight_colour(share: float, stops: Sequence[str] = LIGHT) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,9 @@ from jumok.files import parse_json
 Choice = int | slice | Sequence[int] | Literal["mean"] | None
 """A choice of layers or heads: a number, several numbers, a slice, "mean" for their average, or None for all."""
 
+MapKind = Literal["cross", "encoder", "decoder"]
+"""Attention of a target to its source, or self-attention: source words to each other, target words to those before."""
+MAP_KINDS: tuple[MapKind, ...] = get_args(MapKind)
 DIGITS = 6
 
 
@@ -40,6 +43,8 @@ class AttentionMap:
     """Title of the map, one line."""
     tokens: "AttentionMap | None" = None
     """The same map between the model's tokens, if words consist of several."""
+    kind: MapKind = "cross"
+    """In self-attention of an encoder or a decoder, `target` attends to `source`, and both are words of one text."""
 
     def __post_init__(self) -> None:
         _check_weights(self.weights, len(self.target), len(self.source))
@@ -50,6 +55,7 @@ class AttentionMap:
             if len(given) != count:
                 raise ArgumentError(f"{name} has {len(given)} names, but weights have {count}")
             object.__setattr__(self, name, tuple(given))
+        checked_kind(self.kind)
         if self.tokens is not None and self.tokens.weights.shape[:2] != self.weights.shape[:2]:
             seen = list(self.tokens.weights.shape[:2])
             raise ArgumentError(f"tokens has {seen} layers and heads, but weights have {[layers, heads]}")
@@ -90,6 +96,12 @@ class AttentionMap:
         earlier, later = best[:, None], best[None, :]
         return int((earlier > later).triu(1).sum())
 
+    def _repr_html_(self) -> str:
+        """Show the map as the output of a notebook cell."""
+        from jumok.analysis.draw.notebook import map_html  # draws maps, so it imports this file
+
+        return map_html(self)
+
     def as_plain(self) -> dict[str, Any]:
         """Return the content of `to_json` as lists and strings."""
         return {
@@ -97,6 +109,7 @@ class AttentionMap:
             "names": {"layers": list(self.layer_names), "heads": list(self.head_names)},
             **({} if self.layout is TEXT else {"layout": self.layout.as_plain()}),
             **({"title": self.title} if self.title else {}),
+            **({"kind": self.kind} if self.kind != "cross" else {}),
             **({} if self.tokens is None else {"tokens": self.tokens._plain_matrix()}),
         }
 
@@ -107,8 +120,9 @@ class AttentionMap:
     def to_json(self) -> str:
         """{"source": […], "target": […], "weights": [layer][head][target][source], "names": {"layers", "heads"}}.
 
-        Optional keys: "layout", the layout of sources that are not words; "title"; and "tokens": {"source", "target",
-        "weights"}, the map between tokens. Weights are rounded to six decimals. `from_json` does not need "names".
+        Optional keys: "layout", the layout of sources that are not words; "title"; "kind", if it is not "cross"; and
+        "tokens": {"source", "target", "weights"}, the map between tokens. Weights are rounded to six decimals.
+        `from_json` does not need "names".
         """
         return json.dumps(self.as_plain(), ensure_ascii=False, separators=(",", ":"))
 
@@ -122,7 +136,7 @@ class AttentionMap:
             names = plain.get("names") or {}
             layers, heads = (tuple(map(str, names.get(axis) or ())) for axis in ("layers", "heads"))
             layout = layout_from(plain["layout"]) if "layout" in plain else TEXT
-            title = str(plain.get("title", ""))
+            title, kind = str(plain.get("title", "")), checked_kind(plain.get("kind", "cross"))
             for part in (*source, *target, *(tokens[0] + tokens[1] if tokens else ()), *layers, *heads, title):
                 part.encode()  # raises for half a surrogate pair, which could never be written
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
@@ -134,8 +148,8 @@ class AttentionMap:
             weights = weights.new_zeros(len(layers) or 1, len(heads) or 1, len(target), len(source))
         if weights.dim() != 4:
             raise DataError(f"weights are {list(weights.shape)}; expected [layer][head][target][source]")
-        token_map = None if tokens is None else cls(*tokens, layers, heads, layout)
-        return cls(source, target, weights, layers, heads, layout, title, token_map)
+        token_map = None if tokens is None else cls(*tokens, layers, heads, layout, kind=kind)
+        return cls(source, target, weights, layers, heads, layout, title, token_map, kind)
 
 
 def _read_matrix(plain: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], Tensor]:
@@ -180,6 +194,13 @@ SPACELESS = (
 def spaceless(letter: str) -> bool:
     """Whether the letter belongs to a script without spaces between words."""
     return any(first <= ord(letter) <= last for first, last in SPACELESS)
+
+
+def checked_kind(kind: Any) -> MapKind:
+    """Return the kind of a map, or raise an ArgumentError if there is no such kind."""
+    if kind not in MAP_KINDS:
+        raise ArgumentError(f"kind = {kind!r} must be one of {', '.join(MAP_KINDS)}")
+    return kind  # type: ignore[no-any-return]
 
 
 def _words(given: Any) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import MAP_KINDS, AttentionMap, MapKind
 from jumok.analysis.maps.model_map import END
 
 LITTLE, MUCH = 0.2, 2.0
@@ -46,6 +46,7 @@ class AttentionStats:
     """Frequent source words with the least coverage."""
     most: Words
     """Frequent source words with the most coverage."""
+    kind: MapKind = "cross"
 
 
 def coverage(shown: AttentionMap) -> Float[Tensor, " source"]:
@@ -61,12 +62,13 @@ def source_words(shown: AttentionMap) -> list[tuple[str, float]]:
 
 def attention_stats(maps: Iterable[AttentionMap], *, listed: int = 8) -> AttentionStats | None:
     """Measure the maps of one model; None if there are no maps."""
-    entropy, by_head, covered, counts = 0.0, torch.zeros(()), [], []
+    entropy, by_head, covered, counts, kind = 0.0, torch.zeros(()), [], [], MAP_KINDS[0]
     for shown in maps:
         entropy += float(shown.select(layer="mean", head="mean").entropy().sum())
         by_head = by_head + shown.entropy().sum(-1)
         counts.append(len(shown.target))
         covered += source_words(shown)
+        kind = shown.kind
     if not counts:
         return None
     rows = max(sum(counts), 1)
@@ -81,6 +83,7 @@ def attention_stats(maps: Iterable[AttentionMap], *, listed: int = 8) -> Attenti
         histogram=_histogram(values),
         least=least,
         most=most,
+        kind=kind,
     )
 
 

@@ -1,50 +1,96 @@
-"""The attention map of a translation: one teacher-forced pass gives the weights of every layer and head."""
+"""The attention maps of a translation: one teacher-forced pass gives the weights of every layer and head."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
-from jumok.analysis.maps.attention_map import AttentionMap, word_numbers
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind, checked_kind, word_numbers
 from jumok.data import BOS, Tokenizer, TokenizerPair
-from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.encoder_decoder import EncoderDecoder, HeadWeights
 
-END = "</s>"
+BEGIN, END = "<s>", "</s>"
 SPACE = "▁"
 BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
+class Side(NamedTuple):
+    """One axis of a map: the tokens of a text, the number of the word that each belongs to, and the words."""
+
+    tokens: tuple[str, ...]
+    numbers: list[int]
+    words: tuple[str, ...]
+
+    def with_end(self) -> "Side":
+        """The same with the end of the sentence, a word of its own."""
+        return Side((*self.tokens, END), [*self.numbers, len(self.words)], (*self.words, END))
+
+    def with_beginning(self) -> "Side":
+        """The same with the beginning of the sentence, a word of its own."""
+        return Side((BEGIN, *self.tokens), [0, *(number + 1 for number in self.numbers)], (BEGIN, *self.words))
+
+
 @torch.no_grad()
 def map_of_translation(
-    model: EncoderDecoder, tokenizers: TokenizerPair, source: str, target: Sequence[int], *, words: bool = True
+    model: EncoderDecoder,
+    tokenizers: TokenizerPair,
+    source: str,
+    target: Sequence[int],
+    *,
+    words: bool = True,
+    kind: MapKind = "cross",
 ) -> AttentionMap:
-    """The attention of a model over `source` while it writes the tokens `target` and the end of the sentence."""
+    """The attention of a model that reads `source` and writes the tokens `target` and the end of the sentence.
+
+    In a map of the encoder, source words attend to source words. In one of the decoder, each word that is written
+    attends to those written before it, the first of which is the beginning of the sentence.
+    """
     ids = tokenizers.source.encode(source)[1:]
     device = next(model.parameters()).device
     source_ids = torch.tensor([ids], device=device)
     target_in = torch.tensor([[BOS, *target]], device=device)
-    encoding = model.encoder(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
+    visible = torch.ones_like(source_ids, dtype=torch.bool)
+    if checked_kind(kind) == "encoder":
+        read = source_side(source, tokenizers.source).with_end()
+        return map_of_layers(model.encoder.self_attention(source_ids, visible), read, read, kind, words=words)
+    encoding = model.encoder(source_ids, visible)
+    written = target_side(target, tokenizers.target)
+    if kind == "decoder":
+        attention = model.decoder.self_attention(encoding, target_in)
+        return map_of_layers(attention, written.with_beginning(), written.with_end(), kind, words=words)
     attention = model.decoder.source_attention(encoding, target_in)
-    weights = torch.stack([layer()[0] for layer in attention]).float().cpu()
-    pieces = tokenizers.source.pieces_with_offsets(source)
-    in_tokens = AttentionMap(
-        (*(piece.piece for piece in pieces), END),
-        (*(tokenizers.target.pieces[id] for id in target), END),
-        weights,
-    )
-    spans = [(piece.start, piece.end) for piece in pieces]
-    return _in_words(in_tokens, source, spans, target, tokenizers.target) if words else in_tokens
+    read = source_side(source, tokenizers.source).with_end()
+    return map_of_layers(attention, read, written.with_end(), kind, words=words)
 
 
-def _in_words(
-    in_tokens: AttentionMap, source: str, spans: list[tuple[int, int]], target: Sequence[int], tokenizer: Tokenizer
+def map_of_layers(
+    attention: Sequence[HeadWeights], source: Side, target: Side, kind: MapKind, *, words: bool = True
 ) -> AttentionMap:
-    columns = word_numbers(source, spans)
-    rows, target_words = words_of_tokens(target, tokenizer)
-    source_words = [_span(source, spans, columns, word) for word in range(_count(columns))]
-    merged = in_tokens.merged([*columns, _count(columns)], [*rows, _count(rows)])
-    return replace(merged, source=(*source_words, END), target=(*target_words, END))
+    """The map of one sentence between tokens or words; positions beyond the tokens of a side are left out."""
+    size = slice(len(target.tokens)), slice(len(source.tokens))
+    weights = torch.stack([layer()[0, :, size[0], size[1]] for layer in attention]).float().cpu()
+    in_tokens = AttentionMap(source.tokens, target.tokens, weights, kind=kind)
+    if not words:
+        return in_tokens
+    merged = in_tokens.merged(source.numbers, target.numbers)
+    return replace(merged, source=source.words, target=target.words)
+
+
+def source_side(text: str, tokenizer: Tokenizer) -> Side:
+    """The tokens and words of a text that a model reads."""
+    pieces = tokenizer.pieces_with_offsets(text)
+    spans = [(piece.start, piece.end) for piece in pieces]
+    numbers = word_numbers(text, spans)
+    words = tuple(_span(text, spans, numbers, word) for word in range(_count(numbers)))
+    return Side(tuple(piece.piece for piece in pieces), numbers, words)
+
+
+def target_side(ids: Sequence[int], tokenizer: Tokenizer) -> Side:
+    """The tokens and words of an output."""
+    numbers, words = words_of_tokens(ids, tokenizer)
+    return Side(tuple(tokenizer.pieces[id] for id in ids), numbers, tuple(words))
 
 
 def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[int], list[str]]:
@@ -53,7 +99,7 @@ def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[i
     if tokenizer.kind == "word":  # an unknown word has no space before it that would tell where it begins
         rows = list(range(len(target)))
     ids_of = [[id for id, row in zip(target, rows, strict=True) if row == word] for word in range(_count(rows))]
-    return rows, [tokenizer.decode(ids) for ids in ids_of]
+    return rows, [tokenizer.decode(ids) or tokenizer.pieces[ids[0]] for ids in ids_of]
 
 
 def _target_words(pieces: Sequence[str]) -> list[int]:

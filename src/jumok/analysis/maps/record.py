@@ -1,7 +1,8 @@
 """Record the attention weights of chosen layers while a model runs; all other layers keep their speed.
 
 A recorded layer of jumok still runs its fused kernel; its weights are recomputed from queries and keys. PyTorch's own
-layers return weights only on their slow path, so only the recorded ones take it.
+layers return weights only on their slow path, so only the recorded ones take it. Layers of other libraries are
+recorded where they call scaled_dot_product_attention.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from jumok.analysis.maps.attention_map import AttentionMap
+from jumok.analysis.maps.attention_map import AttentionMap, MapKind
+from jumok.analysis.maps.record_sdpa import sdpa_layers, seen_calls
 from jumok.errors import ArgumentError
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, MultiHeadAttention
 from jumok.layers.transformer import DecoderLayer, EncoderLayer
@@ -24,6 +26,12 @@ LayerKind = Literal["encoder", "decoder", "cross", "attention"]
 
 Weights = Float[Tensor, "batch head query key"]
 OURS = (MultiHeadAttention, AdditiveAttention, LuongAttention)
+TOLD = (*OURS, nn.MultiheadAttention)
+"""Layers that give their weights back; others are recorded where they call scaled_dot_product_attention."""
+ASK_FOR_SDPA = (
+    " in the thread that records, or did not call scaled_dot_product_attention; Hugging Face models do with "
+    'attn_implementation="sdpa"'
+)
 TORCH_ARGUMENTS = signature(nn.MultiheadAttention.forward)
 
 
@@ -52,7 +60,10 @@ class Recording:
         recorded = self._layer(layer, kind)
         runs = [run for run in self.calls.get(recorded.name, []) if run]
         if not runs:
-            raise ArgumentError(f"{recorded.name} has no recorded weights, because it did not run")
+            raise ArgumentError(
+                f"{recorded.name} has no recorded weights, because it did not run"
+                + ("" if isinstance(recorded.module, TOLD) else ASK_FOR_SDPA)
+            )
         try:
             return torch.cat(runs[-1], 2)
         except RuntimeError:
@@ -85,9 +96,19 @@ class Recording:
                 f"there are {len(target)} target and {len(source)} source words, but only {queries} × {keys} weights"
             )
         cut = stacked[:, :, : len(target), : len(source)]
-        return AttentionMap(
-            tuple(source), tuple(target), cut, layer_names=tuple(f"{kind} {number}" for number in numbers)
-        )
+        names = tuple(f"{kind} {number}" for number in numbers)
+        shown: MapKind = "cross" if kind == "attention" else kind
+        return AttentionMap(tuple(source), tuple(target), cut, layer_names=names, kind=shown)
+
+    def kinds(self) -> tuple[LayerKind, ...]:
+        """Return the kinds of the recorded layers."""
+        return tuple(dict.fromkeys(layer.kind for layer in self.layers))
+
+    def _repr_html_(self) -> str:
+        """Show the last run as the output of a notebook cell."""
+        from jumok.analysis.draw.notebook import recording_html  # draws maps, so it imports this file
+
+        return recording_html(self)
 
     def add(self, name: str, weights: Tensor) -> None:
         """Keep the weights of one call."""
@@ -100,7 +121,7 @@ class Recording:
                 runs.append([])
 
     def _kind(self, kind: LayerKind | None) -> LayerKind:
-        kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
+        kinds = self.kinds()
         if kind is None and len(kinds) > 1:
             raise ArgumentError(f"several kinds of attention were recorded; set kind to one of {', '.join(kinds)}")
         if kind is not None and kind not in kinds:
@@ -124,15 +145,20 @@ def record(
     """Record the weights of chosen attention layers within a `with` block; afterwards the model is unchanged.
 
     `layers` are counted from 0 (-1 is the last) and default to all; `kinds` are some of "encoder", "decoder", "cross"
-    and "attention". The model can be one of jumok's or contain torch.nn.MultiheadAttention, alone or inside torch's
-    Transformer layers.
+    and "attention". The model can be one of jumok's, contain torch.nn.MultiheadAttention, alone or inside torch's
+    Transformer layers, or have modules named after attention that call scaled_dot_product_attention, as the models of
+    Hugging Face do; the outputs of those do not change by a bit.
     """
     chosen = _chosen(attention_layers(model), layers, kinds)
     recording = Recording(chosen)
     with ExitStack() as undo:
         undo.callback(model.register_forward_pre_hook(lambda *_: recording.begin_run()).remove)
         for layer in chosen:
-            _listen(layer, recording, undo)
+            if isinstance(layer.module, TOLD):
+                _listen(layer, recording, undo)
+        names = {layer.module: layer.name for layer in chosen if not isinstance(layer.module, TOLD)}
+        if names:  # only then, because PyTorch's own layers leave their fast path while function modes are active
+            undo.enter_context(seen_calls(list(names), lambda layer, weights: recording.add(names[layer], weights)))
         _without_nested_tensors(model, chosen, undo)
         yield recording
 
@@ -143,10 +169,12 @@ def attention_layers(model: nn.Module) -> tuple[AttentionLayer, ...]:
     roles: dict[nn.Module, LayerKind] = {}
     for module in model.modules():
         roles |= _roles(module)
+    told = [module for module in model.modules() if isinstance(module, TOLD)]
+    roles |= sdpa_layers(model, told)
     counts: dict[LayerKind, int] = dict.fromkeys(get_args(LayerKind), 0)
     layers = []
     for module in model.modules():
-        if isinstance(module, (*OURS, nn.MultiheadAttention)):
+        if isinstance(module, TOLD) or module in roles:
             kind = roles.get(module, "attention")
             layers.append(AttentionLayer(kind, counts[kind], names[module] or type(module).__name__, module))
             counts[kind] += 1
@@ -200,11 +228,16 @@ def _listen(layer: AttentionLayer, recording: Recording, undo: ExitStack) -> Non
         undo.callback(module.register_forward_hook(after).remove)
     elif isinstance(module, MultiHeadAttention | CoverageAttention):
         name = "_attend" if isinstance(module, MultiHeadAttention) else "attend"  # all calls of the layer end here
-        undo.callback(delattr, module, name)
+        undo.callback(_restore, module, name, module.__dict__.get(name))
         setattr(module, name, _recorded(getattr(module, name), recording, layer.name))
     else:
         handle = module.register_forward_hook(lambda _, __, out: recording.add(layer.name, _matrix(out.weights)))
         undo.callback(handle.remove)
+
+
+def _restore(module: nn.Module, name: str, outer: Any) -> None:
+    """Give a module its own method back, or that of a recording around this one."""
+    setattr(module, name, outer) if outer is not None else delattr(module, name)
 
 
 def _recorded(attend: Callable[..., Any], recording: Recording, name: str) -> Callable[..., Any]:

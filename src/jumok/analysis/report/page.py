@@ -154,6 +154,13 @@ def _output_table(report: EvaluationReport) -> ReportTable:
     return ReportTable(caption, ["", *(result.system.name for result in report.systems)], rows)
 
 
+AVERAGED = "between words, averaged over layers and heads"
+COVERAGE_NOTE = (
+    "The output may omit words with low coverage and repeat words with high coverage; function words often have low "
+    "coverage without harm."
+)
+
+
 def _attention(result: SystemResult, report: EvaluationReport) -> dict[str, Any] | None:
     """Return tiles, chart and tables of a system's attention; None if it has none."""
     stats, sentences = result.attention, len(report.test.sources)
@@ -162,16 +169,21 @@ def _attention(result: SystemResult, report: EvaluationReport) -> dict[str, Any]
     bars = [(name, float(count)) for name, count in stats.histogram]
     axes = {"x": "coverage (1 is the attention of one target word)", "y": "source words"}
     spread = f"equivalent to a uniform distribution over {math.exp(stats.entropy):.1f} words"
+    tiles = [("attention entropy", f"{stats.entropy:.2f} nats", spread)]
+    measured = f"all {sentences:,}" if stats.maps == sentences else f"{stats.maps:,} of {sentences:,}"
+    if stats.kind != "cross":  # what a word receives from its own text says nothing about the translation
+        own = {"tiles": tiles, "chart": None, "words": [], "heads": _heads(stats)}
+        return {**own, "note": f"Self-attention of the {stats.kind}, measured on {measured} sentences, {AVERAGED}."}
     return {
         "tiles": [
-            ("attention entropy", f"{stats.entropy:.2f} nats", spread),
+            *tiles,
             ("low coverage", _percent(stats.little), f"source words with less attention than {LITTLE:g} target words"),
             ("high coverage", _percent(stats.much), f"source words with more attention than {MUCH:g} target words"),
         ],
         "chart": _chart(lambda width: bar_chart(bars, **axes, title="Coverage", width=width)),
         "words": [_words("Lowest coverage", stats.least), _words("Highest coverage", stats.most)],
         "heads": _heads(stats),
-        "sentences": f"all {sentences:,}" if stats.maps == sentences else f"{stats.maps:,} of {sentences:,}",
+        "note": f"Measured on {measured} sentences, {AVERAGED}. {COVERAGE_NOTE}",
     }
 
 
@@ -209,7 +221,7 @@ def _card(report: EvaluationReport, number: int, result: SystemResult, change: D
     return Card(
         title if change is None else f"{title}, {_signed(change.other - change.first, 1)} chrF",
         report.test.sources[number],
-        [] if shown is None else covered_words(shown),
+        [] if shown is None or shown.kind != "cross" else covered_words(shown),
         outputs,
         reference,
         result.system.name,

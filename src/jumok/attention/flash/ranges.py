@@ -1,20 +1,17 @@
 """Masks as the kernels read them: a band around the diagonal, lengths, segments, and a boolean tensor for the rest."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from jumok.attention.flash.launch import NOTHING, Extras
-from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window
+from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, combined
 from jumok.attention.packed import Packed
-
-Limit = TypeVar("Limit")
+from jumok.attention.windows import Window
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +59,13 @@ class Ranges:
 
     def __and__(self, other: "Ranges") -> "Ranges":
         return Ranges(
-            _combined(self.low, other.low, max),
-            _combined(self.high, other.high, min),
-            _combined(self.key_lengths, other.key_lengths, torch.minimum),
-            _combined(self.query_lengths, other.query_lengths, torch.minimum),
+            combined(self.low, other.low, max),
+            combined(self.high, other.high, min),
+            combined(self.key_lengths, other.key_lengths, torch.minimum),
+            combined(self.query_lengths, other.query_lengths, torch.minimum),
             self.query_ends if other.query_ends is None else other.query_ends,
             self.key_ends if other.key_ends is None else other.key_ends,
-            _combined(self.mask, other.mask, torch.logical_and),
+            combined(self.mask, other.mask, torch.logical_and),
         )
 
     def extras(self) -> Extras:
@@ -122,9 +119,3 @@ def four_axes(tensor: Tensor, lead: tuple[int, ...]) -> Tensor:
     if len(lead) < 2:
         return tensor.reshape(*lead, *[1] * (2 - len(lead)), *tensor.shape[-2:])
     return tensor.reshape(prod(lead[:-1]), lead[-1], *tensor.shape[-2:])
-
-
-def _combined(left: Limit | None, right: Limit | None, combine: Callable[[Limit, Limit], Limit]) -> Limit | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return combine(left, right)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from jumok.attention import PrecomputedKeys, Weights, tracing
-from jumok.attention.backends import why_no_triton
+from jumok.attention import PrecomputedKeys, Weights
+from jumok.attention.backends import runs_on_kernels
 from jumok.layers import AdditiveAttention, CoverageAttention, LuongAttention, Memory, Recurrence, coverage_loss
 from jumok.layers.recurrent import States, Stepper
 from jumok.models.encoder_decoder import Encoding
@@ -284,11 +284,9 @@ def has_step_kernels(recurrence: Recurrence, encoding: Encoding) -> bool:
     states = encoding.states
     return (
         recurrence.layers == 1
-        and 0 < states.shape[1] <= MOST_KEYS
-        and states.shape[0] > 0
-        and why_no_triton(states.device, states.dtype) is None
+        and states.shape[1] <= MOST_KEYS
+        and runs_on_kernels(states)
         and not torch.compiler.is_compiling()
-        and not tracing.in_transform()
     )
 
 

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { fileName, save } from "./download.js";
 import { showHypotheses } from "./hypotheses.js";
-import { MapView } from "./map.js";
+import { MapView, wordsOf } from "./map.js";
 import { Output } from "./output.js";
 import { Source } from "./source.js";
 import { languageName, preferred, say, speak } from "./strings.js";
@@ -19,7 +19,7 @@ const WIDTHS = [1, 2, 3, 4, 5, 6, 8, 10];
 
 const $ = (id) => document.getElementById(id);
 const answers = new Map(); // translations and captions by model, beam and input
-const state = { models: [], limits: {}, model: null, beam: 5, tag: "", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
+const state = { models: [], limits: {}, model: null, beam: 5, tag: "", kind: "cross", image: null, line: 0, chosen: 0, part: 0, partial: null, shown: null, treeOf: null };
 let turn = new AbortController(), timer = 0, retry = 0, images = 0;
 
 const source = new Source($("text"), $("mirror"), {
@@ -150,7 +150,7 @@ async function inspect(signal) {
   output.words(state.line, translation.text, []);
   const doubts = translation.warnings.map(({ kind }) => say(kind));
   $("split").textContent = [...(translation.parts > 1 ? [say("parts", translation.parts)] : []), ...doubts].join(" ");
-  const why = !state.model.layers ? say("noAttention") : "";
+  const why = !state.model.kinds.length ? say("noAttention") : "";
   none("map", why);
   $("below").classList.toggle("long", captioning());
   showParts(why ? 1 : translation.parts);
@@ -163,9 +163,11 @@ async function inspect(signal) {
 async function look(hypothesis, signal) {
   const shown = await ask({ text: currentText(), ...tagged() }, hypothesis.ids, signal);
   if (!shown) return;
+  const words = wordsOf(shown);
   output.element.children[state.line].textContent = hypothesis.text;
-  if (!shown.layout) source.show(state.line, shown.source);
-  output.words(state.line, hypothesis.text, shown.target);
+  if (captioning()) upload.show(state.image.url);
+  else source.show(state.line, words.source);
+  output.words(state.line, hypothesis.text, words.output);
   map.show(shown);
 }
 
@@ -180,9 +182,9 @@ async function lookAtPart(translation, signal) {
 
 async function ask(given, ids, signal) {
   const read = captioning() ? { image: state.image.url } : given;
-  const shown = await api.attention({ ...read, target_ids: ids, model: state.model.name }, signal);
+  const shown = await api.attention({ ...read, target_ids: ids, kind: state.kind, model: state.model.name }, signal);
   if (signal.aborted) return null;
-  state.shown = { read, ids, name: captioning() ? shown.text : given.text };
+  state.shown = { read, ids, kind: state.kind, name: captioning() ? shown.text : given.text };
   $("below").classList.toggle("long", Boolean(shown.layout) || shown.source.length > LONG);
   return shown;
 }
@@ -276,6 +278,7 @@ function useModel(name) {
   const widths = [...new Set([...WIDTHS, state.beam])].filter((width) => width <= state.limits.beam).sort((one, other) => one - other);
   $("width").replaceChildren(...widths.map((width) => make("option", { value: width }, String(width))));
   $("width").value = String(state.beam);
+  showKinds();
   $("text").lang = state.model.source_language || "";
   $("output").lang = state.model.target_language || "";
   $("below").classList.toggle("single", state.model.layers * state.model.heads < 2);
@@ -287,6 +290,15 @@ function useModel(name) {
   nameSides();
   nameDomain();
   showExamples();
+}
+
+/** The kinds of attention to choose from, where there are several. */
+function showKinds() {
+  const { kinds } = state.model;
+  if (!kinds.includes(state.kind)) state.kind = kinds[0] || "cross";
+  $("kind").replaceChildren(...kinds.map((kind) => make("option", { value: kind }, say("kinds")[kind])));
+  $("kind").value = state.kind;
+  $("kinds").hidden = kinds.length < 2;
 }
 
 function showExamples() {
@@ -361,6 +373,7 @@ function useLanguage(chosen) {
   if (!state.model) return;
   nameSides();
   nameDomain();
+  showKinds();
   showExamples();
   render();
   again();
@@ -389,6 +402,10 @@ function listen() {
   $("width").addEventListener("change", () => {
     Object.assign(state, { beam: Number($("width").value), chosen: 0 });
     later(0);
+  });
+  $("kind").addEventListener("change", () => {
+    state.kind = $("kind").value;
+    again();
   });
   $("clear").addEventListener("click", () => {
     if (captioning()) useImage(null);
@@ -434,10 +451,10 @@ function listen() {
 
 async function saveHtml() {
   if (!state.shown) return;
-  const { read, ids, name } = state.shown, { signal } = turn;
+  const { read, ids, kind, name } = state.shown, { signal } = turn;
   try {
     const language = document.documentElement.lang;
-    save(fileName(name, "html"), "text/html", await api.page({ ...read, target_ids: ids, model: state.model.name, language }));
+    save(fileName(name, "html"), "text/html", await api.page({ ...read, target_ids: ids, kind, model: state.model.name, language }));
   } catch (problem) {
     report(problem, signal);
   }

@@ -2,6 +2,12 @@
 
 import { say } from "./strings.js";
 
+/** Which words of a map stand in the two texts: in self-attention, only one of them has some. */
+export function wordsOf(map) {
+  const kind = map.kind || "cross";
+  return { source: kind === "decoder" || map.layout ? [] : map.source, output: kind === "encoder" ? [] : map.target };
+}
+
 export class MapView {
   /** `source` and `output` light up their words; `picture` is where the image of a caption lights up. */
   constructor(element, { source, output, picture }) {
@@ -36,9 +42,10 @@ export class MapView {
   /** Divide both texts into tokens, or into words again. */
   spell(map) {
     const { source, output } = this, line = output.element.children[output.active];
-    if (!line || (!map.layout && !source.words.length)) return;
-    if (!map.layout) source.show(source.line, map.source);
-    output.words(output.active, line.textContent, map.target);
+    const words = wordsOf(map);
+    if (!line || (words.source.length && !source.words.length)) return;
+    if (!map.layout) source.show(source.line, words.source);
+    output.words(output.active, line.textContent, words.output);
   }
 
   clear() {
@@ -53,12 +60,21 @@ export class MapView {
     const top = widget.largest();
     const row = target === null ? null : map.source.map((_, at) => widget.weight(target, at));
     const column = source === null || target !== null ? null : map.target.map((_, at) => widget.weight(at, source));
-    if (!map.layout) this.source.light(row, top, source);
-    this.output.light(column, top, target);
+    if (map.kind === "encoder") this.source.light(row || column, top, target ?? source);
+    else if (map.kind === "decoder") {
+      // The first column is the beginning of the sentence, which stands in no text.
+      this.output.light(row ? row.slice(1) : column, top, target ?? (source ? source - 1 : null));
+    } else {
+      if (!map.layout) this.source.light(row, top, source);
+      this.output.light(column, top, target);
+    }
   }
 
   /** The pointer is over a word of one side; null for none. */
   point(side, at) {
-    if (this.widget) this.widget.highlight(at === null ? {} : { [side]: at });
+    if (!this.widget) return;
+    const own = { encoder: "source", decoder: "target" }[this.map.kind]; // the text that attends to itself
+    if (at === null || (own && own !== side)) this.widget.highlight({});
+    else this.widget.highlight(own ? { target: at } : { [side]: at });
   }
 }

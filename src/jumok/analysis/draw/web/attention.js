@@ -1,7 +1,7 @@
 /* An attention map to look into: Jumok.attentionMap(element, map, options).
  *
  * map      {source: [text], target: [text], weights: [layer][head][target][source],
- *           names: {layers: [text], heads: [text]} (optional), layout, title,
+ *           names: {layers: [text], heads: [text]} (optional), layout, title, kind ("encoder" or "decoder" for self-attention),
  *           tokens: {source, target, weights} (optional), the same between tokens}, as AttentionMap.to_json() of jumok writes it.
  * options  layer, head   which to show first: a number counted from 0, or "mean" (the default; of a graph the last layer)
  *          tokens        true shows tokens first, where the map has them
@@ -32,7 +32,7 @@
     lookedAt: "attends to", lookedAtBy: "is attended to by", with: "with",
     entropy: (nats, count, tokens) => `entropy ${nats}, equivalent to ${count} ${tokens ? "tokens" : "words"}`,
     thumb: (layer, head) => `layer ${layer}` + (head === null ? "" : `, head ${head}`),
-    source: "source", target: "target", copy: "Copy as SVG", copied: "Copied", notCopied: "The browser does not allow copying",
+    source: "source", target: "target", attendedTo: "attended to", attends: "attends", copy: "Copy as SVG", copied: "Copied", notCopied: "The browser does not allow copying",
     letters: (some) => `No installed font has ${some}, so they appear as empty boxes. Install a font that has them, such as a Noto font.`,
   };
 
@@ -157,8 +157,10 @@
 
     /** A sentence whose words can be pointed at, walked through with the arrow keys, and kept with a click. */
     sentence(side) {
-      const line = make("p", { class: "jumok-sentence", dir: direction(this.map[side]), role: "group", "aria-label": this.texts[side] });
-      line.append(make("span", { class: "jumok-side", dir: "ltr" }, this.texts[side]));
+      const own = { source: this.texts.attendedTo, target: this.texts.attends }; // self-attention: both are the same text
+      const name = this.map.kind === "cross" ? this.texts[side] : own[side];
+      const line = make("p", { class: "jumok-sentence", dir: direction(this.map[side]), role: "group", "aria-label": name });
+      line.append(make("span", { class: "jumok-side", dir: "ltr" }, name));
       this.words[side] = this.map[side].map((text, at) => {
         const word = make("span", { class: "jumok-word", role: "button", dir: "auto", tabindex: at ? "-1" : "0" }, shown(text));
         word.addEventListener("pointerenter", () => this.pinned || this.visit(side, at));

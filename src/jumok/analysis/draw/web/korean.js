@@ -7,7 +7,7 @@
     lookedAt: "→", with: "", lookedAtBy: "←", legend: "0부터 이 맵의 최댓값까지 나타냅니다.",
     letters: (some) => `이 브라우저의 글꼴에는 ${some} 글자가 없어 빈 네모로 보입니다. Noto 글꼴처럼 그 글자가 있는 글꼴을 설치해 주세요.`,
     thumb: (layer, head) => (head === null ? `레이어 ${layer}` : `레이어 ${layer}, 헤드 ${head}`),
-    source: "원문", target: "번역문", copy: "SVG로 복사", copied: "복사했습니다", notCopied: "여기서는 복사할 수 없습니다",
+    source: "원문", target: "번역문", attendedTo: "주목받는 단어", attends: "주목하는 단어", copy: "SVG로 복사", copied: "복사했습니다", notCopied: "여기서는 복사할 수 없습니다",
   };
   const OWN = {
     line: {

@@ -125,6 +125,7 @@
       heads: names.heads && names.heads.length ? names.heads.map(String) : numbers(heads),
       layout: map.layout || { kind: "line" },
       title: String(map.title || ""),
+      kind: map.kind || "cross",
       tokens: map.tokens ? checked({ ...map, ...map.tokens, tokens: null }) : null,
     };
   }

@@ -1,6 +1,5 @@
 """Masks as the GPU kernels read them: for each query an interval of keys, and a boolean tensor for the rest."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, Window, as_positions
+from jumok.attention.masks import Both, Causal, Either, Lengths, Tile, Visible, combined
+from jumok.attention.windows import Window, as_positions
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,9 @@ class MaskIntervals:
 
     def __and__(self, other: "MaskIntervals") -> "MaskIntervals":
         return MaskIntervals(
-            _combined(self.first, other.first, torch.maximum),
-            _combined(self.beyond, other.beyond, torch.minimum),
-            _combined(self.mask, other.mask, torch.logical_and),
+            combined(self.first, other.first, torch.maximum),
+            combined(self.beyond, other.beyond, torch.minimum),
+            combined(self.mask, other.mask, torch.logical_and),
         )
 
     def flat(self, lead: tuple[int, ...]) -> "MaskIntervals":
@@ -88,12 +88,6 @@ def _window(window: Window, tile: Tile) -> MaskIntervals:
     # A query whose centre is NaN sees nothing.
     first, last = first.nan_to_num(nan=tile.keys), last.nan_to_num(nan=-1)
     return MaskIntervals(first.clamp(0, tile.keys).long(), (last + 1).clamp(0, tile.keys).long())
-
-
-def _combined(left: Tensor | None, right: Tensor | None, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return combine(left, right)
 
 
 def _flat_mask(mask: Bool[Tensor, "*#lead #rows #keys"], lead: tuple[int, ...]) -> Bool[Tensor, "shared #rows #keys"]:

@@ -1,0 +1,61 @@
+"""Minimum Bayes risk: of several outputs the one closest on average to all of them (Kumar & Byrne 2004).
+
+The outputs stand for the model's distribution, and the expected chrF of each is its mean chrF against all, each taken
+as a reference in turn (Eikema & Aziz 2020).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jumok.decoding.specials import Hypothesis
+
+ORDERS = 6
+"""Lengths of the character n-grams that chrF counts."""
+BETA = 2
+"""How many times as much recall weighs in chrF as precision."""
+
+
+def total(hypothesis: Hypothesis, length_penalty: float) -> float:
+    """The log-probability of an output, from its score."""
+    return hypothesis.score * float((len(hypothesis.ids) + 1) ** length_penalty)
+
+
+def by_expected_chrf(texts: Sequence[str], logits: Sequence[float]) -> list[int]:
+    """The numbers of the texts, highest expected chrF first; texts are as likely as the softmax of `logits` says.
+
+    Of equal texts the first comes first, and of equally good ones the likeliest.
+    """
+    shifted = np.exp(np.asarray(logits, np.float64) - max(logits))
+    expected = chrf_matrix(texts) @ (shifted / shifted.sum())
+    return sorted(range(len(texts)), key=lambda number: (-round(float(expected[number]), 9), -logits[number]))
+
+
+def chrf_matrix(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
+    """chrF (0 to 100) of every text against every other as its reference; that of sacrebleu."""
+    precision, recall, orders = np.zeros((3, len(texts), len(texts)))
+    bare = ["".join(text.split()) for text in texts]
+    for size in range(1, ORDERS + 1):
+        counts = _ngram_counts(bare, size)
+        sums = counts.sum(1)
+        matches = np.stack([np.minimum(row, counts).sum(1) for row in counts])
+        counted = (sums[:, None] > 0) & (sums[None] > 0)
+        orders += counted
+        precision += np.where(counted, matches / np.maximum(sums[:, None], 1), 0)
+        recall += np.where(counted, matches / np.maximum(sums[None], 1), 0)
+    precision, recall = precision / np.maximum(orders, 1), recall / np.maximum(orders, 1)
+    weighted = BETA**2 * precision + recall
+    scores: np.ndarray = 100 * (1 + BETA**2) * precision * recall / np.where(weighted > 0, weighted, 1)
+    return scores
+
+
+def _ngram_counts(texts: Sequence[str], size: int) -> Int[np.ndarray, "texts ngrams"]:
+    """How often each n-gram of this size occurs in each text."""
+    found = [Counter(text[at : at + size] for at in range(len(text) - size + 1)) for text in texts]
+    columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for each in found for ngram in each))}
+    counts = np.zeros((len(texts), len(columns)), np.int64)
+    for row, each in enumerate(found):
+        counts[row, [columns[ngram] for ngram in each]] = list(each.values())
+    return counts

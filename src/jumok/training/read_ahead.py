@@ -1,0 +1,105 @@
+"""The batches of the coming step, read while the present one is computed; and what processes agree on meanwhile."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from jumok.errors import DataError
+from jumok.training.loss import BatchSource
+from jumok.training.processes import here
+
+
+class Position(NamedTuple):
+    """Where reading stands: the next batch is this `number` of this `epoch`."""
+
+    epoch: int
+    number: int
+
+
+class StepBatches(NamedTuple):
+    """The batches of one step, and where the next begins."""
+
+    batches: list[Any]
+    """Those of them that are this process's share."""
+    after: Position
+
+
+class Wishes(NamedTuple):
+    """Why a process wants training to end."""
+
+    stop: bool = False
+    """It received a signal."""
+    late: bool = False
+    """Its clock says that training.minutes are over; that of the leading process counts."""
+
+
+class AgreedStep(NamedTuple):
+    """The batches of one step, and what all processes agreed on when they had read theirs."""
+
+    found: StepBatches
+    tokens: int
+    """Tokens, or whatever the task counts, of the batches of all processes."""
+    wishes: Wishes
+    """What any process wished for then, which is one or two steps ago; the same in all."""
+
+
+Ready = Callable[[Any], Any]
+
+
+def read_step(source: BatchSource, position: Position, count: int, *, ready: Ready | None = None) -> StepBatches:
+    """This process's share of `count` batches from `position` on, over the end of an epoch into the next.
+
+    Every world-th batch is its own, so that all processes together read what one would read alone. `ready` makes them
+    fit for a GPU.
+    """
+    (epoch, number), places = position, list[Position]()
+    while len(places) < count:
+        if number >= (steps := source.steps(epoch)):
+            if steps == 0:
+                raise DataError(f"epoch {epoch} of the training data has no batches; is the corpus empty?")
+            epoch, number = epoch + 1, 0
+            continue
+        places.append(Position(epoch, number))
+        number += 1
+    batches = [source.batch(*place) for place in here().share(places)]
+    return StepBatches(batches if ready is None else [ready(batch) for batch in batches], Position(epoch, number))
+
+
+class ReadAhead:
+    """`next()` gives the batches of one step after another; the following ones are being read meanwhile.
+
+    The thread that reads them also asks the other processes for their numbers of `items` and their wishes, so that
+    neither the main thread nor a GPU waits for an answer.
+    """
+
+    def __init__(
+        self,
+        source: BatchSource,
+        position: Position,
+        count: int,
+        *,
+        items: Callable[[Any], int],
+        wishes: Callable[[], Wishes] = Wishes,
+        ready: Ready | None = None,
+    ) -> None:
+        self._source, self._count, self._items, self._wishes, self._ready = source, count, items, wishes, ready
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jumok-batches")
+        self._coming: Future[AgreedStep] = self._thread.submit(self._read, position)
+
+    def next(self) -> AgreedStep:
+        """The batches of the next step."""
+        agreed = self._coming.result()
+        self._coming = self._thread.submit(self._read, agreed.found.after)
+        return agreed
+
+    def _read(self, position: Position) -> AgreedStep:
+        found = read_step(self._source, position, self._count, ready=self._ready)
+        stop, late = self._wishes()
+        tokens, stops, lates = here().agree(
+            [sum(self._items(batch) for batch in found.batches), stop, late and here().leads]
+        )
+        return AgreedStep(found, max(tokens, 1), Wishes(stops > 0, lates > 0))
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
