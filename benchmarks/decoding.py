@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from benchmarks.results import Row, cpu, installed, write
 
 LENGTH = 30
+BEAMS = (5, 1)
 BATCH = 32
 EIGHT, OURS, OWN = "jumok", "jumok, float32", "jumok, float32, own engine"
 PLAIN, PLAIN_EIGHT, WORKERS = "CTranslate2", "CTranslate2 int8", "CTranslate2 int8, a thread for each batch"
@@ -42,12 +43,14 @@ SYSTEMS = {
 GOALS = {"throughput-base-beam-5": "cpu-decode", "latency-base-beam-5": "cpu-latency"}
 
 
+Translate = Callable[[Sequence[str], int], Any]
+
+
 class Task(NamedTuple):
-    """What a worker does: a system with a model, a beam, and a number of threads."""
+    """What a worker does: a system with a model and a number of threads."""
 
     system: str
     shape: str
-    beam: int
     threads: int
     model: str
     """The folder of a trained model, for its vocabulary; for shape = "trained" it translates itself."""
@@ -83,8 +86,8 @@ def random_translator(shape: str, model: str) -> Any:
     return Translator(TrainedTranslator(TRANSLATION.build(recipe, tokenizers).eval(), recipe, tokenizers))
 
 
-def translate_with(task: Task) -> Callable[[Sequence[str]], Any]:
-    """A function that translates texts by the system; the trained model to any length, others to LENGTH tokens."""
+def translate_with(task: Task) -> Translate:
+    """A function that translates texts with a beam; the trained model to any length, others to LENGTH tokens."""
     import torch
 
     import jumok
@@ -96,17 +99,17 @@ def translate_with(task: Task) -> Callable[[Sequence[str]], Any]:
     translator = jumok.load(task.model, device="cpu") if trained else random_translator(task.shape, task.model)
     if task.system in (PLAIN, PLAIN_EIGHT, WORKERS):
         return plain(task, translator)
-    settings: dict[str, Any] = {"beam": task.beam, "precision": "int8" if task.system == EIGHT else "float32"}
+    settings: dict[str, Any] = {"precision": "int8" if task.system == EIGHT else "float32"}
     settings["engine"] = "jumok" if task.system == OWN else "auto"
     if trained or task.shape == "rnnsearch" or task.system == OWN:
         forced = {} if trained else {"min_length": LENGTH, "max_length": LENGTH}
         if not trained:
             translator.engines.folder = Path(task.model)  # for the shortlist
-        return lambda texts: translator.translate(texts, **settings, **forced)
+        return lambda texts, beam: translator.translate(texts, beam=beam, **settings, **forced)
     return forced_engine(task, translator)
 
 
-def forced_engine(task: Task, translator: Any) -> Callable[[Sequence[str]], Any]:
+def forced_engine(task: Task, translator: Any) -> Translate:
     """Our use of CTranslate2, with outputs of one length, which our own search would otherwise write."""
     from jumok.decoding.config import DecodingConfig
 
@@ -116,17 +119,17 @@ def forced_engine(task: Task, translator: Any) -> Callable[[Sequence[str]], Any]
     engines.folder, engines.shortlist = None, lambda: found  # the export is of other weights than the folder's
     precision = "int8" if task.system == EIGHT else "float32"
     engine = engines._made(precision)
-    config = DecodingConfig(beam=task.beam, min_length=LENGTH, max_length=LENGTH, precision=precision)
     encode = translator.trained.tokenizers.source.encode
 
-    def translate(texts: Sequence[str]) -> Any:
+    def translate(texts: Sequence[str], beam: int) -> None:
+        config = DecodingConfig(beam=beam, min_length=LENGTH, max_length=LENGTH, precision=precision)
         outputs = engine.generate([encode(text)[1:] for text in texts], [LENGTH] * len(texts), config)
         assert all(len(output[0].ids) == LENGTH for output in outputs)
 
     return translate
 
 
-def plain(task: Task, translator: Any) -> Callable[[Sequence[str]], Any]:
+def plain(task: Task, translator: Any) -> Translate:
     """CTranslate2 as its documentation shows it."""
     import tempfile
 
@@ -144,16 +147,16 @@ def plain(task: Task, translator: Any) -> Callable[[Sequence[str]], Any]:
     tokenizers = translator.trained.tokenizers
     forced = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH} if task.shape != "trained" else {}
 
-    def translate(texts: Sequence[str]) -> list[str]:
+    def translate(texts: Sequence[str], beam: int) -> list[str]:
         pieces = [[tokenizers.source.pieces[id] for id in tokenizers.source.encode(text)[1:]] for text in texts]
-        found = engine.translate_batch(pieces, beam_size=task.beam, max_batch_size=BATCH, **forced)
+        found = engine.translate_batch(pieces, beam_size=beam, max_batch_size=BATCH, **forced)
         ids = {piece: number for number, piece in enumerate(tokenizers.target.pieces)}
         return [tokenizers.target.decode([ids[piece] for piece in one.hypotheses[0]]) for one in found]
 
     return translate
 
 
-def marian(task: Task) -> Callable[[Sequence[str]], Any]:
+def marian(task: Task) -> Translate:
     import torch
 
     import jumok
@@ -164,34 +167,34 @@ def marian(task: Task) -> Callable[[Sequence[str]], Any]:
     tokenizer = jumok.load(task.model, device="cpu").trained.tokenizers.source
     layers, width = TRANSFORMERS[task.shape]
     model = random_marian(TransformerShape(layers, width, tokenizer.size)).eval()
-    forced = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH, "num_beams": task.beam, "do_sample": False}
+    forced = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH, "do_sample": False}
 
-    def translate(texts: Sequence[str]) -> None:
+    def translate(texts: Sequence[str], beam: int) -> None:
         for start in range(0, len(texts), BATCH):
             ids, visible = pad([tokenizer.encode(text)[1:] for text in texts[start : start + BATCH]])
             with torch.inference_mode():
-                model.generate(input_ids=ids, attention_mask=visible.long(), **forced)
+                model.generate(input_ids=ids, attention_mask=visible.long(), num_beams=beam, **forced)
 
     return translate
 
 
 def work(task: Task) -> None:
-    """Answer each line of standard input, "many" or "one", with the seconds that it took."""
+    """Answer each line of standard input, "many 5" or "one 5", with the seconds that it took with this beam."""
     started = time.time()
     translate = translate_with(task)
     texts = test_set("en")[: task.sentences]
-    translate(texts[:1])
-    ready = time.time() - started
-    print(json.dumps({"ready": ready}), flush=True)
+    translate(texts[:1], 2)
+    print(json.dumps({"ready": time.time() - started}), flush=True)
     for line in sys.stdin:
-        chosen = texts if line.strip() == "many" else texts[:4]
+        what, beam = line.split()
         times, output = [], None
-        for group in [chosen] if line.strip() == "many" else [[text] for text in chosen]:
-            start = time.perf_counter()
-            output = translate(group)
-            times.append(time.perf_counter() - start)
-        answer: dict[str, Any] = {"seconds": sorted(times)[len(times) // 2]}
-        answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        for group in [texts] if what == "many" else [[text] for text in texts[:4]]:
+            start, busy = time.perf_counter(), time.process_time()
+            output = translate(group, int(beam))
+            times.append((time.perf_counter() - start, time.process_time() - busy))
+        seconds, busy = sorted(times)[len(times) // 2]
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        answer: dict[str, Any] = {"seconds": seconds, "busy": busy, "memory": memory}
         if task.shape == "trained":
             answer["outputs"] = [one if isinstance(one, str) else one.text for one in output or []]
         print(json.dumps(answer), flush=True)
@@ -204,7 +207,7 @@ class Worker:
     """The process of one system."""
 
     def __init__(self, task: Task) -> None:
-        self.task, self.best, self.memory, self.outputs = task, float("inf"), 0.0, []
+        self.task = task
         environment = os.environ | {name: str(task.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self.process = subprocess.Popen(
@@ -217,14 +220,11 @@ class Worker:
         )
         self.ready = self._answer()["ready"]
 
-    def run(self, what: str) -> None:
+    def run(self, what: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{what}\n")
         self.process.stdin.flush()
-        answer = self._answer()
-        self.best = min(self.best, answer["seconds"])
-        self.memory = answer["memory"]
-        self.outputs = answer.get("outputs", [])
+        return self._answer()
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -239,55 +239,80 @@ class Worker:
         raise RuntimeError(f"{self.task.system} failed with {self.task.shape}")
 
 
-def turns(tasks: list[Task], what: str, rounds: int) -> list[Worker]:
-    """Every system runs once in every round."""
+class Best(NamedTuple):
+    """The best turns of a system, by the clock and by the time of the processor."""
+
+    task: Task
+    ready: float
+    seconds: float
+    busy: float
+    memory: float
+    outputs: list[str]
+
+
+def turns(tasks: list[Task], what: str, beams: Sequence[int], rounds: int) -> Iterator[tuple[int, list[Best]]]:
+    """For each beam the best of every system; every system runs once in every round."""
     workers = [Worker(task) for task in tasks]
-    for _ in range(rounds):
-        for worker in workers:
-            worker.run(what)
+    for beam in beams:
+        runs = [[worker.run(f"{what} {beam}") for worker in workers] for _ in range(rounds)]
+        yield (
+            beam,
+            [
+                Best(
+                    worker.task,
+                    worker.ready,
+                    min(run["seconds"] for run in own),
+                    min(run["busy"] for run in own),
+                    own[-1]["memory"],
+                    own[-1].get("outputs", []),
+                )
+                for worker, own in zip(workers, zip(*runs, strict=True), strict=True)
+            ],
+        )
     for worker in workers:
         worker.end()
-    return workers
 
 
-def speed(shape: str, beam: int, model: str, sentences: int, rounds: int) -> Iterator[Row]:
+def speed(shape: str, model: str, sentences: int, rounds: int) -> Iterator[Row]:
     """Throughput and latency; with beam 5, memory and start-up as well."""
     forced = f"random weights, {LENGTH} tokens out"
 
     def tasks(threads: int) -> list[Task]:
         few = {system: sentences // 4 if system in SLOW else sentences for system in SYSTEMS[shape]}
-        return [Task(system, shape, beam, threads, model, few[system]) for system in SYSTEMS[shape]]
+        return [Task(system, shape, threads, model, few[system]) for system in SYSTEMS[shape]]
 
-    for done in turns(tasks(2), "many", rounds):
-        name, task = f"throughput-{shape}-beam-{beam}", done.task
-        conditions = f"{task.sentences} sentences of Multi30k, {forced}, two threads; best of {rounds}"
-        tokens = task.sentences * LENGTH / done.best
-        yield Row(GOALS.get(name, name), task.system, round(tokens), "tok/s", conditions)
-        if beam == 5:
-            yield Row(f"memory-{shape}", task.system, round(done.memory), "MiB", f"peak, {conditions}")
-            yield Row(f"start-{shape}", task.system, round(done.ready, 2), "s", "to the first translation, from Python")
-    for done in turns(tasks(1), "one", rounds):
+    for beam, found in turns(tasks(2), "many", BEAMS, rounds):
+        name = f"throughput-{shape}-beam-{beam}"
+        for best in found:
+            system, tokens = best.task.system, best.task.sentences * LENGTH
+            conditions = f"{best.task.sentences} sentences of Multi30k, {forced}, two threads; best of {rounds}"
+            yield Row(GOALS.get(name, name), system, round(tokens / best.seconds), "tok/s", conditions)
+            yield Row(f"per-core-{shape}-beam-{beam}", system, round(tokens / best.busy), "tok/s", conditions)
+            if beam == BEAMS[0]:
+                yield Row(f"memory-{shape}", system, round(best.memory), "MiB", f"peak, {conditions}")
+                yield Row(f"start-{shape}", system, round(best.ready, 2), "s", "to the first translation, from Python")
+    for beam, found in turns(tasks(1), "one", BEAMS, rounds):
         name = f"latency-{shape}-beam-{beam}"
         conditions = f"median of 4 sentences one by one, {forced}, one thread; best of {rounds}"
-        yield Row(GOALS.get(name, name), done.task.system, round(1000 * done.best, 1), "ms", conditions)
+        for best in found:
+            yield Row(GOALS.get(name, name), best.task.system, round(1000 * best.seconds, 1), "ms", conditions)
 
 
-def quality(name: str, model: str, systems: Sequence[str], beam: int, rounds: int) -> Iterator[Row]:
+def quality(name: str, model: str, systems: Sequence[str], rounds: int) -> Iterator[Row]:
     """BLEU of a trained model, and the sentences a second at which it was reached."""
     import sacrebleu
 
     references = test_set("de")
-    sentences = len(references)
-    for done in turns([Task(system, "trained", beam, 2, model, sentences) for system in systems], "many", rounds):
-        bleu = sacrebleu.metrics.BLEU()
-        score = bleu.corpus_score(done.outputs, [references]).score
-        conditions = f"Multi30k en-de 2016, {sentences} sentences, beam {beam}, two threads"
-        signature = bleu.get_signature()
-        yield Row(f"bleu-{name}-beam-{beam}", done.task.system, round(score, 2), "BLEU", f"{conditions}; {signature}")
-        rate = round(sentences / done.best, 1)
-        yield Row(
-            f"sentences-{name}-beam-{beam}", done.task.system, rate, "sentences/s", f"{conditions}; best of {rounds}"
-        )
+    tasks = [Task(system, "trained", 2, model, len(references)) for system in systems]
+    for beam, found in turns(tasks, "many", BEAMS, rounds):
+        conditions = f"Multi30k en-de 2016, {len(references)} sentences, beam {beam}, two threads"
+        for best in found:
+            bleu, system = sacrebleu.metrics.BLEU(), best.task.system
+            score = bleu.corpus_score(best.outputs, [references]).score
+            said = f"{conditions}; {bleu.get_signature()}"
+            yield Row(f"bleu-{name}-beam-{beam}", system, round(score, 2), "BLEU", said)
+            rate = round(len(references) / best.seconds, 1)
+            yield Row(f"sentences-{name}-beam-{beam}", system, rate, "sentences/s", f"{conditions}; best of {rounds}")
 
 
 def main() -> None:
@@ -295,6 +320,7 @@ def main() -> None:
     parser.add_argument("model", nargs="?", help="folder of a Transformer trained on Multi30k en-de")
     parser.add_argument("--rnn", help="folder of an RNN trained on it")
     parser.add_argument("--quick", action="store_true", help="fewer sentences and rounds; some minutes in all")
+    parser.add_argument("--shapes", default=",".join(SYSTEMS), help="models to time, such as base,rnnsearch")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -309,13 +335,11 @@ def main() -> None:
             rows.append(row)
 
     trials = 1 if options.quick else 3
-    for beam in (5, 1):
-        add(quality("small", options.model, (OWN, OURS, EIGHT, PLAIN_EIGHT, WORKERS), beam, trials))
-        if options.rnn:
-            add(quality("rnnsearch", options.rnn, (OURS, EIGHT), beam, trials))
-    for shape in SYSTEMS:
-        for beam in (5, 1):
-            add(speed(shape, beam, options.model, sentences, rounds))
+    add(quality("small", options.model, (EIGHT, PLAIN_EIGHT, WORKERS, OURS, OWN), trials))
+    if options.rnn:
+        add(quality("rnnsearch", options.rnn, (EIGHT, OURS), trials))
+    for shape in options.shapes.split(","):
+        add(speed(shape, options.model, sentences, rounds))
     rows.sort(key=lambda row: (row.id not in GOALS.values(), row.id))
     print(
         write("decoding", rows, device=f"{cpu()}, 2 cores", packages=installed("torch", "ctranslate2", "transformers"))

@@ -62,6 +62,7 @@ def both(translator: Translator, sources: list[str], **settings: Any) -> tuple[l
     return ours, translator.translate(sources, engine="ctranslate2", **settings)
 
 
+@pytest.mark.slow
 def test_greedy_search_writes_the_same_tokens_with_the_same_scores(folder: Path) -> None:
     ours, theirs = both(jumok.load(folder, device="cpu"), texts(60), beam=1)
     assert ids(theirs) == ids(ours)
@@ -80,6 +81,7 @@ def test_beam_search_writes_the_same_in_99_of_100_sentences(folder: Path, settin
     assert all(abs(one.score - other.score) < 1e-3 for one, other, alike in pairs if alike)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{"n_best": 3}, {"min_length": 6}, {"no_repeat": 2}, {"max_length": 3}, {"length_penalty": -0.5}]
 )
@@ -91,6 +93,7 @@ def test_what_the_engine_does_in_another_way_stays_with_our_search(folder: Path,
     ]
 
 
+@pytest.mark.slow
 def test_outputs_depend_on_neither_batches_nor_threads(folder: Path) -> None:
     sources = texts(40)
     trained = jumok.load(folder, device="cpu").trained
@@ -114,6 +117,7 @@ def test_a_loaded_model_decodes_on_the_engine_without_being_asked(folder: Path) 
     assert not (BUNDLED / "ctranslate2").exists()
 
 
+@pytest.mark.slow
 def test_the_export_is_made_once_and_again_for_other_weights_or_a_damaged_file(folder: Path) -> None:
     stamp, binary = (folder / "ctranslate2/float32" / name for name in ("made_here.json", "model.bin"))
 
@@ -176,6 +180,7 @@ def test_int8_translates_nearly_the_same(folder: Path) -> None:
     assert (folder / "ctranslate2/int8/model.bin").exists()
 
 
+@pytest.mark.slow
 def test_the_command_takes_engine_and_precision(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("three days ago\n")
     for options in (["--engine", "jumok"], ["--engine", "ctranslate2"], ["--precision", "int8"]):

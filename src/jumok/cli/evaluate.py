@@ -9,6 +9,8 @@ from jumok.cli.arguments import (
     PAIRS,
     Beam,
     ColumnNames,
+    DecodingEngine,
+    DecodingPrecision,
     Device,
     FeatureColumns,
     MapKindOption,
@@ -60,6 +62,8 @@ def evaluate(
     lowercase: Annotated[bool, Option("--lowercase", help="Ignore case.")] = False,
     beam: Beam = None,
     max_source: MaxSource = None,
+    engine: DecodingEngine = None,
+    precision: DecodingPrecision = None,
     by_length: Annotated[bool, Option("--by-length", help="Also print the first metric by source length.")] = False,
     report: Annotated[
         Path | None, Option(help="Also write an HTML page: curves, attention, good and bad cases.")
@@ -95,6 +99,8 @@ def evaluate(
         lowercase=lowercase,
         beam=beam,
         max_source=max_source,
+        engine=engine,
+        precision=precision,
         by_length=by_length,
         compare=tuple(others),
         report=report,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int
@@ -45,6 +45,10 @@ class CpuEngines:
         self.is_loaded = folder is not None
         self.made: dict[Precision, tuple[int, CTranslate2Engine | Refused]] = {}
         self.small: tuple[int, RnnDecoder, Shortlist | None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Engines stay in the process that made them; a copy makes its own."""
+        return {**self.__dict__, "made": {}, "small": None}
 
     def ctranslate2(self, config: DecodingConfig, n_best: int, *, watched: bool) -> CTranslate2Engine | None:
         """CTranslate2, if it was asked for or is the better choice, and finds what our own search would find.

@@ -131,6 +131,12 @@ def _interval(score: MetricScore) -> str:
     return f"{score.low:.2f} - {score.high:.2f}"
 
 
+def decoding_settings(options: EvaluationOptions) -> dict[str, Any]:
+    """The settings of decoding among the options."""
+    names = ("beam", "max_source", "tag", "engine", "precision")
+    return {name: getattr(options, name) for name in names}
+
+
 def evaluate_translations(
     task: Task[Any, Any],
     first: Callable[[Sequence[str]], System],
@@ -160,7 +166,7 @@ def evaluate_translations(
             "each must be the same sentence"
         )
     write_outputs(options.save, system.outputs)
-    decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
+    decoding = decoding_settings(options)
     others = [
         read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
         for other, path in options.compare

@@ -45,6 +45,9 @@ class EvaluationOptions(Options):
     lowercase: bool = False
     beam: int | None = None
     max_source: int | None = None
+    engine: str | None = None
+    precision: str | None = None
+    """What decodes on a CPU, and how its weights are stored."""
     by_length: bool = False
     """Also score ranges of source lengths."""
     compare: tuple[tuple[str, Path], ...] = ()

@@ -25,7 +25,7 @@ from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
-from jumok.tasks.evaluation import evaluate_translations, translate_system
+from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
 from jumok.tasks.task import RunContext, Task, TaskData, parameters
@@ -248,7 +248,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
 
         def first(sources: Sequence[str]) -> System:
-            decoding = {"beam": options.beam, "max_source": options.max_source, "tag": options.tag}
+            decoding = decoding_settings(options)
             return translate_system(name, predictor, sources, kind=options.kind, watch=watch, **decoding)
 
         device = str(predictor.device)
