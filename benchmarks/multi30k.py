@@ -1,6 +1,6 @@
 """Multi30k: train by recipe with several seeds, translate the test sets, score them as the literature does.
 
-    JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-transformer …]    # on a GPU
+    JUMOK_DATA=path/to/data python -m benchmarks.multi30k train runs/multi30k [en-de-r-drop …]    # on a GPU
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k score runs/multi30k    # needs sacremoses
     JUMOK_DATA=path/to/data python -m benchmarks.multi30k time runs/multi30k     # minutes and speed of those runs
 
@@ -28,7 +28,8 @@ from benchmarks.results import FOLDER, Row, write
 
 PAIRS = ("en-de", "de-en", "en-fr")
 SYSTEMS = {
-    "transformer": "jumok",
+    "r-drop": "jumok",
+    "transformer": "jumok, without R-Drop",
     "rnnsearch": "jumok, RNNsearch",
     "luong": "jumok, Luong",
     "fixed": "jumok, fixed context",

@@ -22,10 +22,13 @@ def import_model(
     to_language: Annotated[
         str | None, Option("--to", help="Language of the target for models of several, unless one is named later.")
     ] = None,
+    tokenizer: Annotated[
+        Path | None, Option(help="Sentencepiece model of a checkpoint of OpenNMT-py, which holds none.")
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Import a model of another toolkit, such as OPUS-MT, as a model folder."""
-    trained = read_and_save(folder, out, source=from_language, target=to_language)
+    trained = read_and_save(folder, out, source=from_language, target=to_language, tokenizer=tokenizer)
     if json:
         print_json({"folder": str(out), "imported": trained.recipe.data.imported})
     else:

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.decoding.beam import Hypothesis, Specials, repeats_ngram
+from jumok.decoding.beam import repeats_ngram
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.specials import Hypothesis, Specials
 from jumok.models.encoder_decoder import Decoder, Encoding
 
 

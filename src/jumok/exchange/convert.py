@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Literal
 
 from jumok.decoding.ctranslate2_model import Quantization
-from jumok.errors import ArgumentError, DataError, ModelError
+from jumok.errors import ArgumentError, DataError, ModelError, first_line
 from jumok.exchange import to_ctranslate2, to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
+from jumok.exchange.joeynmt import CONFIG as YAML
+from jumok.exchange.joeynmt import read_joeynmt
 from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
+from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
 from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION
@@ -45,38 +48,50 @@ def export_model(
 
 
 def import_model(
-    folder: str | Path, out: str | Path, *, source: str | None = None, target: str | None = None
+    folder: str | Path,
+    out: str | Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    tokenizer: str | Path | None = None,
 ) -> TrainedTranslator:
     """Read a model of another toolkit and write it as the model folder `out`, which must not hold one yet.
 
     `source` and `target` are the languages of a model that has several, used unless others are named later.
+    `tokenizer` is the sentencepiece model of a checkpoint of OpenNMT-py, which holds none.
     """
     out = Path(out)
     check_place(out)
     if (out / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; import into another folder")
-    trained = read_foreign(Path(folder), source, target)
+    trained = read_foreign(Path(folder), source, target, tokenizer)
     TRANSLATION.save(out, trained, scores={"imported from": trained.recipe.data.imported})
     return trained
 
 
-def read_foreign(path: Path, source: str | None = None, target: str | None = None) -> TrainedTranslator:
+def read_foreign(
+    path: Path, source: str | None = None, target: str | None = None, tokenizer: str | Path | None = None
+) -> TrainedTranslator:
     """A model of another toolkit; a DataError names what can be read where it is something else."""
-    if not (path / CONFIG).exists():
-        raise DataError(f"{path} has no {CONFIG}; {READ}")
-    config = read_json(path / CONFIG)
-    kind = config.get("model_type")
     try:
+        if path.is_file() and path.suffix == ".pt":
+            return _set_languages(read_opennmt(path, tokenizer), source, target)
+        if tokenizer is not None:
+            raise ArgumentError("--tokenizer is for checkpoints of OpenNMT-py; other models bring their own")
+        if (path.parent if path.is_file() else path).joinpath(YAML).exists():
+            return _set_languages(read_joeynmt(path), source, target)
+        if not (path / CONFIG).exists():
+            raise DataError(f"{path} has no {CONFIG}; {READ}")
+        config = read_json(path / CONFIG)
+        kind = config.get("model_type")
         if kind == "m2m_100":
             return M2M100Folder(path, config).trained(source, target)
         if kind != "marian":
             raise DataError(f'{path} holds a model of type "{kind}"; {READ}')
-        trained = MarianFolder.of(path, config).trained()
+        return _set_languages(MarianFolder.of(path, config).trained(), source, target)
     except (KeyError, IndexError, TypeError) as error:
-        raise DataError(
-            f"{path} is damaged or of an unknown version ({type(error).__name__}: {error}); {READ}"
-        ) from None
-    return _set_languages(trained, source, target)
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise DataError(f"{path} is damaged or of an unknown version ({why}); {READ}") from None
 
 
 def _set_languages(trained: TrainedTranslator, source: str | None, target: str | None) -> TrainedTranslator:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.data.subwords import BOS
@@ -59,11 +59,11 @@ LANGUAGES = {
 """The languages of M2M-100 and of the WMT 2021 models, in the order of their ids, which no file of a folder gives."""
 
 
-def positions_table(longest: int, width: int) -> Float[Tensor, "{longest} {width}"]:
-    """Sines of all frequencies, then cosines, from position 2 on."""
+def sinusoids_in_halves(positions: Int[Tensor, " position"], width: int) -> Float[Tensor, "position {width}"]:
+    """Sines of all frequencies, which fall from 1 to 1/10000, then their cosines."""
     half = width // 2
     frequencies = torch.exp(torch.arange(half) * -(math.log(10000) / (half - 1)))
-    angles = torch.arange(FIRST_POSITION, longest + FIRST_POSITION)[:, None] * frequencies
+    angles = positions[:, None] * frequencies
     table = torch.cat([angles.sin(), angles.cos()], 1)
     return torch.nn.functional.pad(table, (0, width - 2 * half))
 
@@ -212,7 +212,8 @@ class M2M100Folder:
                 weights[name] = weights[name] / factor
         weights["decoder.output.bias"] = output_bias(tables.tensors, vocabulary)
         for side in ("encoder", "decoder"):
-            weights[f"{side}.tokens.positions.table"] = positions_table(self.longest, width)
+            positions = torch.arange(FIRST_POSITION, self.longest + FIRST_POSITION)
+            weights[f"{side}.tokens.positions.table"] = sinusoids_in_halves(positions, width)
         return weights
 
 

@@ -13,8 +13,8 @@ from dataclasses import asdict
 from typing import Literal, NamedTuple
 
 from jumok.data.normalise import Normaliser
-from jumok.data.subwords import UNKNOWN, fields_of, length_delimited, with_settings
-from jumok.data.tokenizer import UNUSED_MARK, Tokenizer
+from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, with_settings
+from jumok.data.tokenizer import HIDDEN, UNUSED_MARK, Tokenizer
 from jumok.errors import DataError
 
 PIECES, TRAINER = 1, 2
@@ -24,7 +24,7 @@ NORMAL, UNK_TYPE, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
 SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<unk>", UNK_TYPE))
 """The first four ids: PAD, BOS, EOS, UNK."""
 RESERVED = {name for name, _ in SPECIAL_PIECES}
-UNK_SURFACE, MODEL_TYPE, BPE = 44, 3, 2
+UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
@@ -87,7 +87,19 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
     return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
 
 
-def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str]) -> Tokenizer:
+def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
+    """A tokenizer that cuts texts at spaces, for vocabularies of words and of pieces that another program makes."""
+    pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
+    pieces += [ScoredPiece(SPACE + word.replace(SPACE, HIDDEN), 0.0, NORMAL) for word in vocabulary]
+    trainer = bytes([MODEL_TYPE << 3, WORD]) + length_delimited(UNK_SURFACE, UNKNOWN.encode())
+    rules = length_delimited(NORMALISER_NAME, b"identity")
+    body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), (NORMALISER, rules)]
+    normaliser = Normaliser(form="none", spaces="collapse", lowercase=lowercase)
+    settings = {"kind": "word", "normaliser": asdict(normaliser), "fingerprint": ""}
+    return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+
+
+def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
     """A tokenizer that cuts like `model` and numbers its pieces like `vocabulary`, behind the four special tokens."""
     own = {piece.text: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
     pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
@@ -99,7 +111,7 @@ def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str]) -> Toke
     body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), *model.rest]
     settings = {
         "kind": model.kind,
-        "normaliser": asdict(Normaliser(form="none", spaces="keep")),
+        "normaliser": asdict(Normaliser(form="none", spaces="keep", lowercase=lowercase)),
         "fingerprint": "",
         "normalises": True,
     }

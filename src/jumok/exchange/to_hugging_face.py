@@ -71,6 +71,8 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
     for setting in ("width", "norm", "positions", "activation"):
         if getattr(encoder, setting) != getattr(decoder, setting):
             return f"{encoder.shown(setting)} and {decoder.shown(setting)} differ, but transformers has one for both"
+    if not getattr(encoder, "sees_end", True):
+        return "encoder.sees_end = false, but the tokenizer of transformers ends every source with </s>"
     if marian and encoder.norm == "pre":
         return f'{encoder.shown("norm")}, but Marian\'s models are "post"; --to hf writes another class of transformers'
     if normaliser.form not in ("none", "nfc") or normaliser.lowercase:

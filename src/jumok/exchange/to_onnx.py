@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import torch
+
 from jumok.data import BOS, EOS, PAD
 from jumok.errors import ModelError
 from jumok.exchange.onnx_graph import HIDDEN, Graph, onnx
@@ -78,6 +80,8 @@ def _encoder_graph(trained: TrainedTranslator, step: Any) -> Graph:
         g.input("source", "batch", "source", type="INT64"),
         g.input("visible", "batch", "source", type="BOOL"),
     )
+    if not getattr(trained.recipe.encoder, "sees_end", True):
+        visible = g("And", visible, g("Not", g("Equal", source, g.weight(torch.tensor(EOS)))))
     bias = g("Where", visible, g.number(0.0), g.number(HIDDEN))
     encoder = trained.model.encoder
     if isinstance(encoder, TransformerEncoder):

@@ -40,6 +40,7 @@ from jumok.tasks.task import Task
 from jumok.tasks.translator import Translation, Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
+CAPTION_METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
 
 
@@ -382,7 +383,7 @@ class CaptionScores(NamedTuple):
 
 def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:
     """Caption the test images of the recipe, or others, and compare each with all its reference captions."""
-    metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
+    metrics, tokenize = options.metrics or CAPTION_METRICS, options.tokenize or TOKENIZE
     check_scores(metrics, tokenize)
     recipe = captioner.trained.recipe
     source = _test_images(recipe.images, options.source, options.reference)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -14,11 +15,12 @@ from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Specials, Survivors, beam_search
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
@@ -36,7 +38,7 @@ WatchSteps = Callable[[int, int, list[Node]], None]
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called after every step of the search; the search stops where it raises."""
+"""Called while the search goes on, which stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +167,7 @@ class Translator(TextGenerator):
         stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
         `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
         from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called after every step, and stops the search by raising an error.
+        `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
@@ -275,8 +277,10 @@ class Translator(TextGenerator):
 
     def between(self, source: str | None = None, target: str | None = None) -> "Translator":
         """A translator of the same model between two of its languages, for models that have several."""
-        tokenizers = self.trained.tokenizers.between(source, target)
-        return Translator(self.trained._replace(tokenizers=tokenizers), batch_tokens=self.batch_tokens)
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -402,13 +406,22 @@ class Translator(TextGenerator):
     ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        encoding = model.encoder(source, visible)
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
-        decoder, kept = (model.decoder, None) if short is None else short
-        found = beam_search(decoder, encoding, self._specials, config, observe, n_best=wanted)
-        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        if short is not None:
+            decoder, kept = short
+            encoding = model.encoder(source, visible)
+            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
+            return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        return search(
+            model,
+            (source, visible),
+            self._specials,
+            config,
+            n_best=wanted,
+            observe=None if watch is None else partial(_tell_steps, jobs, watch),
+            check=check,
+        )
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -461,18 +474,9 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
-    if watch is None and check is None:
-        return None
-
-    def observe(survivors: Survivors) -> None:
-        if check is not None:
-            check()
-        if watch is not None:
-            for sentence, nodes in nodes_of(survivors):
-                watch(jobs[sentence].text, jobs[sentence].number, nodes)
-
-    return observe
+def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+    for sentence, nodes in nodes_of(survivors):
+        watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
 
 def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:
