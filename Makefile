@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 TEST_READY := .venv/.ready-test
 INSTALL = $(BIN)/pip install --disable-pip-version-check $(QUIET) --constraint constraints.txt --editable
-# Tests run with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
+# `make test` runs with the shapes in every signature checked; tests/bad_input looks at our own messages instead, so it runs without.
 SHAPES := --jaxtyping-packages=jumok,support.checked
 WORKERS ?= auto
 # Some tests take a minute and most of them milliseconds: a worker that has finished takes over what others still have.
@@ -25,10 +25,9 @@ test-fast: $(TEST_READY)
 	$(PYTEST) --fast tests
 
 # What is slow by nature: pages in Chromium (skipped where there is none), pages of docs/ that train models, kernels in
-# Triton's interpreter, corpora larger than memory, repeated kills.
+# Triton's interpreter, corpora larger than memory, repeated kills. As users run them: shapes are checked in `make test`.
 test-long: $(TEST_READY)
-	$(PYTEST) -m long tests --ignore tests/bad_input $(SHAPES)
-	$(PYTEST) -m long tests/bad_input
+	$(PYTEST) -m long tests
 
 test-all: test test-long
 

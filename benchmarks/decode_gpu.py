@@ -1,33 +1,120 @@
-"""Beam search on a CUDA GPU beside Hugging Face's generate and CTranslate2: id gpu-decode.
+"""Beam search and greedy search on a CUDA GPU beside the search step by step and Hugging Face's generate.
 
     python -m benchmarks.decode_gpu
 
-Transformer base with random weights, 128 sentences of 32 tokens, beam 5, outputs of 32 tokens, float16; the works are
-those of `jumok bench decoding`. Writes decode_gpu.json.
+Models with random weights, sources and outputs of 32 tokens, 128 sentences or one; id gpu-decode is Transformer base
+with beam 5. jumok runs as it does by default, in fp16, and in bf16 and float32; "step by step" is the readable search
+in fp16, which also runs on a CPU. Writes decode_gpu.json: tokens per second, milliseconds for one sentence, and the
+memory of a search beyond the weights.
 """
 
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
 import torch
+from torch import Tensor
 
 from benchmarks.results import Row, installed, write
-from jumok.bench.decoding import works
-from jumok.bench.timing import time_work
+from jumok.bench.decoding import random_source
+from jumok.bench.peers import BOS, EOS, PAD, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
+from jumok.bench.timing import JUMOK, Call, Timing, Work, time_work
+from jumok.decoding import DecodingConfig, Specials, beam_search
+from jumok.decoding.config import SearchPrecision
+from jumok.decoding.precision import search
+from jumok.models import EncoderDecoder
 
-SECONDS = 3.0
-"""How long each system is timed."""
+SECONDS = 0.3
+"""How long each system is timed, in three rounds at least."""
+LENGTH = 32
+MANY = 128
+DEVICE = torch.device("cuda")
+SPECIALS = Specials(PAD, BOS, EOS)
+
+
+class Model(NamedTuple):
+    """A model to search with; that of Hugging Face where there is one."""
+
+    name: str
+    vocabulary: int
+    ours: Callable[[], EncoderDecoder]
+    theirs: Callable[[], torch.nn.Module] | None = None
+
+
+def models() -> Iterator[Model]:
+    base, small, rnn = TransformerShape(6, 512, 32_000), TransformerShape(3, 256, 32_000), RnnShape(256, 512, 8_000)
+    yield Model("base", base.vocabulary, partial(jumok_transformer, base), partial(marian, base))
+    yield Model("RNNsearch", rnn.vocabulary, partial(jumok_rnn, rnn, "additive"))
+    yield Model("small", small.vocabulary, partial(jumok_transformer, small), partial(marian, small))
+
+
+def settings(width: int, precision: SearchPrecision = "auto") -> DecodingConfig:
+    return DecodingConfig(beam=width, min_length=LENGTH, max_length=LENGTH, precision=precision)
+
+
+def fast(make: Callable[[], EncoderDecoder], source: Tensor, width: int, precision: SearchPrecision) -> Call:
+    model, visible = make().to(DEVICE).eval(), torch.ones_like(source, dtype=torch.bool)
+    return lambda: search(model, (source, visible), SPECIALS, settings(width, precision), n_best=1)
+
+
+def step_by_step(make: Callable[[], EncoderDecoder], source: Tensor, width: int) -> Call:
+    model, visible = make().to(DEVICE).half().eval(), torch.ones_like(source, dtype=torch.bool)
+    model.decoder.has_static_state = lambda: False  # type: ignore[method-assign]
+
+    def decode() -> None:
+        with torch.inference_mode():
+            beam_search(model.decoder, model.encoder(source, visible), SPECIALS, settings(width), n_best=1)
+
+    return decode
+
+
+def generate(make: Callable[[], torch.nn.Module], source: Tensor, width: int) -> Call:
+    model, seen = make().to(DEVICE).half().eval(), torch.ones_like(source)
+    lengths = {"min_new_tokens": LENGTH, "max_new_tokens": LENGTH}
+
+    def decode() -> None:
+        with torch.inference_mode():
+            model.generate(input_ids=source, attention_mask=seen, num_beams=width, do_sample=False, **lengths)  # type: ignore[operator]
+
+    return decode
+
+
+def work(model: Model, sentences: int, width: int) -> Work:
+    source = random_source(sentences, LENGTH, model.vocabulary).to(DEVICE)
+    precisions: dict[str, SearchPrecision] = {JUMOK: "auto", f"{JUMOK} bf16": "bf16", f"{JUMOK} float32": "float32"}
+    systems = {name: partial(fast, model.ours, source, width, precision) for name, precision in precisions.items()}
+    if sentences == MANY:
+        systems[f"{JUMOK}, step by step"] = partial(step_by_step, model.ours, source, width)
+    if model.theirs is not None:
+        systems["Hugging Face Marian"] = partial(generate, model.theirs, source, width)
+    return Work(f"{model.name}, beam {width}", systems, tokens=sentences * LENGTH)
+
+
+def rows(timing: Timing, sentences: int) -> Iterator[Row]:
+    what = f"{timing.work}, {sentences} × {LENGTH} tokens"
+    conditions = timing.problem or f"{what}; median"
+    if sentences == 1:
+        milliseconds = None if timing.seconds is None else round(1e3 * timing.seconds, 2)
+        yield Row(f"decoding-gpu-latency/{timing.work}", timing.system, milliseconds, "ms", conditions)
+        return
+    goal = timing.work == "base, beam 5"
+    rate = None if timing.tokens_per_second is None else round(timing.tokens_per_second)
+    yield Row("gpu-decode" if goal else f"decoding-gpu/{timing.work}", timing.system, rate, "tok/s", conditions)
+    memory = None if timing.memory is None else round(timing.memory / 2**20)
+    yield Row(f"decoding-gpu-memory/{timing.work}", timing.system, memory, "MiB", conditions)
 
 
 def main() -> None:
-    device, rows = torch.device("cuda"), []
-    for work in works(device, "medium"):
-        base = work.name.startswith("Transformer") and "128 × 32" in work.name
-        name = "gpu-decode" if base else f"decoding-gpu/{work.name}"
-        for timing in time_work(work, device, seconds=SECONDS):
-            rate = None if timing.tokens_per_second is None else round(timing.tokens_per_second)
-            conditions = timing.problem or f"{work.name}, float16; median"
-            rows.append(Row(name, timing.system, rate, "tok/s", conditions))
-            print(name, timing.system, rate, timing.problem, flush=True)
-    packages = installed("torch", "triton", "transformers", "ctranslate2")
-    print(write("decode_gpu", rows, device=torch.cuda.get_device_name(), packages=packages))
+    found: list[Row] = []
+    packages = installed("torch", "triton", "transformers")
+    for model in models():
+        for sentences in (MANY, 1):
+            for width in (5, 1):
+                for timing in time_work(work(model, sentences, width), DEVICE, seconds=SECONDS):
+                    for row in rows(timing, sentences):
+                        found.append(row)
+                        print(*row[:4], timing.problem, flush=True)
+                write("decode_gpu", found, device=torch.cuda.get_device_name(), packages=packages)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ def train_all(seeds: Sequence[int], folder: Path, *, workers: int, device: str, 
                 out.writelines(json.dumps(run, ensure_ascii=False) + "\n" for run in found)
             for run in found:
                 print({key: value for key, value in run.items() if key != "outputs"}, flush=True)
+    if len(seeds) > 1:
+        with open(folder / RUNS, "a", encoding="utf-8") as out:
+            for run in ensemble(seeds, folder, device):
+                out.write(json.dumps(run, ensure_ascii=False) + "\n")
+                out.flush()
 
 
 def _of_seed(task: tuple[int, str, str, float]) -> list[dict[str, Any]]:
@@ -78,7 +83,6 @@ def _of_seed(task: tuple[int, str, str, float]) -> list[dict[str, Any]]:
 def measure(seed: int, folder: str, device: str, minutes: float) -> Iterator[dict[str, Any]]:
     """Train one model, and count the words of every language that it gets entirely right."""
     import jumok
-    from jumok.data import read_pairs
 
     out = Path(folder, f"all-{seed}")
     shutil.rmtree(out, ignore_errors=True)
@@ -87,15 +91,31 @@ def measure(seed: int, folder: str, device: str, minutes: float) -> Iterator[dic
     run = jumok.train(SYSTEMS["all"], out=out, overrides=overrides, device=device, draw=False)
     seconds = time.monotonic() - started
     shutil.copy(out / "metrics.jsonl", Path(folder, f"all-{seed}.jsonl"))
+    about = {"system": "all", "seed": seed, "steps": run.state.step, "seconds": round(seconds / 21, 1)}
+    yield from tested(run.model, about, {group: run.metrics[f"{group} ser"] for group in LANGUAGES})
+
+
+def ensemble(seeds: Sequence[int], folder: Path, device: str) -> Iterator[dict[str, Any]]:
+    """The models of all seeds together."""
+    import jumok
+
+    model = jumok.load([folder / f"all-{seed}" for seed in seeds], device=device)
+    yield from tested(model, {"system": "ensemble", "seed": len(seeds)}, dict.fromkeys(LANGUAGES, 0.0))
+
+
+def tested(model: Any, about: dict[str, Any], valid: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """The share of words of every language that a model gets entirely right."""
+    from jumok.data import read_pairs
+
+    model.batch_tokens = 1 << 16
     for group, languages in LANGUAGES.items():
         for language in languages:
             pairs = list(read_pairs(file("test"), columns=(3, 4), only=(2, language)))
-            outputs = [output.text for output in run.model.translate([pair.source for pair in pairs], tag=language)]
+            outputs = [output.text for output in model.translate([pair.source for pair in pairs], tag=language)]
             right = sum(output == pair.target for output, pair in zip(outputs, pairs, strict=True))
             yield {
-                **{"group": group, "language": language, "system": "all", "seed": seed, "steps": run.state.step},
-                **{"valid": run.metrics[f"{group} ser"], "accuracy": 100 * right / len(pairs), "words": len(pairs)},
-                **{"seconds": round(seconds / 21, 1), "outputs": outputs},
+                **{"group": group, "language": language, **about, "valid": valid[group]},
+                **{"accuracy": 100 * right / len(pairs), "words": len(pairs), "outputs": outputs},
             }
 
 
@@ -107,6 +127,10 @@ def score(folder: Path, device: str) -> None:
         found = {name: [run for run in runs if (run["group"], run["system"]) == (group, name)] for name in SYSTEMS}
         complete = {name: of for name, of in found.items() if {run["language"] for run in of} == set(languages)}
         best = min(complete, key=lambda name: mean_over_seeds(complete[name], "valid").value, default="")
+        together = [run for run in runs if (run["group"], run["system"]) == (group, "ensemble")]
+        if {run["language"] for run in together} == set(languages):
+            value, about = mean_over_seeds(together, "wer").value, f"{together[0]['seed']} models of {SYSTEMS['all']}"
+            rows.append(Row(f"g2p-2021-{group}", "jumok, ensemble", round(value, 2), "% WER", about))
         for system, of in complete.items():
             errors, valid = mean_over_seeds(of, "wer"), mean_over_seeds(of, "valid")
             about = (

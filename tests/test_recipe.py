@@ -47,6 +47,7 @@ def test_a_recipe_of_the_data_alone_has_defaults_for_all_else():
 
 def test_every_recipe_of_ours_can_be_read(monkeypatch):
     monkeypatch.setenv("JUMOK_DATA", "somewhere")
+    monkeypatch.setenv("JUMOK_L10N", "somewhere")
     for name in sorted(ROOT.glob("recipes/*.toml")):
         assert isinstance(read_recipe(name), task_of(read_tables(name)).recipe)
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from docs.drawing.style import BLUE, GREY, INK, ORANGE, SCORES, bare, cells, sheet
 from jumok.attention import additive, attend, concat, distribution, general, location, score_pairs
-from jumok.regression.picture import interval_figure
+from jumok.regression.picture import degrees_figure, interval_figure
 
 KEY = torch.tensor([[1.1, 0.6]])
 QUARTER_TURN = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -116,6 +116,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
     "epanechnikov": partial(kernel, "epanechnikov", 0.7),
     "triangular": partial(kernel, "triangular", 0.7),
     "interval": interval_figure,
+    "degrees": degrees_figure,
     "softmax": partial(normaliser, "softmax"),
     "sparsemax": partial(normaliser, "sparsemax"),
     "entmax15": partial(normaliser, "entmax15"),

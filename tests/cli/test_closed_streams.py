@@ -42,8 +42,9 @@ def test_an_error_nobody_reads_is_still_an_exit_code():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["--help", "--version", "translate --json"])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "unbuffered"), [("--help", ""), ("--version", "1"), ("translate --json", ""), ("translate --json", "1")]
+)
 def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     read, write = os.pipe()
@@ -59,12 +60,8 @@ def test_who_has_read_enough_ends_a_command_as_any_other_program(command, unbuff
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no disk that is always full")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_below_standard_output_is_said_to_be_that(unbuffered, monkeypatch):
+@pytest.mark.parametrize(("command", "unbuffered"), [("--help", ""), ("--version", "1")])
+def test_a_full_disk_below_standard_output_is_said_to_be_that(command, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    for command in ("--help", "--version"):
-        done = run(command, "> /dev/full")
-        assert (done.returncode, done.stderr) == (
-            1,
-            "jumok: cannot write to standard output: No space left on device\n",
-        )
+    done = run(command, "> /dev/full")
+    assert (done.returncode, done.stderr) == (1, "jumok: cannot write to standard output: No space left on device\n")

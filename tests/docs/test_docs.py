@@ -19,6 +19,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +30,14 @@ from support.commands import well, write
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")])
+KOREAN = ROOT / "README.ko.md"
+OPTIONAL = ("ctranslate2", "onnxruntime", "transformers")
+"""Libraries without which the blocks that import them are left out."""
 NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != KOREAN], ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path)
@@ -45,8 +49,20 @@ def test_the_code_of_a_page_runs_and_shows_what_it_says(page: Path, tmp_path: Pa
             recipe = piece.text
         elif piece.language == "console":
             run_commands(piece, recipe, page)
-        else:
+        elif not any(
+            re.search(rf"^(import|from) {name}\b", piece.text, re.MULTILINE) and find_spec(name) is None
+            for name in OPTIONAL
+        ):
             run(piece, namespace, page)
+
+
+def test_the_korean_readme_has_the_code_of_the_english_one():
+    english, korean = (
+        [re.sub(" +# (?!->).*", "", piece.text) for piece in code(page.read_text(encoding="utf-8"))]
+        for page in (ROOT / "README.md", KOREAN)
+    )
+    assert english
+    assert korean == english
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

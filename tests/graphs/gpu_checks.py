@@ -26,8 +26,7 @@ def by_definition(monkeypatch, work):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("loops", [True, False])
-@pytest.mark.parametrize("edge_width", [None, 3])
+@pytest.mark.parametrize(("loops", "edge_width"), [(True, None), (True, 3), (False, 3)])
 @pytest.mark.parametrize(
     ("nodes", "edges", "heads", "dim"), [(1, 3, 1, 7), (23, 100, 2, 8), (9, 30, 1, 33), (5, 0, 2, 4)]
 )
@@ -48,8 +47,7 @@ def test_it_is_as_accurate_as_plain_torch(kind, loops, edge_width, nodes, edges,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("loops", [True, False])
-@pytest.mark.parametrize("value_dropout", [0.0, 0.5])
+@pytest.mark.parametrize(("loops", "value_dropout"), [(True, 0.0), (False, 0.5)])
 def test_nodes_with_very_many_edges_get_larger_programs(kind, loops, value_dropout, monkeypatch):
     monkeypatch.setattr(edges_module, "LONGEST", 10)
     torch.manual_seed(0)

@@ -77,8 +77,7 @@ def compare_decoders(monkeypatch, step, recurrence, size, *, hidden_sentence=Fal
     assert_as_accurate(names, exact, plain, found)
 
 
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("coverage", [False, True])
+@pytest.mark.parametrize(("cell", "coverage"), [("rnn", False), ("gru", True), ("lstm", True), ("gru", False)])
 def test_the_steps_of_a_bahdanau_decoder_as_one_operator_equal_the_steps_one_by_one(monkeypatch, cell, coverage, size):
     _, _, _, width, encoder_width = size
     step = BahdanauStep(width=width, encoder_width=encoder_width, coverage=coverage, coverage_weight=0.7)

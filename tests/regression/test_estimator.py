@@ -19,6 +19,11 @@ from jumok import KernelRegressor
 from jumok.regression import smoother, sums
 from support.regression import COMPACT, KERNELS, by_loops, noisy_sine
 
+WEIGHTED = {
+    "check_sample_weight_equivalence_on_dense_data": "leave-one-out leaves a point out with all its weight, and one of "
+    "several equal points alone"
+}
+
 
 @pytest.mark.slow
 @parametrize_with_checks(
@@ -28,7 +33,8 @@ from support.regression import COMPACT, KERNELS, by_loops, noisy_sine
         KernelRegressor("constant"),
         KernelRegressor("triangular", "learned"),
         KernelRegressor(bandwidth="learned", per_dimension=True),
-    ]
+    ],
+    expected_failed_checks=lambda estimator: WEIGHTED if isinstance(estimator.bandwidth, str) else {},
 )
 def test_it_keeps_every_rule_of_scikit_learn(estimator, check):
     check(estimator)

@@ -1,4 +1,4 @@
-"""What torch.compile(fullgraph=True) and torch.export are held to, as a program: `python compiled.py scores export`.
+"""What torch.compile(fullgraph=True) and torch.export are held to, as a program: `python compiled.py "scores export"`.
 
 In a process of its own, because a compiler cannot see through the checks of signatures that tests switch on. Every cell
 of a table is compared with the call that is not compiled: values, weights and, when compiled, gradients. The last keys
@@ -264,18 +264,27 @@ def with_open_batch(cell: Cell) -> nn.Module:
     return traced
 
 
-def main(table: str, how: str, part: str = "") -> None:
-    """All cells of a table, or those whose name begins with a text; says which of them fail."""
-    torch.manual_seed(0)
+def main(*tables: str) -> None:
+    """All cells of tables such as "layers export", or those whose name begins with a text that follows.
+
+    Says which of them fail.
+    """
     failures = []
-    for cell in CELLS[table]():
-        if not cell.name.startswith(part):
-            continue
-        try:
-            check(cell, how)
-        except Exception as error:
-            failures.append(f"{cell.name}: {type(error).__name__}: {error}")
+    for given in tables:
+        table, how, *part = given.split(" ", 2)
+        torch.manual_seed(0)
+        cells = [cell for cell in CELLS[table]() if cell.name.startswith("".join(part))]
+        assert cells, f"there is nothing to trace in {given!r}"
+        failures += [f"{how} {cell.name}: {failure}" for cell in cells if (failure := why_it_fails(cell, how))]
     sys.exit("\n".join(failures) or None)
+
+
+def why_it_fails(cell: Cell, how: str) -> str:
+    try:
+        check(cell, how)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Attention(q, D) = Σ αᵢ(q, kᵢ) vᵢ: `attend`, `explain`, and the scores alone."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from numbers import Real
 
 import torch
@@ -12,6 +13,7 @@ from jumok.attention.additive.reference import additive, concat
 from jumok.attention.call import AttentionCall
 from jumok.attention.checks import check_tensors, common_dtype
 from jumok.attention.distance_scores import boxcar, epanechnikov, gaussian, triangular
+from jumok.attention.local_linear import LocalLinearCall
 from jumok.attention.masks import Tile, Visible, as_visible
 from jumok.attention.modified_dot import ModifiedDot, scaled_dot
 from jumok.attention.normalise import Normaliser, find_normaliser, softmax
@@ -48,6 +50,7 @@ def attend(
     score: ScoreLike = "scaled_dot",
     normalise: str | Normaliser = "softmax",
     visible: Visible | Tensor | None = None,
+    degree: int = 0,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> Attended:
@@ -68,11 +71,17 @@ def attend(
         key], or a mask from from_lengths, causal, window, gaussian_window, packed, from_torch_padding or
         from_torch_mask.
         Masks combine with & | ~ (for limits under torch.compile see docs/attention.md).
+    degree: 0 answers with the weighted mean of the values; 1 with the value at the query of a line fitted to them by
+        weighted least squares, which has no bias at the edge of the keys. Its weights sum to 1 but can be negative
+        (jumok/attention/local_linear.py).
     dropout: the probability of dropping a weight; layers pass 0 outside training.
     backend: "auto" runs the fastest of "sdpa" (PyTorch's fused kernel), "fused" (jumok's kernels on a GPU), "flex"
         (PyTorch's flex attention), "blocked" (blocks of rows) and "direct" (the equation as written) that can run the
         call; a name runs that one or raises BackendError. `explain` shows the choice and its reasons.
     """
+    if degree != 0:
+        linear = _local_linear(_check_arguments(query, key, value, score, normalise, visible, dropout), degree)
+        return backends.run(linear, backends.choose(linear, backend))
     found = signatures.signature(query, key, value, score, normalise, visible, dropout, backend)
     known = signatures.recall(found)
     if known is not None:
@@ -91,6 +100,7 @@ def explain(
     score: ScoreLike = "scaled_dot",
     normalise: str | Normaliser = "softmax",
     visible: Visible | Tensor | None = None,
+    degree: int = 0,
     dropout: float = 0.0,
     backend: str = "auto",
 ) -> backends.Plan:
@@ -98,7 +108,8 @@ def explain(
 
     The arguments are those of `attend`; see help(attend).
     """
-    return backends.choose(_check_arguments(query, key, value, score, normalise, visible, dropout), backend)
+    call = _check_arguments(query, key, value, score, normalise, visible, dropout)
+    return backends.choose(_local_linear(call, degree) if degree != 0 else call, backend)
 
 
 def score_pairs(query: Tensor, key: Tensor, score: ScoreLike = "scaled_dot") -> Float[Tensor, "*lead query key"]:
@@ -154,6 +165,17 @@ def _check_arguments(
     if isinstance(score, ModifiedDot) and score.sinks is not None and normaliser is not softmax:
         raise ArgumentError('sinks join the denominator of a softmax; use normalise="softmax", or no sinks')
     return AttentionCall(query, key, value, score, normaliser, visible, float(dropout), tile)
+
+
+def _local_linear(call: AttentionCall, degree: int) -> LocalLinearCall:
+    if isinstance(degree, bool) or degree != 1:
+        raise ArgumentError(f"degree must be 0 (a weighted mean) or 1 (a line at each query), but it is {degree!r}")
+    dims = call.query.shape[-1], call.key.shape[-1]
+    if dims[0] != dims[1]:
+        raise ArgumentError(f"degree=1 needs queries and keys in one space, but query has {dims[0]} and key {dims[1]}")
+    if call.dropout:
+        raise ArgumentError("degree=1 has no dropout on its weights; set dropout=0")
+    return LocalLinearCall(**{field.name: getattr(call, field.name) for field in fields(AttentionCall)})
 
 
 def _leading_axes(score: Score, **tensors: Tensor) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def choose(call: AttentionCall, backend: str = "auto") -> Plan:
         return _fastest(call)
     if backend not in NAMES:
         raise ArgumentError(f"backend must be auto or one of {', '.join(NAMES)}, but it is {backend!r}")
-    if backend in OBSTACLES and (obstacle := OBSTACLES[backend](call)) is not None:
+    if backend in OBSTACLES and (obstacle := _obstacle(backend, call)) is not None:
         raise BackendError(
             f'backend "{backend}" was asked for, but {obstacle}; "auto" would run "{_fastest(call).backend}"'
         )
@@ -75,7 +75,7 @@ def _fastest(call: AttentionCall) -> Plan:
         return Plan("direct", direct, dict.fromkeys(_from_the_fastest(call), tracing.REASON))
     against: dict[str, str] = {}
     for name in _from_the_fastest(call):
-        if (reason := OBSTACLES[name](call)) is not None:
+        if (reason := _obstacle(name, call)) is not None:
             against[name] = reason
         elif name == "sdpa" and _can_repair(call):
             return Plan(name, REASONS["causal"], against, repaired=True)
@@ -88,6 +88,13 @@ def _fastest(call: AttentionCall) -> Plan:
             return Plan("blocked", REASONS["tiled" if tiled else "blocked"], against, tiled)
         against["blocked"] = reason
     return Plan("direct", direct, against)
+
+
+def _obstacle(name: str, call: AttentionCall) -> str | None:
+    """Why a backend cannot run a call; None if it can."""
+    if call.degree and name != "blocked":
+        return "its kernel computes weighted means, and degree=1 fits a line at each query"
+    return OBSTACLES[name](call)
 
 
 def _from_the_fastest(call: AttentionCall) -> tuple[str, ...]:

@@ -56,4 +56,4 @@ def rows_per_block(call: AttentionCall) -> int:
 
 def bytes_at_once(call: AttentionCall) -> int:
     """The size of the largest tensor that the direct backend builds."""
-    return call.pairs * call.score.planes(call.query) * call.query.element_size()
+    return call.pairs * call.planes * call.query.element_size()

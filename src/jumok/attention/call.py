@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ from jumok.attention.scores import Score
 class AttentionCall:
     """The checked arguments of `attend`; after `prepare`, with a score that kernels know and equal leading axes."""
 
+    degree: ClassVar[int] = 0
+    """Degree of the polynomial that is fitted at each query: 0 for a weighted mean (see local_linear.py for 1)."""
     query: Float[Tensor, "*#lead query query_dim"]
     key: Float[Tensor, "*#lead key key_dim"]
     value: Float[Tensor, "*#lead key value_dim"]
@@ -113,6 +116,11 @@ class AttentionCall:
     def score_name(self) -> str:
         """The caller's score, for messages."""
         return str(self.score if self.given is None else self.given)
+
+    @property
+    def planes(self) -> int:
+        """Numbers that are stored for each query-key pair."""
+        return self.score.planes(self.query)
 
     @property
     def pairs(self) -> int:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from jumok.bench.peers import BOS, EOS, PAD, SPECIALS, RnnShape, TransformerShape, jumok_rnn, jumok_transformer, marian
 from jumok.bench.timing import JUMOK, Call, Size, Work
-from jumok.decoding import DecodingConfig, beam_search
-from jumok.decoding.beam import Specials
+from jumok.decoding import DecodingConfig, Specials
+from jumok.decoding.precision import search
 from jumok.models import EncoderDecoder
 
 BEAM = 5
@@ -75,18 +75,12 @@ def _precision(device: torch.device) -> str:
 
 
 def _jumok(make: Callable[[], EncoderDecoder], source: Tensor, device: torch.device) -> Call:
+    """As `jumok translate` searches, on a GPU in fp16."""
     length = source.shape[1]
     config = DecodingConfig(beam=BEAM, min_length=length, max_length=length)
     model, source = make().to(device).eval(), source.to(device)
-    if device.type == "cuda":
-        model = model.half()
-    visible = torch.ones_like(source, dtype=torch.bool)
-
-    def decode() -> None:
-        with torch.inference_mode():
-            beam_search(model.decoder, model.encoder(source, visible), Specials(PAD, BOS, EOS), config)
-
-    return decode
+    inputs = source, torch.ones_like(source, dtype=torch.bool)
+    return lambda: search(model, inputs, Specials(PAD, BOS, EOS), config)
 
 
 def _marian(shape: TransformerShape, source: Tensor, device: torch.device) -> Call:

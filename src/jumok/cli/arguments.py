@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from typer import BadParameter, Option
 
 from jumok.data.pairs import Columns
-from jumok.decoding.config import WIDEST, Engine, Precision
+from jumok.decoding.config import WIDEST, Engine, SearchPrecision
 from jumok.errors import ArgumentError, MissingExtraError
 from jumok.files import check_file
 from jumok.model_folder import BUNDLED, own_files
@@ -29,7 +29,11 @@ DecodingEngine = Annotated[
     ),
 ]
 DecodingPrecision = Annotated[
-    Precision | None, Option(help="Weights on a CPU: int8 is faster, and changes some outputs.", show_default="float32")
+    SearchPrecision | None,
+    Option(
+        help="Weights: fp16 on a GPU by default. int8 is faster on a CPU, and changes some outputs.",
+        show_default="auto",
+    ),
 ]
 MaxSource = Annotated[
     int | None,

@@ -50,7 +50,9 @@ def evaluate(
     output: Annotated[str | None, Option(help="File of outputs to score, instead of translating.")] = None,
     metrics: Annotated[
         str | None,
-        Option(help="bleu, chrf, ter, exact_match, ser, wer; separated by commas. Texts default to bleu,chrf,ter."),
+        Option(
+            help="bleu, chrf, ter, exact_match, ser, wer, cider, meteor; with commas. Texts default to bleu,chrf,ter."
+        ),
     ] = None,
     tokenize: Annotated[
         str | None, Option(help="sacrebleu's tokenizer for BLEU: 13a (the default), intl, char, zh, none …")

@@ -14,13 +14,15 @@ from jumok.exchange.convert import Format, export_model
 def export(
     model: Annotated[Path, Argument(help="Folder of a trained translation model.")],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="New folder to write.")],
-    to: Annotated[Format, Option(help="Format of the exported model.")] = "ctranslate2",
-    quantization: Annotated[Quantization, Option(help="Precision of the exported weights.")] = "float32",
+    to: Annotated[
+        Format, Option(help="Format: ctranslate2, onnx, marian-hf, or hf for the class of transformers that fits.")
+    ] = "ctranslate2",
+    quantization: Annotated[Quantization, Option(help="Precision of the weights for CTranslate2.")] = "float32",
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Export a translation model for another engine, such as CTranslate2."""
-    export_model(model, out, to=to, quantization=quantization)
+    reader = export_model(model, out, to=to, quantization=quantization)
     if json:
-        print_json({"folder": str(out), "format": to, "quantization": quantization})
+        print_json({"folder": str(out), "format": to, "quantization": quantization, "reader": reader})
     else:
-        say(f"{model} is exported to {out} in the format of {to}")
+        say(f"{model} is exported to {out}, which {reader} loads")

@@ -11,12 +11,24 @@ from jumok.exchange.convert import import_model as read_and_save
 
 
 def import_model(
-    folder: Annotated[Path, Argument(help="Folder of a Marian or OPUS-MT model in the format of Hugging Face.")],
+    folder: Annotated[
+        Path,
+        Argument(help="Folder of a Marian, OPUS-MT, M2M-100 or NLLB model, of JoeyNMT, or checkpoint of OpenNMT-py."),
+    ],
     out: Annotated[Path, Option(parser=named_folder, metavar="<path>", help="Model folder to write.")],
+    from_language: Annotated[
+        str | None, Option("--from", help="Language of the source for models of several, unless one is named later.")
+    ] = None,
+    to_language: Annotated[
+        str | None, Option("--to", help="Language of the target for models of several, unless one is named later.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, Option(help="Sentencepiece model of a checkpoint of OpenNMT-py, which holds none.")
+    ] = None,
     json: Annotated[bool, Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Import a model of another toolkit, such as OPUS-MT, as a model folder."""
-    trained = read_and_save(folder, out)
+    trained = read_and_save(folder, out, source=from_language, target=to_language, tokenizer=tokenizer)
     if json:
         print_json({"folder": str(out), "imported": trained.recipe.data.imported})
     else:

@@ -40,6 +40,12 @@ def translate(
         Argument(metavar="[MODEL]... [FILE]", help=f"{BUNDLED_HELP} Several are an ensemble. FILE: as --source."),
     ] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
+    from_language: Annotated[
+        str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
+    ] = None,
+    to_language: Annotated[
+        str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
+    ] = None,
     beam: Beam = None,
     n_best: Annotated[
         int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")
@@ -91,6 +97,7 @@ def translate(
     models, file = _models_and_file(arguments or [])
     source = _source(models[0] if models else None, file, source)
     translator: Translator = load(models or model_or_bundled(None), device=device, task=TRANSLATION)
+    translator = translator.between(from_language, to_language)
     # At a terminal a bar would appear between the lines that are typed or printed.
     with_bars = not _is_typed(source) and not sys.stdout.isatty()
     with ProgressBars() as bars:

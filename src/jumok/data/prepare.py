@@ -261,7 +261,7 @@ def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
     settings = asdict(config) | {"sampling": 0}
-    later = [name for name in ("source_kind", "target_kind") if settings[name] is None]  # data from before stay valid
+    later = [name for name in ("source_kind", "target_kind", "unsplit") if not settings[name]]  # older data stay valid
     return fingerprint_of(sources, {name: value for name, value in settings.items() if name not in later})
 
 

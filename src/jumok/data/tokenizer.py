@@ -6,6 +6,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from itertools import chain, groupby, takewhile
 from pathlib import Path
 from random import Random
@@ -178,6 +179,8 @@ class Tokenizer:
         self.model = model
         self._samplers: dict[float, UnigramSampler | BpeSampler] = {}
         self._leading = {piece: id for piece, id in self._ids.items() if LEADING_TAG.fullmatch(piece)}
+        self.language = str(settings.get("language", ""))  # what every text begins with; "" for none
+        self.language_ids = [id for tag, id in self._leading.items() if tag == f">>{self.language}<<"]
         self._spaces = self._spaces_before()
 
     @classmethod
@@ -252,6 +255,20 @@ class Tokenizer:
         settings = settings_of(self.model) | {"tags": known.tags, "features": known.features}
         return Tokenizer(with_settings(self.model + new, settings))
 
+    @property
+    def languages(self) -> list[str]:
+        """The languages of an imported vocabulary: "de" if it has a tag >>de<<."""
+        return sorted(tag[2:-2] for tag in self._leading)
+
+    def with_language(self, language: str) -> "Tokenizer":
+        """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
+        if language not in self.languages:
+            near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
+            raise ArgumentError(
+                f"{language!r} is not a language of this model, which has {len(self.languages)}: {', '.join(near)}, …"
+            )
+        return Tokenizer(with_settings(self.model, settings_of(self.model) | {"language": language}))
+
     def encode(self, text: str) -> list[int]:
         """The token ids of a text: [BOS, ids of the pieces, EOS]."""
         return [BOS, *(id for part in self._parts(text) for id in self._ids_of_part(part)), EOS]
@@ -300,8 +317,9 @@ class Tokenizer:
         return "".join(_letters_from_bytes(spelt, [self._bytes.get(id) for id in ids]))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS and PAD nothing."""
-        kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in (PAD, BOS)]
+        """The text of the ids up to the first EOS; unknown tokens become "⁇", and BOS, PAD and languages nothing."""
+        left_out = {PAD, BOS, *(self._leading.values() if self.language else ())}
+        kept = [id for id in takewhile(lambda id: id != EOS, map(int, ids)) if id not in left_out]
         if kept and not 0 <= min(kept) <= max(kept) < self.size:
             raise ArgumentError(f"ids must lie between 0 and {self.size - 1}, but run from {min(kept)} to {max(kept)}")
         if not self._symbol_ids:
@@ -340,6 +358,8 @@ class Tokenizer:
         if leading and leading[0] in self._leading:
             start = leading.end()
             yield TextPart(leading[0], 0, self._leading[leading[0]])
+        elif self.language_ids:
+            yield TextPart("", 0, self.language_ids[0])
         yield from split_symbols(text, self._symbol_ids, start)
 
     def _text_offsets(self, text: str) -> list[Piece]:
@@ -382,11 +402,11 @@ class Tokenizer:
     def word_numbers(self, ids: Sequence[int] | Integer[np.ndarray, "*texts ids"]) -> Int[np.ndarray, "*texts ids"]:
         """For each id the number of the word it is part of; words are what single spaces divide in the normalised text.
 
-        A space belongs to the word after it; BOS, EOS and PAD belong to no word: -1.
+        A space belongs to the word after it; BOS, EOS, PAD and the language belong to no word: -1.
         """
         array = np.asarray(ids, np.int64)
         words = np.maximum(np.cumsum(self._spaces[array], -1) - 1, 0)
-        return np.where((array == BOS) | (array == EOS) | (array == PAD), -1, words)
+        return np.where(np.isin(array, [BOS, EOS, PAD, *self.language_ids]), -1, words)
 
     def _spaces_before(self) -> Int[np.ndarray, " pieces"]:
         """How many spaces each piece begins with; where pieces are words, one each."""
@@ -394,7 +414,7 @@ class Tokenizer:
         if self.kind == "word":
             count = [int(id >= SPECIALS or id == UNK) for id in range(self.size)]
         for id in (*self._symbol_ids.values(), *self._leading.values()):
-            count[id] = 1
+            count[id] = int(id not in self.language_ids)
         return np.array(count, np.int64)
 
     def _surfaces(self, text: str) -> list[str]:
@@ -480,6 +500,24 @@ class TokenizerPair(NamedTuple):
                 raise DataError(f"{folder} is not a complete model: {name} is missing")
         source, *others = (Tokenizer(contents[name], origin=str(folder / name)) for name in names)
         return cls(source, *(others or [source]))
+
+    def between(self, source: str | None = None, target: str | None = None) -> "TokenizerPair":
+        """The tokenizers of a model of many languages, for these two; None leaves a language as it is.
+
+        Models such as M2M-100 begin a text with its own language; Marian's begin the source with that of the target.
+        """
+        if source is None and target is None:
+            return self
+        if self.target.language:
+            return TokenizerPair(
+                self.source if source is None else self.source.with_language(source),
+                self.target if target is None else self.target.with_language(target),
+            )
+        if not self.source.languages:
+            raise ArgumentError("this model has no languages to choose from; leave out --from and --to")
+        if source is not None or target is None:
+            raise ArgumentError(f"this model has a choice of target languages only; leave out --from {source}")
+        return TokenizerPair(self.source.with_language(target), self.target)
 
     def files(self) -> dict[str, bytes]:
         """The contents of the file or files that `load` reads, by name."""

@@ -4,15 +4,18 @@ score of y₁ … yₙ = log p(y₁ … yₙ, end) / (n + 1) ^ length_penalty   
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.specials import Hypothesis, Observer, Specials, Survivors
+from jumok.decoding.static_search import NotRecordedError, static_search
 from jumok.models.encoder_decoder import Decoder, Encoding, State
 
 
@@ -29,38 +32,6 @@ def repeats_ngram(
     same = (ngrams[..., :-1] == ending[:, :, None, :]).all(-1)
     # A token is banned if any n-gram that begins like our ending ends in it; others must not overwrite that.
     return banned.int().scatter_add(-1, ngrams[..., -1], same.int()) > 0
-
-
-class Hypothesis(NamedTuple):
-    """An output for one input: its token ids and its score."""
-
-    ids: list[int]
-    score: float
-
-
-class Specials(NamedTuple):
-    """The ids of the special tokens: padding, beginning and end of sentence."""
-
-    pad: int
-    bos: int
-    eos: int
-
-
-class Survivors(NamedTuple):
-    """The hypotheses that one step of the search keeps: for each sentence those that continue, then those that end."""
-
-    sentences: Int[Tensor, " sentence"]
-    """Which sentences of the batch these are."""
-    parents: Int[Tensor, "sentence kept"]
-    """The hypothesis of the step before that each extends, counted among those that continued."""
-    tokens: Int[Tensor, "sentence kept"]
-    """The token that each appends; the end of the sentence for those that end."""
-    totals: Float[Tensor, "sentence kept"]
-    """Log-probability of each, -inf where there is none; those that continue come best first."""
-
-
-Observer = Callable[[Survivors], None]
-"""Called after every step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +65,23 @@ def beam_search(
     observe: Observer | None = None,
     *,
     n_best: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses for every sentence of the batch, best first: up to `n_best` of them, all different.
 
     `n_best` defaults to `config.beam`. A search for fewer ends sooner, because it ends when no better one can come.
-    `observe` is called with the hypotheses that every step keeps; it changes nothing.
+    `observe` is called with the hypotheses that every step keeps; it changes nothing. `check` is called while the
+    search goes on, and stops it by raising an error.
+
+    On a GPU the steps of a decoder with a static state run without the host, see `static_search`.
     """
     n_best = config.beam if n_best is None else n_best
-    search = _begin(decoder, encoding, specials, config)
+    longest = longest_outputs(decoder, encoding, config)
+    if specials.first is None and _is_static(decoder, encoding):
+        with suppress(NotRecordedError):
+            options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
+            return static_search(decoder, encoding, specials, config, longest, **options)
+    search = _begin(decoder, encoding, specials, config, longest)
     outputs: list[list[Hypothesis]] = [[] for _ in range(len(encoding.states))]
     length = 0
     while len(search.sentences):
@@ -109,6 +89,8 @@ def beam_search(
         log_probs = _allowed(log_probs, search, length, specials, config)
         search = _extend(replace(search, state=state), log_probs, length, specials, config, observe)
         length += 1
+        if check is not None:
+            check()
         done = _finished(search, length, config, n_best)
         if done.any():
             for row in done.nonzero().flatten().tolist():
@@ -117,12 +99,27 @@ def beam_search(
     return outputs
 
 
-def _begin(decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig) -> _Search:
-    count, device = len(encoding.states), encoding.states.device
+def _is_static(decoder: Decoder, encoding: Encoding) -> bool:
+    """Whether the search runs on a GPU, with a decoder that has a static state."""
+    if not encoding.states.is_cuda or not len(encoding.states) or torch.is_autocast_enabled("cuda"):
+        return False
+    return decoder.has_static_state()
+
+
+def longest_outputs(decoder: Decoder, encoding: Encoding, config: DecodingConfig) -> Int[Tensor, " sentence"]:
+    """The most tokens of every output, on the CPU."""
     lengths = encoding.visible.sum(-1).tolist()
-    longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long, device=device)
+    longest = torch.tensor([config.longest(length) for length in lengths], dtype=torch.long)
     if decoder.limit is not None:  # the last step only ends the output
         longest = longest.clamp(max=decoder.limit - 1)
+    return longest
+
+
+def _begin(
+    decoder: Decoder, encoding: Encoding, specials: Specials, config: DecodingConfig, longest: Tensor
+) -> _Search:
+    count, device = len(encoding.states), encoding.states.device
+    longest = longest.to(device)
     state = decoder.start(encoding, capacity=int(longest.max()) + 1 if count else 1)
     first = torch.full((count, 1, 1), specials.bos, dtype=torch.long, device=device)
     # Scores add up over many steps: in float32 whatever the model computes in.
@@ -140,7 +137,11 @@ def _allowed(
     specials: Specials,
     config: DecodingConfig,
 ) -> Float[Tensor, "sentence beam vocabulary"]:
-    """The log-probabilities, with -inf for every token that must not come next."""
+    """The log-probabilities, with -inf for every token that must not come next, and 0 for one that must."""
+    if specials.first is not None and length == 0:
+        log_probs = torch.full_like(log_probs, -torch.inf)
+        log_probs[:, :, specials.first] = 0
+        return log_probs
     forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
     if config.no_repeat:
         forbidden |= repeats_ngram(search.ids[:, :, 1:], config.no_repeat, log_probs.shape[-1])

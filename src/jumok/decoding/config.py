@@ -11,6 +11,9 @@ from jumok.settings import NonNegativeInt, PositiveFloat, PositiveInt, Settings
 
 Engine = Literal["auto", "jumok", "ctranslate2"]
 Precision = Literal["float32", "int8"]
+"""Those of the engines on a CPU."""
+SearchPrecision = Literal["auto", "float32", "fp16", "bf16", "int8"]
+
 WIDEST = 1000
 """Largest beam; with thousands of hypotheses a single line takes minutes."""
 
@@ -53,9 +56,10 @@ class DecodingConfig(Settings):
     engine: Engine = "auto"
     """What runs the search on a CPU: "auto" takes CTranslate2 where it is installed, runs the model, and finds the same
     outputs; otherwise "jumok"."""
-    precision: Precision = "float32"
-    """Precision of the weights on a CPU: "int8" is faster and changes some outputs. It also ends a search sooner and,
-    where the model has a shortlist, considers only the likely tokens of a sentence."""
+    precision: SearchPrecision = "auto"
+    """Precision of the weights: "float32", "fp16", "bf16", or "auto", which is fp16 on a GPU. On a CPU "int8" is
+    faster, and changes some outputs. It also ends a search sooner and, where the model has a shortlist, considers only
+    the likely tokens of a sentence."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

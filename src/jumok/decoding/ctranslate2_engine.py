@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from jumok.data import BOS, EOS, PAD, TokenizerPair
-from jumok.decoding.beam import Hypothesis
 from jumok.decoding.config import DecodingConfig, Precision
 from jumok.decoding.ctranslate2_model import POSITIONS
+from jumok.decoding.specials import Hypothesis
 from jumok.errors import ModelError
 
 SHORTLIST = "vmap.txt"

@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from jumok.decoding.beam import Hypothesis, Specials, repeats_ngram
+from jumok.decoding.beam import repeats_ngram
 from jumok.decoding.config import DecodingConfig
+from jumok.decoding.specials import Hypothesis, Specials
 from jumok.models.encoder_decoder import Decoder, Encoding
 
 
@@ -113,6 +114,8 @@ def _forbidden(
     forbidden |= (step >= longest)[:, None, None]  # an output of the greatest length can only end
     forbidden[:, :, specials.eos] = step < config.min_length
     forbidden[:, :, specials.pad] = forbidden[:, :, specials.bos] = True
+    if specials.first is not None and step == 0:
+        forbidden.fill_(True)[:, :, specials.first] = False
     return forbidden
 
 

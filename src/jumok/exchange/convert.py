@@ -4,35 +4,95 @@ from pathlib import Path
 from typing import Literal
 
 from jumok.decoding.ctranslate2_model import Quantization
-from jumok.errors import ModelError
-from jumok.exchange import to_ctranslate2
+from jumok.errors import ArgumentError, DataError, ModelError, first_line
+from jumok.exchange import to_ctranslate2, to_hugging_face, to_onnx
+from jumok.exchange.hugging_face import CONFIG, read_json
+from jumok.exchange.joeynmt import CONFIG as YAML
+from jumok.exchange.joeynmt import read_joeynmt
+from jumok.exchange.m2m100 import M2M100Folder
 from jumok.exchange.marian import MarianFolder
+from jumok.exchange.opennmt import read_opennmt
 from jumok.files import check_place
 from jumok.model_folder import WEIGHTS
 from jumok.tasks import TRANSLATION
 from jumok.tasks.translator import TrainedTranslator
 
-Format = Literal["ctranslate2"]
+READ = (
+    "`jumok import` reads folders of Hugging Face of type marian (Marian, OPUS-MT) and m2m_100 (M2M-100, NLLB), "
+    "folders of JoeyNMT with config.yaml and a checkpoint, and checkpoints of OpenNMT-py"
+)
+Format = Literal["ctranslate2", "onnx", "marian-hf", "hf"]
 
 
 def export_model(
     folder: str | Path, out: str | Path, *, to: Format = "ctranslate2", quantization: Quantization = "float32"
-) -> None:
-    """Write the translation model in `folder` to the new folder `out`, in the format of another toolkit."""
+) -> str:
+    """Write the translation model in `folder` to the new folder `out`, in the format of another toolkit.
+
+    Returns what reads it there, in words.
+    """
     out = Path(out)
     check_place(out)
     if out.exists() and any(out.iterdir()):
         raise ModelError(f"{out} is not empty; export into a new folder")
     trained = TRANSLATION.load(folder, device="cpu").trained
-    to_ctranslate2.export_model(trained, out, quantization=quantization)
+    if to == "ctranslate2":
+        to_ctranslate2.export_model(trained, out, quantization=quantization)
+        return "ctranslate2.Translator"
+    if quantization != "float32":
+        raise ArgumentError(f"--quantization {quantization} is for --to ctranslate2; leave it out with --to {to}")
+    if to == "onnx":
+        to_onnx.export_model(trained, out)
+        return "onnxruntime.InferenceSession"
+    return f"transformers.{to_hugging_face.export_model(trained, out, marian=to == 'marian-hf')}"
 
 
-def import_model(folder: str | Path, out: str | Path) -> TrainedTranslator:
-    """Read a model of another toolkit and write it as the model folder `out`, which must not hold one yet."""
+def import_model(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    tokenizer: str | Path | None = None,
+) -> TrainedTranslator:
+    """Read a model of another toolkit and write it as the model folder `out`, which must not hold one yet.
+
+    `source` and `target` are the languages of a model that has several, used unless others are named later.
+    `tokenizer` is the sentencepiece model of a checkpoint of OpenNMT-py, which holds none.
+    """
     out = Path(out)
     check_place(out)
     if (out / WEIGHTS).exists():
         raise ModelError(f"{out} holds a model already; import into another folder")
-    trained = MarianFolder.open(folder).trained()
+    trained = read_foreign(Path(folder), source, target, tokenizer)
     TRANSLATION.save(out, trained, scores={"imported from": trained.recipe.data.imported})
     return trained
+
+
+def read_foreign(
+    path: Path, source: str | None = None, target: str | None = None, tokenizer: str | Path | None = None
+) -> TrainedTranslator:
+    """A model of another toolkit; a DataError names what can be read where it is something else."""
+    try:
+        if path.is_file() and path.suffix == ".pt":
+            return _set_languages(read_opennmt(path, tokenizer), source, target)
+        if tokenizer is not None:
+            raise ArgumentError("--tokenizer is for checkpoints of OpenNMT-py; other models bring their own")
+        if (path.parent if path.is_file() else path).joinpath(YAML).exists():
+            return _set_languages(read_joeynmt(path), source, target)
+        if not (path / CONFIG).exists():
+            raise DataError(f"{path} has no {CONFIG}; {READ}")
+        config = read_json(path / CONFIG)
+        kind = config.get("model_type")
+        if kind == "m2m_100":
+            return M2M100Folder(path, config).trained(source, target)
+        if kind != "marian":
+            raise DataError(f'{path} holds a model of type "{kind}"; {READ}')
+        return _set_languages(MarianFolder.of(path, config).trained(), source, target)
+    except (KeyError, IndexError, TypeError) as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise DataError(f"{path} is damaged or of an unknown version ({why}); {READ}") from None
+
+
+def _set_languages(trained: TrainedTranslator, source: str | None, target: str | None) -> TrainedTranslator:
+    return trained._replace(tokenizers=trained.tokenizers.between(source, target))

@@ -7,13 +7,14 @@ the id it has. Pieces that the model cannot cut, such as those of the other lang
 """
 
 import struct
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Literal, NamedTuple
 
 from jumok.data.normalise import Normaliser
-from jumok.data.subwords import UNKNOWN, fields_of, length_delimited, with_settings
-from jumok.data.tokenizer import UNUSED_MARK, Tokenizer
+from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, with_settings
+from jumok.data.tokenizer import HIDDEN, UNUSED_MARK, Tokenizer
 from jumok.errors import DataError
 
 PIECES, TRAINER = 1, 2
@@ -22,7 +23,9 @@ NORMAL, UNK_TYPE, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
 """Types of a piece."""
 SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<unk>", UNK_TYPE))
 """The first four ids: PAD, BOS, EOS, UNK."""
-UNK_SURFACE, MODEL_TYPE = 44, 3
+RESERVED = {name for name, _ in SPECIAL_PIECES}
+UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
+NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -65,26 +68,50 @@ def read_model(content: bytes, origin: object) -> SentencePieceModel:
     return SentencePieceModel(pieces, trainer, [item for item in fields if item[0] not in (PIECES, TRAINER)])
 
 
+def from_merges(pieces: Sequence[str], merges: Sequence[Sequence[str]], charsmap: str) -> SentencePieceModel:
+    """The model that a BPE tokenizer of the library `tokenizers` was made from; `charsmap` is its normalisation.
+
+    Sentencepiece merges the pair with the highest score, which is the one that comes first in `merges`.
+    """
+    scores = {"".join(pair): -float(rank) for rank, pair in reversed(list(enumerate(merges)))}
+    lowest = -float(len(merges))
+    found = [ScoredPiece(piece, scores.get(piece, lowest), NORMAL) for piece in pieces if piece not in RESERVED]
+    rules = length_delimited(NORMALISER_NAME, b"nmt_nfkc") + length_delimited(CHARSMAP, b64decode(charsmap))
+    trainer = bytes([MODEL_TYPE << 3, BPE])
+    return SentencePieceModel(found, trainer, [(NORMALISER, rules)])
+
+
 def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list[str]:
     """Pieces that the model cuts but the vocabulary does not number: those that other toolkits read as unknown."""
     known = set(vocabulary)
     return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
 
 
-def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str]) -> Tokenizer:
+def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
+    """A tokenizer that cuts texts at spaces, for vocabularies of words and of pieces that another program makes."""
+    pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
+    pieces += [ScoredPiece(SPACE + word.replace(SPACE, HIDDEN), 0.0, NORMAL) for word in vocabulary]
+    trainer = bytes([MODEL_TYPE << 3, WORD]) + length_delimited(UNK_SURFACE, UNKNOWN.encode())
+    rules = length_delimited(NORMALISER_NAME, b"identity")
+    body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), (NORMALISER, rules)]
+    normaliser = Normaliser(form="none", spaces="collapse", lowercase=lowercase)
+    settings = {"kind": "word", "normaliser": asdict(normaliser), "fingerprint": ""}
+    return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+
+
+def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
     """A tokenizer that cuts like `model` and numbers its pieces like `vocabulary`, behind the four special tokens."""
     own = {piece.text: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
-    reserved = {name for name, _ in SPECIAL_PIECES}
     pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
     for text in vocabulary:
         # A vocabulary may number special tokens that no text contains; their names are taken.
-        unused = ScoredPiece(UNUSED_MARK + (f"{text}'" if text in reserved else text), 0.0, UNUSED)
+        unused = ScoredPiece(UNUSED_MARK + (f"{text}'" if text in RESERVED else text), 0.0, UNUSED)
         pieces.append(own.get(text, unused))
     trainer = model.trainer + length_delimited(UNK_SURFACE, UNKNOWN.encode())
     body = [(PIECES, _written(piece)) for piece in pieces] + [(TRAINER, trainer), *model.rest]
     settings = {
         "kind": model.kind,
-        "normaliser": asdict(Normaliser(form="none", spaces="keep")),
+        "normaliser": asdict(Normaliser(form="none", spaces="keep", lowercase=lowercase)),
         "fingerprint": "",
         "normalises": True,
     }

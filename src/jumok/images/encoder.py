@@ -117,7 +117,8 @@ class ImageEncoder(nn.Module, ABC):
     def forward(self, images: UInt8[Tensor, "batch 3 side side"]) -> Encoding:
         """Encode a batch; the summary of an image is the mean of its regions."""
         # Under autocast the last layer gives half precision; sums over many words need more.
-        states = self.regions(_standardised(images)).to(next(self.parameters()).dtype)
+        dtype = next(self.parameters()).dtype
+        states = self.regions(_standardised(images).to(dtype)).to(dtype)
         visible = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         return Encoding(states, visible, states.mean(1))
 

@@ -159,6 +159,30 @@ class PrefixState(State):
         return PrefixState(self.encoding.select(sentences), self.prefixes[sentences])
 
 
+class StaticState(ABC):
+    """A decoder's state for a whole search in tensors that keep their places, so that a CUDA graph can record its step.
+
+    It is made for a number of sentences, a beam, a source length and a number of steps, and is used for one search
+    after another. Unlike a `State` it changes with every step. It is kept as long as the decoder, to which it must
+    refer by a `weakref.proxy`.
+    """
+
+    @abstractmethod
+    def begin(self, encoding: Encoding) -> None:
+        """Return to the time before the first token, with sources of the same shape; every hypothesis is the same."""
+
+    @abstractmethod
+    def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> "Hidden":
+        """Hypothesis b of sentence n continues what was hypothesis parents[n, b], and a token is appended to it.
+
+        Only the states, and what is copied, are needed of the result.
+        """
+
+    @abstractmethod
+    def take(self, other: "StaticState", sentences: Int[Tensor, " sentence"]) -> None:
+        """Become what `other`, made by the same decoder for more sentences, is for some of them."""
+
+
 class Decoder(nn.Module, ABC):
     """Predicts a target over an `Encoding`: all positions at once in training, one token at a time in decoding.
 
@@ -187,7 +211,8 @@ class Decoder(nn.Module, ABC):
     The rest is optional. Without `start` and `advance`, each step of decoding runs `hidden` over all tokens so far:
     correct, but n steps cost n² / 2; write both to carry a recurrent state or a cache instead. Return `copied` in
     `Hidden` to copy source tokens, and `penalty` to add a term to the training loss. Write `informed_attention` to
-    support `training.guided_context = "full"`, and `linear_output` to save memory and time on a GPU.
+    support `training.guided_context = "full"`, and `linear_output` to save memory and time on a GPU. Write
+    `has_static_state` and `static_state` to decode on a GPU without waiting for the host.
     """
 
     vocabulary: int
@@ -233,6 +258,17 @@ class Decoder(nn.Module, ABC):
         states = last.states.view(sentences, beam, -1)
         copied = last.copied and Copied(*(part.view(sentences, beam, *part.shape[1:]) for part in last.copied))
         return Hidden(states, attention, copied=copied), PrefixState(before.encoding, prefixes)
+
+    def has_static_state(self) -> bool:
+        """Whether `static_state` makes one; without, beam search on a GPU runs `start` and `step` as everywhere."""
+        return False
+
+    def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> StaticState:
+        """A state for at most `capacity` steps of beam search with sources of this shape, before the first.
+
+        Its steps must compute what `advance` does.
+        """
+        raise NotImplementedError
 
     def informed_attention(
         self,

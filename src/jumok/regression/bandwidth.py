@@ -6,7 +6,6 @@ narrowest bandwidth that reaches it, 1 and dᵖ separately, and running sums giv
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from jumok.attention.distance_scores import rounded_squares
-from jumok.regression.smoother import Smoother, SortedSmoother, chunks, progress, with_progress
+from jumok.regression.smoother import Smoother, SortedSmoother, progress, with_progress
 from jumok.regression.sums import (
     TILE,
     Points,
@@ -33,6 +32,8 @@ from jumok.regression.sums import (
 
 STEPS = {"gaussian": 8, "boxcar": 32, "epanechnikov": 32, "triangular": 32}
 """Bandwidths tried in each octave. The Gaussian's error is smooth between them, that of a kernel with an edge jumps."""
+PASSES = 4
+"""The same where each bandwidth takes a pass over the points: for lines and for points that count differently."""
 NODES = 10
 """Number of errors that a polynomial interpolates to find a smooth minimum."""
 FINER = 64
@@ -73,9 +74,12 @@ def search(
     may be chance.
     """
     low, high = _range(smoother)
-    steps = STEPS[smoother.kernel]
+    steps = STEPS[smoother.kernel] if smoother.is_plain else PASSES
     ladder = Ladder(math.exp(high), steps, 1 + math.ceil((high - low) / math.log(2) * steps))
-    errors = loo_errors(_in_units(smoother, order), rows, ladder, verbose=verbose)
+    if smoother.is_plain:
+        errors = loo_errors(_in_units(smoother, order), rows, ladder, verbose=verbose)
+    else:
+        errors = _errors_by_passes(smoother, rows, ladder, verbose=verbose)
     bottom = _bottom if smoother.kernel == "gaussian" else lambda errors, step: (step, errors[step])
     valleys = [bottom(errors, step) for step in _valleys(errors)]
     least = min(error for _, error in valleys)
@@ -101,7 +105,7 @@ def learn(
     descent = torch.optim.LBFGS(
         [log_factor], max_iter=DESCENTS, max_eval=EVALUATIONS, tolerance_grad=1e-8, line_search_fn="strong_wolfe"
     )
-    parts = list(_chunks(smoother, rows))
+    parts = smoother.chunks(rows)
 
     @torch.enable_grad()
     def closure() -> float:
@@ -152,11 +156,8 @@ def _bottom(errors: list[float], step: int) -> tuple[float, float]:
 
 def _squared_errors(smoother: Smoother, rows: Int[Tensor, " row"]) -> Float[Tensor, ""]:
     others = rows[:, None] != torch.arange(len(smoother.x), device=rows.device)
-    return (_outputs(smoother)[rows] - smoother(smoother.x[rows], others)).square().sum()
-
-
-def _chunks(smoother: Smoother, rows: Int[Tensor, " row"]) -> Iterator[Int[Tensor, " chunk"]]:
-    return chunks(rows, len(smoother.x), smoother.x.element_size())
+    squares = (_outputs(smoother)[rows] - smoother(smoother.x[rows], others)).square()
+    return (squares if smoother.weight is None else smoother.weight[rows, None] * squares).sum()
 
 
 def _outputs(smoother: Smoother) -> Float[Tensor, "point output"]:
@@ -199,6 +200,18 @@ class Ladder:
         bandwidths = squared.new_tensor(self.bandwidths)
         edges = torch.cat([squared.new_tensor([torch.inf]), bandwidths.square(), squared.new_tensor([-1.0])])
         return reaching + (squared <= edges[reaching + 1]).long() - (squared > edges[reaching]).long()
+
+
+@torch.no_grad()
+def _errors_by_passes(
+    smoother: Smoother, rows: Int[Tensor, " row"], ladder: Ladder, *, verbose: bool = False
+) -> list[float]:
+    """As `loo_errors`, for one bandwidth after another."""
+    errors, parts = [], smoother.chunks(rows)
+    for bandwidth in with_progress(ladder.bandwidths, "leaving points out", enabled=verbose):
+        tried = replace(smoother, bandwidth=smoother.bandwidth * bandwidth)
+        errors.append(sum(_squared_errors(tried, part).item() for part in parts) / len(rows))
+    return errors
 
 
 def loo_errors(

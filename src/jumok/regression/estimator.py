@@ -1,4 +1,4 @@
-"""ŷ(x) = Σ α(x, xᵢ) yᵢ as a scikit-learn estimator: from the plain mean to Nadaraya-Watson regression (1964)."""
+"""ŷ(x) = Σ α(x, xᵢ) yᵢ as a scikit-learn estimator: from the plain mean to local linear regression."""
 
 from typing import Any, NamedTuple
 
@@ -14,9 +14,9 @@ from jumok.regression.smoother import FEW, KERNELS, Smoother
 from jumok.regression.sums import POINTS, near_order
 
 try:
-    from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as missing:
     raise MissingExtraError("scikit-learn", "sklearn", "KernelRegressor") from missing
 
@@ -49,7 +49,10 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     bandwidth : h as a positive number, or one for each input dimension;
         "loo" finds the smallest leave-one-out squared error, over all sizes in one pass: to 0.14 % for the Gaussian,
         whose error is smooth, and to 2.2 % for the others; "learned" descends its gradient from there
+    degree : 0 predicts the local mean (Nadaraya and Watson 1964); 1 the value of a line fitted around x by weighted
+        least squares, which has no bias at the edge of the data. Every query then reads every point
     per_dimension : whether "learned" gives every input dimension an h of its own
+    per_output : whether every output has an h of its own; a given bandwidth then has one row for each output
     loo_points : how many training points are left out in turn, at most, drawn at random; None leaves out every one;
         "auto" does so up to 8,192 points (46,340 on a GPU), fewer of more points, so that about as many distances are
         computed, but 2,048 at least
@@ -61,7 +64,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     ----------
     bandwidth_ : float, or an array of one for each input dimension; inf for the constant kernel
     loo_error_ : mean squared leave-one-out error at bandwidth_ where it was searched or learned, else None
-    X_, y_ : the training points
+    X_, y_ : the training points, without those of weight 0
+    outputs_ : with per_output, the fitted regressor of every output
     order_ : with many points, an order in which neighbours stand together, else None
 
     >>> KernelRegressor(bandwidth=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 4.0]).predict([[1.0]]).round(3)
@@ -74,7 +78,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         kernel: Any = "gaussian",  # by scikit-learn's rules a constructor takes anything, and fit complains
         bandwidth: Any = "loo",
         *,
+        degree: Any = 0,
         per_dimension: Any = False,
+        per_output: Any = False,
         loo_points: Any = "auto",
         device: Any = None,
         verbose: Any = False,
@@ -82,23 +88,31 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
+        self.degree = degree
         self.per_dimension = per_dimension
+        self.per_output = per_output
         self.loo_points = loo_points
         self.device = device
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> "KernelRegressor":  # noqa: N803
-        """Store the training points, and choose the bandwidth unless it is given."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "KernelRegressor":  # noqa: N803
+        """Store the training points, and choose the bandwidth unless it is given.
+
+        A point of `sample_weight` s counts as s points do; leave-one-out leaves it out as a whole.
+        """
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True)  # noqa: N806
         self._check_parameters()
         if isinstance(self.bandwidth, str) and self.kernel != "constant":
             _check_squared_errors(y, X.dtype)
+        X, y, self._weight = _weighted(X, y, sample_weight)  # noqa: N806
         self.X_, self.y_ = X, y.astype(X.dtype)
+        if self.per_output and y.ndim == 2:
+            return self._fit_each()
         self.loo_error_: float | None = None
         self.order_ = self._sorted()
         if self.kernel == "constant":
-            self.bandwidth_ = np.inf
+            self.bandwidth_: Any = np.inf
         elif isinstance(self.bandwidth, str):
             self._choose_bandwidth()
         else:
@@ -108,6 +122,8 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """Σ α yᵢ for each row of X."""
         query = self._queries(X)
+        if self._is_split():
+            return np.stack([one.predict(query.cpu().numpy()) for one in self.outputs_], 1)
         smoother = self._smoother(self.bandwidth_)
         with torch.no_grad():
             return self._shaped(smoother.predict(query, self._order(), verbose=self.verbose))
@@ -123,12 +139,21 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         if not (isinstance(level, float | np.floating) and 0 < level < 1):
             raise ArgumentError(f"level must be between 0 and 1, for example 0.95, but it is {level!r}")
         query = self._queries(X)
+        if self._is_split():
+            ends = zip(*(one.interval(query.cpu().numpy(), level) for one in self.outputs_), strict=True)
+            return Interval(*(np.stack(end, 1) for end in ends))
         with torch.no_grad():
             found = interval(self._smoother(self.bandwidth_), query, float(level), self._order(), verbose=self.verbose)
         return Interval(*(self._shaped(end) for end in found))
 
     def weights(self, X: Any) -> np.ndarray:  # noqa: N803
-        """α, the weight of each training point for each row of X, [queries, points]; predict is its product with y_."""
+        """α, the weight of each training point for each row of X, [queries, points]; predict is its product with y_.
+
+        With degree=1 the weights sum to 1 but can be negative. With per_output, ask one of `outputs_` instead.
+        """
+        check_is_fitted(self)
+        if self._is_split():
+            raise ArgumentError("per_output=True gives every output weights of its own; use outputs_[0].weights(X)")
         with torch.no_grad():
             return self._smoother(self.bandwidth_).weights(self._queries(X)).cpu().numpy()
 
@@ -137,7 +162,33 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
         tags.regressor_tags.poor_score = self.kernel == "constant"  # the plain mean explains nothing, as it should
         return tags
 
+    def _fit_each(self) -> "KernelRegressor":
+        """Fit a regressor to every output."""
+        count, shared = self.y_.shape[1], isinstance(self.bandwidth, str) or np.ndim(self.bandwidth) == 0
+        if not shared and len(self.bandwidth) != count:
+            raise ArgumentError(
+                f"bandwidth has {len(self.bandwidth)} rows, but y has {count} outputs; with per_output=True give one "
+                "for each"
+            )
+        single = clone(self).set_params(per_output=False)
+        self.outputs_ = [
+            clone(single)
+            .set_params(bandwidth=self.bandwidth if shared else self.bandwidth[output])
+            .fit(self.X_, self.y_[:, output], self._weight)
+            for output in range(count)
+        ]
+        self.bandwidth_ = np.stack([np.asarray(one.bandwidth_) for one in self.outputs_])
+        errors = [one.loo_error_ for one in self.outputs_]
+        self.loo_error_ = None if None in errors else sum(errors)
+        self.order_ = None
+        return self
+
+    def _is_split(self) -> bool:
+        return bool(self.per_output) and self.y_.ndim == 2
+
     def _check_parameters(self) -> None:
+        if isinstance(self.degree, bool) or self.degree not in (0, 1):
+            raise ArgumentError(f"degree must be 0 (a local mean) or 1 (a local line), but it is {self.degree!r}")
         kernels = ("constant", *KERNELS)
         if self.kernel not in kernels:
             raise ArgumentError(f"kernel must be one of {', '.join(kernels)}, but it is {self.kernel!r}")
@@ -195,7 +246,7 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _sorted(self) -> np.ndarray | None:
         """An order of many points in which neighbours stand together; None for few."""
-        if len(self.X_) <= FEW or self.kernel == "constant":
+        if len(self.X_) <= FEW or self.kernel == "constant" or self.degree or self._weight is not None:
             return None
         order: np.ndarray = near_order(torch.tensor(self.X_, device=_device(self.device)), POINTS["cpu"]).cpu().numpy()
         return order
@@ -210,7 +261,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
         limits = np.finfo(self.X_.dtype)
         bandwidth = np.clip(bandwidth, limits.tiny, limits.max)  # those beyond weigh points as these do
-        return Smoother.of(self.kernel, tensor(bandwidth), tensor(self.X_), tensor(self.y_.reshape(len(self.y_), -1)))
+        weight = None if self._weight is None else tensor(self._weight)
+        y = tensor(self.y_.reshape(len(self.y_), -1))
+        return Smoother.of(self.kernel, tensor(bandwidth), tensor(self.X_), y, int(self.degree), weight)
 
     def _queries(self, X: Any) -> Tensor:  # noqa: N803
         check_is_fitted(self)
@@ -219,6 +272,18 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type:
 
     def _shaped(self, y: Tensor) -> np.ndarray:
         return y.cpu().numpy().reshape(-1, *self.y_.shape[1:])
+
+
+def _weighted(x: np.ndarray, y: np.ndarray, given: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The points that count, and how much, 1 on average; None if all count the same."""
+    if given is None:
+        return x, y, None
+    weight = _check_sample_weight(given, x, dtype=np.float64, ensure_non_negative=True)
+    counts = weight > 0
+    if not counts.any():
+        raise ArgumentError("sample_weight is 0 for every point; at least one must be positive")
+    weight = weight[counts] / weight[counts].max()
+    return x[counts], y[counts], None if np.all(weight == 1) else weight / weight.mean()
 
 
 def _check_squared_errors(y: np.ndarray, dtype: np.dtype) -> None:

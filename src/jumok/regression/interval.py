@@ -9,6 +9,7 @@ The interval is one of the mean of ŷ, the curve as the kernel smooths it. It is
 bandwidth is small enough for the smoothing not to matter; at the best bandwidth the two differences are of one size.
 """
 
+from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -36,7 +37,9 @@ def interval(
     verbose: bool = False,
 ) -> list[Float[Tensor, "query output"]]:
     """The fit, and the ends of the interval that holds the smoothed mean with probability `level` at each query."""
-    if smoother.kernel == "constant":
+    if not smoother.is_plain:
+        fit, variance = _by_weights(smoother, query)
+    elif smoother.kernel == "constant":
         fit, variance = _of_plain_mean(smoother, len(query))
     else:
         points = SortedSmoother.of(smoother.kernel, smoother.bandwidth, smoother.x, smoother.y_and_one, order)
@@ -61,6 +64,27 @@ def _of_plain_mean(smoother: Smoother, queries: int) -> tuple[Float[Tensor, "que
     y = smoother.y_and_one[:, :-1].double()
     variance = y.var(0) / len(y) if len(y) > 1 else torch.full_like(y[0], torch.nan)
     return tuple(number.expand(queries, -1) for number in (y.mean(0), variance))
+
+
+def _by_weights(smoother: Smoother, query: Float[Tensor, "query dim"]) -> tuple[Float[Tensor, "query output"], ...]:
+    """The fit and its variance from the weights themselves, for lines and for points that count differently."""
+    y, points = smoother.y_and_one[:, :-1], len(smoother.x)
+    rows = torch.arange(0, points, -(-points // FEW), device=query.device)  # evenly spread if there are too many
+    squares, known = y.new_zeros(points, y.shape[1]), y.new_zeros(points, 1)
+    for part in smoother.chunks(rows):
+        weights = smoother.weights(smoother.x[part])
+        own = weights.gather(1, part[:, None])
+        kept = 1 - 2 * own + weights.square().sum(1, keepdim=True)
+        known[part] = (kept > LEAST).to(y.dtype)
+        squares[part] = torch.where(kept > LEAST, (y[part] - weights @ y).square() / kept, 0)
+    fit, variance = torch.empty_like(y[:1]).expand(len(query), -1).clone(), y.new_empty(len(query), y.shape[1])
+    mean = replace(smoother, degree=0)
+    for part in smoother.chunks(torch.arange(len(query), device=query.device)):
+        weights, near = smoother.weights(query[part]), mean.weights(query[part])
+        fit[part], reached = weights @ y, near @ known
+        noise = torch.where(reached > 0, near @ squares / reached, squares.sum(0) / known.sum())
+        variance[part] = noise * weights.square().sum(1, keepdim=True)
+    return fit, variance
 
 
 def _local_fit(

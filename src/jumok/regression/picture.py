@@ -96,6 +96,27 @@ def interval_figure(
     return figure
 
 
+def draw_degrees(path: str | Path, data: NoisySine | None = None, *, bandwidth: float = 0.5) -> Path:
+    """The bias at the boundary: a local mean and a local line of the same bandwidth."""
+    return _save(degrees_figure(data, bandwidth=bandwidth), path)
+
+
+def degrees_figure(data: NoisySine | None = None, *, bandwidth: float = 0.5) -> "Figure":
+    """The same picture, not yet saved."""
+    data = data or NoisySine.draw(120, noise=0.35)
+    figure = _new_figure(width=7.2, height=3.4)
+    grid: Any = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axes, degree, name in zip(grid, (0, 1), ("local mean, degree=0", "local line, degree=1"), strict=True):
+        fit = data.fit(KernelRegressor("gaussian", bandwidth, degree=degree))
+        _draw_fit(axes, data, fit, f"{name}: error {data.error(fit):.2f}")
+        axes.set_xlabel("x", fontsize=9, color=QUIET)
+    grid[0].set_ylabel("y", fontsize=9, color=QUIET)
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False, fontsize=9)
+    title = f"A local line follows the slope at the boundary (Gaussian, h = {bandwidth:g})"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=TEXT)
+    return figure
+
+
 def _draw_interval(axes: Any, data: NoisySine, fit: "KernelRegressor", level: float) -> None:
     mean, low, high = fit.interval(data.queries[:, None], level)
     many = len(data.x) > 300

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -196,11 +197,27 @@ class Smoother:
     x: Float[Tensor, "point dim"]
     y_and_one: Float[Tensor, "point output_and_one"]
     """The outputs and a column of ones, whose mixture Σ α tells a query that sees nothing (0) from the others (1)."""
+    degree: int = 0
+    """0 for the local mean, 1 for a line fitted at each query (jumok/attention/local_linear.py)."""
+    weight: Float[Tensor, " point"] | None = None
+    """How much each point counts, positive; None if all count the same."""
 
     @staticmethod
-    def of(kernel: str, bandwidth: Tensor, x: Float[Tensor, "point dim"], y: Float[Tensor, "point out"]) -> "Smoother":
+    def of(
+        kernel: str,
+        bandwidth: Tensor,
+        x: Float[Tensor, "point dim"],
+        y: Float[Tensor, "point out"],
+        degree: int = 0,
+        weight: Float[Tensor, " point"] | None = None,
+    ) -> "Smoother":
         """A smoother of points x with outputs y."""
-        return Smoother(kernel, bandwidth, x, torch.cat([y, torch.ones_like(y[:, :1])], -1))
+        return Smoother(kernel, bandwidth, x, torch.cat([y, torch.ones_like(y[:, :1])], -1), degree, weight)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a local mean of points that count the same: what the sums over sorted points compute."""
+        return self.degree == 0 and self.weight is None
 
     def __call__(
         self, query: Float[Tensor, "query dim"], visible: Bool[Tensor, "query point"] | None = None
@@ -214,14 +231,14 @@ class Smoother:
         self, query: Float[Tensor, "query dim"], order: Int[Tensor, " place"] | None = None, *, verbose: bool = False
     ) -> Float[Tensor, "query output"]:
         """Σ α y of many queries, a few at a time; of many points only those near each, found by their order."""
-        if order is not None:
+        if order is not None and self.is_plain:
             points = SortedSmoother.of(self.kernel, self.bandwidth, self.x, self.y_and_one, order)
             return points(query, verbose=verbose)
         # Filled in place: small results kept between large blocks would stop the C library from reusing their memory.
         y = query.new_empty(len(query), self.y_and_one.shape[-1] - 1)
-        if self.kernel == "constant":
+        if self.kernel == "constant" and self.is_plain:
             return y.copy_(self(query[:1]))
-        parts = list(chunks(torch.arange(len(query), device=query.device), len(self.x), query.element_size()))
+        parts = self.chunks(torch.arange(len(query), device=query.device))
         for part in with_progress(parts, "predicting", enabled=verbose):
             y[part] = self(query[part])
         return y
@@ -229,19 +246,41 @@ class Smoother:
     def weights(self, query: Float[Tensor, "query dim"]) -> Float[Tensor, "query point"]:
         """α, the whole matrix."""
         weights = self._attend(query, None).weights()
-        reached = weights.sum(-1, keepdim=True) > 0
+        reached = weights.sum(-1, keepdim=True) > 0.5  # 0 or 1; those of a line can be negative
         return weights if reached.all() else torch.where(reached, weights, self._nearest(query, None).weights())
 
+    def chunks(self, rows: Int[Tensor, " row"]) -> list[Int[Tensor, " chunk"]]:
+        """The rows in parts whose weights on all points, or differences to them, stay within CHUNK_BYTES."""
+        numbers = 1 if self.degree == 0 else 2 * self.x.shape[1]
+        return list(chunks(rows, len(self.x) * numbers, self.x.element_size()))
+
     def _attend(self, query: Tensor, visible: Tensor | None) -> Attended:
+        if not self.is_plain:
+            return self._attend_by_degree(query, visible)
         if self.kernel == "constant":
             return attend(query, self.x, self.y_and_one, score=_indifferent, normalise="mean", visible=visible)
         score = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth / stretch(self.bandwidth))
         return attend(self._stretched(query), self._stretched(self.x), self.y_and_one, score=score, visible=visible)
 
+    def _attend_by_degree(self, query: Tensor, visible: Tensor | None) -> Attended:
+        """The same for points that count differently, or with a line at each query."""
+        kernel: Callable[[Tensor, Tensor], Tensor] = _indifferent
+        x = self.x
+        if self.kernel != "constant":
+            kernel = KERNELS[self.kernel](1.0 if self.bandwidth.dim() else self.bandwidth / stretch(self.bandwidth))
+            query, x = self._stretched(query), self._stretched(x)
+        log_weight = 0.0 if self.weight is None else self.weight.log()
+
+        def score(query: Tensor, key: Tensor) -> Tensor:
+            return kernel(query, key) + log_weight
+
+        return attend(query, x, self.y_and_one, score=score, visible=visible, degree=self.degree)
+
     @torch.no_grad()
     def _nearest(self, query: Tensor, visible: Tensor | None) -> Attended:
         query, x = self._stretched(query), self._stretched(self.x)
-        return attend(query, x, self.y_and_one, score=_closeness, normalise=_nearest, visible=visible)
+        normalise = partial(_nearest, weight=self.weight)
+        return attend(query, x, self.y_and_one, score=_closeness, normalise=normalise, visible=visible)
 
     def _stretched(self, points: Float[Tensor, "some dim"]) -> Float[Tensor, "some dim"]:
         return points / stretch(self.bandwidth)
@@ -263,7 +302,9 @@ def _closeness(query: Tensor, key: Tensor) -> Tensor:
     return -distances(query, key)
 
 
-def _nearest(scores: Float[Tensor, "query point"]) -> Float[Tensor, "query point"]:
-    """All weight on the largest score, shared where several are equal."""
-    largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype)
+def _nearest(
+    scores: Float[Tensor, "query point"], weight: Float[Tensor, " point"] | None = None
+) -> Float[Tensor, "query point"]:
+    """All weight on the largest score, shared by how much they count where several are equal."""
+    largest = (scores == scores.amax(-1, keepdim=True)).to(scores.dtype) * (1 if weight is None else weight)
     return largest / largest.sum(-1, keepdim=True)

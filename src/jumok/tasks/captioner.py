@@ -17,8 +17,9 @@ from jumok.analysis.maps.model_map import map_of_layers, target_side
 from jumok.analysis.maps.source_layout import IMAGE_SIDE, ImageLayout
 from jumok.data import BOS
 from jumok.data.tokenizer import Tokenizer
-from jumok.decoding import Hypothesis, beam_search
+from jumok.decoding import Hypothesis
 from jumok.decoding.config import with_settings
+from jumok.decoding.precision import search
 from jumok.errors import ArgumentError
 from jumok.images.encoder import ImageCaptioner
 from jumok.images.files import Pixels, kept_part, read_image, reduced
@@ -96,10 +97,9 @@ class Captioner(TextGenerator):
         config = with_settings(self.decoding, n_best, **settings)
         images = iter(images)
         while batch := list(islice(images, self.batch)):
-            with torch.no_grad():
-                encoding = self.trained.model.encoder(self._tensor([self.model_image(image) for image in batch]))
-                wanted = 1 if n_best == 1 else None
-                found = beam_search(self.trained.model.decoder, encoding, SPECIALS, config, n_best=wanted)
+            pixels = self._tensor([self.model_image(image) for image in batch])
+            wanted = 1 if n_best == 1 else None
+            found = search(self.trained.model, (pixels,), SPECIALS, config, n_best=wanted)
             for image, hypotheses in zip(batch, found, strict=True):
                 yield self._caption(image, hypotheses, n_best)
 

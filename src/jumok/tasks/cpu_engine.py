@@ -52,14 +52,14 @@ class CpuEngines:
         An ArgumentError if it was asked for and cannot run the model at all.
         """
         asked = config.engine == "ctranslate2"
-        if config.engine == "jumok" or not (asked or self.is_loaded):
+        if config.engine == "jumok" or not (asked or self.is_loaded) or config.precision in ("fp16", "bf16"):
             return None
         if asked and (reason := self._why_not()) is not None:
             raise ArgumentError(f'engine = "ctranslate2", but {reason}; use engine = "auto"')
         # A hook, such as that of `jumok.record`, waits for the modules to run.
         if watched or not can_search(config, n_best) or self._why_not() is not None or _has_hooks(self.model):
             return None
-        engine = self._made(config.precision)
+        engine = self._made("int8" if config.precision == "int8" else "float32")
         if not isinstance(engine, Refused):
             return engine
         if asked:
@@ -94,6 +94,8 @@ class CpuEngines:
             return f"the weights are {weight.dtype}, not float32"
         if (reason := why_not(self.model)) is not None:
             return reason
+        if self.tokenizers.target.language_ids:
+            return "its outputs begin with their language, which jumok's own engine writes"
         for name, tokenizer in zip(("source", "target"), self.tokenizers, strict=True):
             if len(set(tokenizer.pieces)) != tokenizer.size:
                 return f"the tokenizer of the {name} has the same piece twice"

@@ -26,6 +26,7 @@ from jumok.analysis.scores.metrics import (
 from jumok.data import read_lines, read_pairs
 from jumok.data.pairs import Columns
 from jumok.data.placeholders import keeps_placeholders, placeholders
+from jumok.data.symbols import SYMBOL_WORD
 from jumok.errors import ArgumentError, DataError, ModelError
 from jumok.files import atomic_write
 from jumok.images.pairs import ImagesConfig, ImageSource, read_everything, read_split
@@ -39,6 +40,7 @@ from jumok.tasks.task import Task
 from jumok.tasks.translator import Translation, Translator
 
 METRICS, TOKENIZE = ("bleu", "chrf", "ter"), "13a"
+CAPTION_METRICS = ("bleu", "cider", "meteor", "chrf", "ter")
 """The usual scores of texts, and sacrebleu's usual tokenizer for BLEU."""
 
 
@@ -163,7 +165,14 @@ def evaluate_translations(
         read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
         for other, path in options.compare
     ]
-    test = EvaluationSet(sources, references, metrics, tokenize, options.lowercase, _facts(options))
+    test = EvaluationSet(
+        _words_of(sources) if options.features else sources,
+        references,
+        metrics,
+        tokenize,
+        options.lowercase,
+        _facts(options),
+    )
     return score_systems(test, [system, *others], by_length=options.by_length, watch=watch).result()
 
 
@@ -182,6 +191,11 @@ def evaluate_outputs(
         return System(name, read_composed(path))
 
     return evaluate_translations(task, first, options, name=name, device=device, watch=watch)
+
+
+def _words_of(sources: Sequence[str]) -> list[str]:
+    """The texts without the symbols of features, which are neither words nor markup."""
+    return [" ".join(SYMBOL_WORD.sub("", source).split()) for source in sources]
 
 
 def _check_sources(options: EvaluationOptions) -> None:
@@ -369,7 +383,7 @@ class CaptionScores(NamedTuple):
 
 def score_captioner(captioner: Captioner, options: EvaluationOptions, *, watch: Watch = unwatched) -> CaptionScores:
     """Caption the test images of the recipe, or others, and compare each with all its reference captions."""
-    metrics, tokenize = options.metrics or METRICS, options.tokenize or TOKENIZE
+    metrics, tokenize = options.metrics or CAPTION_METRICS, options.tokenize or TOKENIZE
     check_scores(metrics, tokenize)
     recipe = captioner.trained.recipe
     source = _test_images(recipe.images, options.source, options.reference)

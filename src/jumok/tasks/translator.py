@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -13,11 +14,13 @@ from jumok.analysis.maps.attention_map import AttentionMap, MapKind
 from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
-from jumok.decoding import DecodingConfig, Hypothesis, Node, Observer, Survivors, beam_search
+from jumok.data.symbols import without_symbols
+from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
 from jumok.decoding.long_lines import PartLimits, split_text
 from jumok.decoding.mbr import by_expected_chrf, total
+from jumok.decoding.precision import search
 from jumok.decoding.sampling import sample_outputs
 from jumok.errors import ArgumentError, NoOutputError
 from jumok.files import quoted
@@ -35,7 +38,7 @@ WatchSteps = Callable[[int, int, list[Node]], None]
 TellProgress = Callable[[range, float], None]
 """Called while texts are translated at once with their numbers and the share of their tokens that is done."""
 CheckCancelled = Callable[[], None]
-"""Called after every step of the search; the search stops where it raises."""
+"""Called while the search goes on, which stops where it raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +167,7 @@ class Translator(TextGenerator):
         stays empty. `tag`, one of `tags`, is put in front of every text. A text longer than the model ever saw (or than
         `max_source` tokens) is translated in parts, or refused with `split=False`; see `limits`. Messages count texts
         from `first`. `watch` sees every step of the search; `tell` is called with the progress after every batch;
-        `check` is called after every step, and stops the search by raising an error.
+        `check` is called while it goes on, and stops the search by raising an error.
         """
         texts = list(_checked(texts))
         config = self._config(n_best, **settings)
@@ -264,8 +267,20 @@ class Translator(TextGenerator):
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """By the locales of a built-in corpus, or by the names of the files."""
+        """By the locales of a built-in corpus, the names of the files, or the languages chosen."""
+        source, target = self.trained.tokenizers
+        if target.language:
+            return source.language, target.language
+        if source.language:
+            return None, source.language
         return self.trained.recipe.data.languages
+
+    def between(self, source: str | None = None, target: str | None = None) -> "Translator":
+        """A translator of the same model between two of its languages, for models that have several."""
+        if source is None and target is None:
+            return self
+        trained = self.trained._replace(tokenizers=self.trained.tokenizers.between(source, target))
+        return Translator(trained, batch_tokens=self.batch_tokens, folder=self.engines.folder)
 
     @property
     def corpus(self) -> str:
@@ -323,7 +338,7 @@ class Translator(TextGenerator):
         first: int,
     ) -> list[list[Hypothesis]]:
         """The hypotheses of every part, found by search or sampling, in the order in which they are chosen."""
-        chooses = config.mbr or (config.placeholders and any(placeholders(job.part) for job in jobs))
+        chooses = config.mbr or (config.placeholders and any(map(placeholders, map(self._text, jobs))))
         if config.samples:
             found = self._sample(jobs, config, check, first)
         else:
@@ -331,8 +346,12 @@ class Translator(TextGenerator):
         if config.mbr:
             found = [self._by_risk(hypotheses, config) for hypotheses in found]
         if config.placeholders:
-            found = [self._faithful_first(job.part, hypotheses) for job, hypotheses in zip(jobs, found, strict=True)]
+            found = [self._faithful_first(self._text(job), of_job) for job, of_job in zip(jobs, found, strict=True)]
         return found
+
+    def _text(self, job: SourcePart) -> str:
+        """A part without tags and features, which no translation repeats."""
+        return without_symbols(job.part, self.trained.tokenizers.source.symbols.all)
 
     def _by_risk(self, hypotheses: list[Hypothesis], config: DecodingConfig) -> list[Hypothesis]:
         """The hypotheses by their expected chrF; samples are equally likely, and those of a search by their score."""
@@ -352,7 +371,12 @@ class Translator(TextGenerator):
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
         lines = [(job.text + first, job.number) for job in jobs]
-        return sample_outputs(model.decoder, model.encoder(source, visible), SPECIALS, config, lines, check)
+        return sample_outputs(model.decoder, model.encoder(source, visible), self._specials, config, lines, check)
+
+    @property
+    def _specials(self) -> Specials:
+        """Where outputs begin and end: in models of several languages, after the language."""
+        return SPECIALS._replace(first=next(iter(self.tokenizer.language_ids), None))
 
     @torch.no_grad()
     def _search(
@@ -382,13 +406,22 @@ class Translator(TextGenerator):
     ) -> list[list[Hypothesis]]:
         model = self.trained.model
         source, visible = (tensor.to(self.device) for tensor in pad([job.ids for job in jobs]))
-        observe = _observer(jobs, watch, check)
         wanted = 1 if n_best == 1 else None  # of several, some may be the same words in other pieces
-        encoding = model.encoder(source, visible)
         short = self.engines.recurrent(config, [job.ids for job in jobs], watched=watch is not None)
-        decoder, kept = (model.decoder, None) if short is None else short
-        found = beam_search(decoder, encoding, SPECIALS, config, observe, n_best=wanted)
-        return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        if short is not None:
+            decoder, kept = short
+            encoding = model.encoder(source, visible)
+            found = beam_search(decoder, encoding, self._specials, config, n_best=wanted, check=check)
+            return found if kept is None else [_numbered(hypotheses, kept.tolist()) for hypotheses in found]
+        return search(
+            model,
+            (source, visible),
+            self._specials,
+            config,
+            n_best=wanted,
+            observe=None if watch is None else partial(_tell_steps, jobs, watch),
+            check=check,
+        )
 
     def _translation(self, text: str, parts: list[tuple[str, list[Hypothesis]]], n_best: int) -> Translation:
         if not parts:
@@ -441,18 +474,9 @@ def _groups(texts: Iterable[str], size: int) -> Iterator[list[str]]:
         yield group
 
 
-def _observer(jobs: Sequence[SourcePart], watch: WatchSteps | None, check: CheckCancelled | None) -> Observer | None:
-    if watch is None and check is None:
-        return None
-
-    def observe(survivors: Survivors) -> None:
-        if check is not None:
-            check()
-        if watch is not None:
-            for sentence, nodes in nodes_of(survivors):
-                watch(jobs[sentence].text, jobs[sentence].number, nodes)
-
-    return observe
+def _tell_steps(jobs: Sequence[SourcePart], watch: WatchSteps, survivors: Survivors) -> None:
+    for sentence, nodes in nodes_of(survivors):
+        watch(jobs[sentence].text, jobs[sentence].number, nodes)
 
 
 def _numbered(hypotheses: list[Hypothesis], ids: list[int]) -> list[Hypothesis]:

@@ -18,7 +18,6 @@ from support.attention import assert_all_close, values_and_gradients
     [
         (1, 1, 8, 1),
         (63, 65, 10, 17),
-        (65, 63, 3, 16),
         (129, 20, 17, 5),
         (1, 129, 60, 40),
         (4, 33, 5, 2),
@@ -104,7 +103,7 @@ def test_leading_axes_broadcast(v_lead):
     assert_all_close(values_and_gradients(with_backend("fused"), inputs), wanted, atol=5e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("values", "full"), [(3, 0), (300, torch.inf)])
+@pytest.mark.parametrize(("values", "full"), [(3, 0), (130, torch.inf)])
 def test_where_the_work_is_cut_does_not_matter(monkeypatch, values, full):
     monkeypatch.setattr(forward, "FULL", full)
     inputs, visible = draw(3, 150, 20, 3, values), causal(2)

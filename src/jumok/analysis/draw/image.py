@@ -20,6 +20,8 @@ DIM, UNSEEN = 0.3, 0.14
 """Brightness of the image, halfway to grey, where a word does not attend, and outside the part the model saw."""
 LUMINANCE = np.array([0.299, 0.587, 0.114])
 """How much red, green and blue contribute to the brightness of a grey."""
+SHARP = 2
+"""An image that is enlarged at least so much keeps its pixels; a smooth enlargement would look blurred."""
 PANEL = 168.0
 """Longer side of a panel."""
 GAP, MARGIN, LABEL = 16.0, 20.0, 24.0
@@ -35,12 +37,16 @@ CROPPED = "; the darkest edges were cropped before the model saw the image"
 
 
 def resized_image(layout: ImageLayout) -> UInt8[np.ndarray, "high wide 3"]:
-    """Resize the image to IMAGE_SIDE pixels along its longer side."""
+    """Resize the image to IMAGE_SIDE pixels along its longer side; pixels of a small image stay sharp."""
     size = _size(layout)
     if size == layout.image.shape[:2]:
         return layout.image
     pixels = torch.from_numpy(layout.image.copy()).permute(2, 0, 1)[None].float()
-    resized = F.interpolate(pixels, size, mode="bicubic", antialias=True)[0].clamp(0, 255).round()
+    sharp = size[0] >= SHARP * layout.image.shape[0]
+    if sharp:
+        resized = F.interpolate(pixels, size, mode="nearest-exact")[0]
+    else:
+        resized = F.interpolate(pixels, size, mode="bicubic", antialias=True)[0].clamp(0, 255).round()
     return resized.permute(1, 2, 0).to(torch.uint8).numpy()
 
 

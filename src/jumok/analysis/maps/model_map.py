@@ -99,7 +99,7 @@ def words_of_tokens(target: Sequence[int], tokenizer: Tokenizer) -> tuple[list[i
     if tokenizer.kind == "word":  # an unknown word has no space before it that would tell where it begins
         rows = list(range(len(target)))
     ids_of = [[id for id, row in zip(target, rows, strict=True) if row == word] for word in range(_count(rows))]
-    return rows, [tokenizer.decode(ids) for ids in ids_of]
+    return rows, [tokenizer.decode(ids) or tokenizer.pieces[ids[0]] for ids in ids_of]
 
 
 def _target_words(pieces: Sequence[str]) -> list[int]:

@@ -18,9 +18,10 @@ import sacrebleu
 from jaxtyping import Float, Int
 from rapidfuzz.distance import Levenshtein
 
+from jumok.analysis.scores.captions import cider_d, meteor
 from jumok.errors import ArgumentError
 
-SCORES = ("bleu", "chrf", "ter", "exact_match", "ser", "wer")
+SCORES = ("bleu", "chrf", "ter", "exact_match", "ser", "wer", "cider", "meteor")
 SACREBLEU_NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 LOWER_IS_BETTER = frozenset({"ter", "ser", "wer", "loss"})
 MOST_TER_WORDS = 300
@@ -62,7 +63,7 @@ class Counts:
 
     name: str
     rows: list[list[float]]
-    """For each sentence sacrebleu's statistics, or matches and 1, or errors and words."""
+    """For each sentence sacrebleu's statistics, or matches and 1, or errors and words, or its score and 1."""
     metric: Any
     """The metric object of sacrebleu; None for exact match, SER and WER."""
     lowercase: bool
@@ -143,6 +144,10 @@ def _counts(
         several = {len(wanted) for wanted in references}
         metric.num_refs = several.pop() if len(several) == 1 else -1  # as sacrebleu does for its signature
         return Counts(name, rows, metric, lowercase)
+    if name == "cider":
+        return Counts(name, [[score, 1] for score in cider_d(outputs, references)], None, True)
+    if name == "meteor":
+        return Counts(name, [[meteor(output, wanted), 1] for output, wanted in texts], None, True)
     count = {"exact_match": _matches, "ser": _mismatches}.get(name, _fewest_errors)
     return Counts(name, [count(output, wanted, lowercase) for output, wanted in texts], None, lowercase)
 
@@ -204,6 +209,10 @@ def score_counts(counts: Counts, resamples: int = RESAMPLES, *, watch: Watch = u
         return _ratio("exact match", rows, f"strip:yes|{case}", resamples)
     if counts.name == "ser":
         return _ratio("SER", rows, f"strip:yes|{case}", resamples)
+    if counts.name == "cider":
+        return _ratio("CIDEr-D", rows, f"n:4|sigma:6|words:letters|{case}", resamples)
+    if counts.name == "meteor":
+        return _ratio("METEOR", rows, f"match:exact|alpha:0.9|beta:3|gamma:0.5|words:letters|{case}", resamples)
     return _ratio("WER", rows, f"words:spaces|{case}", resamples)
 
 

@@ -13,6 +13,7 @@ from jumok.layers import LuongAttention, Recurrence, TokenEmbedding
 from jumok.layers.recurrent import States
 from jumok.models.config import Tied, Tying, tied_output, token_table
 from jumok.models.encoder_decoder import Copied, Decoder, Encoding, Hidden, LinearOutput, SingleHeadWeights, State
+from jumok.models.fixed_state import FixedState
 from jumok.models.rnn.attention import (
     BahdanauStep,
     DecoderAttention,
@@ -239,6 +240,16 @@ class RnnDecoder(Decoder):
         output, hypotheses = self.look.step(stepper, before.source, gates, before.hypotheses, before.length)
         after = replace(before, hypotheses=hypotheses, length=before.length + 1)
         return self._hidden(output, words, before.tokens), after
+
+    def has_static_state(self) -> bool:
+        """Not in training or with steps of the user's own, nor where the window moves with the step ("local-m")."""
+        names = ("start", "advance", "step")
+        own_steps = any(getattr(type(self), name) is not getattr(RnnDecoder, name) for name in names)
+        return self.config.reach != "local-m" and not (self.training or own_steps)
+
+    def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> FixedState:
+        """The state before the first token."""
+        return FixedState(self, encoding, lambda state: state.hypotheses, beam=beam)
 
     def _first_state(self, encoding: Encoding) -> StepState:
         """s(0) = tanh(W summary), for every layer and with a beam of one."""

@@ -15,6 +15,7 @@ from jumok.layers import (
     RotaryPositions,
     TokenEmbedding,
 )
+from jumok.layers.positions import Start
 from jumok.layers.transformer import Activation, Norm
 from jumok.models.config import TextModelConfig, token_table
 from jumok.settings import Fraction, PositiveInt
@@ -106,8 +107,8 @@ class PositionedTokens(nn.Module):
         self.positions = _positions(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, ids: Int[Tensor, "batch time"], *, start: int = 0) -> Float[Tensor, "batch time width"]:
-        """The vectors of the tokens; `start` is the position of the first."""
+    def forward(self, ids: Int[Tensor, "batch time"], *, start: Start = 0) -> Float[Tensor, "batch time width"]:
+        """The vectors of the tokens; `start` is the position of the first, one for all or one for each sequence."""
         vectors = self.embedding(ids)
         positioned: Tensor = self.dropout(vectors if self.positions is None else self.positions(vectors, start))
         return positioned

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from jumok.errors import ConfigError
-from jumok.layers import KeyValueCache, KeyValues, TokenEmbedding
+from jumok.layers import KeyValueCache, KeyValues, MultiHeadAttention, RotaryPositions, TokenEmbedding
 from jumok.layers.gpu import stack
 from jumok.layers.multi_head import keys_values_of
 from jumok.layers.transformer import DecoderLayer
@@ -17,6 +17,7 @@ from jumok.models.config import Tied, Tying, tied_output
 from jumok.models.encoder_decoder import Decoder, Encoding, HeadWeights, Hidden, LinearOutput, State
 from jumok.models.transformer.config import PositionedTokens, TransformerConfig, initialise
 from jumok.models.transformer.encoder import key_mask
+from jumok.models.transformer.static_state import TransformerStaticState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +165,24 @@ class TransformerDecoder(Decoder):
             own.append(own_weights)
             cross.append(cross_weights)
         return Hidden(self._normed(x), tuple(cross), tuple(own)), state
+
+    def has_static_state(self) -> bool:
+        """Not in training, and not with steps, matrices or hooks of the user's own."""
+        names = ("start", "advance", "step")
+        own_steps = any(getattr(type(self), name) is not getattr(TransformerDecoder, name) for name in names)
+        parts = [
+            part
+            for attention in self.modules()
+            if isinstance(attention, MultiHeadAttention)
+            for part in attention.children()
+        ]
+        plain = all(type(part) in (nn.Linear, RotaryPositions) for part in parts)
+        watched = any(part._forward_hooks or part._forward_pre_hooks for part in self.modules())
+        return plain and not (self.training or own_steps or watched)
+
+    def static_state(self, encoding: Encoding, *, beam: int, capacity: int) -> TransformerStaticState:
+        """The state before the first token."""
+        return TransformerStaticState(self, encoding, beam=beam, capacity=capacity)
 
     @property
     def _layers(self) -> Iterable[DecoderLayer]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -20,6 +21,13 @@ class TransformerEncoderConfig(TransformerConfig):
     """The section [encoder] of a recipe, with kind = "transformer"."""
 
     section: ClassVar[str] = "encoder"
+
+    sees_end: bool = True
+    """Read the end of the source as a token of its own; models imported from OpenNMT-py do not."""
+
+
+END = 2
+"""The id of the end of a text, as every tokenizer has it."""
 
 
 class Encoded(NamedTuple):
@@ -56,17 +64,22 @@ class TransformerEncoder(Encoder):
         layers = list(self._layers)
         if self.norm is None or not stack.fuses(layers, source.device):
             return self.encode(source, visible).encoding
+        visible = self._seen(source, visible)
         states = stack.encoder_stack(layers, self.norm, self.tokens(source), key_mask(visible))
         return self._encoding(states, source, visible)
 
     def encode(self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]) -> Encoded:
         """The same, with the attention of every layer."""
         x, own = self.tokens(source), []
+        visible = self._seen(source, visible)
         keys = key_mask(visible)
         for layer in self._layers:
             x, weights = layer(x, keys)
             own.append(weights)
         return Encoded(self._encoding(self._normed(x), source, visible), tuple(own))
+
+    def _seen(self, source: Tensor, visible: Tensor) -> Tensor:
+        return visible if self.config.sees_end else visible & (source != END)
 
     def self_attention(
         self, source: Int[Tensor, "batch source"], visible: Bool[Tensor, "batch source"]
@@ -89,7 +102,8 @@ class TransformerEncoder(Encoder):
 
 def key_mask(visible: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"] | None:
     """The mask of every head and query over these keys; None where all are visible, which is faster."""
-    if tracing.is_readable(visible) and bool(visible.all()):
+    recording = visible.is_cuda and torch.cuda.is_current_stream_capturing()
+    if tracing.is_readable(visible) and not recording and bool(visible.all()):
         return None
     return visible[:, None, None]
 

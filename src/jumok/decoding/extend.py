@@ -1,0 +1,226 @@
+"""One step of beam search on tensors that keep their places, and how its outputs are read back.
+
+Every step writes down which hypotheses continue and which end, each with its parent and its token.
+Nothing else is kept of an output while the search goes on; at the end each is read from its last token to its first.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from jumok.attention.backends import why_no_triton
+from jumok.decoding.config import DecodingConfig
+from jumok.decoding.specials import Hypothesis, Specials
+
+
+class Rules(NamedTuple):
+    """What decides which hypotheses a step keeps, and when the search ends."""
+
+    specials: Specials
+    beam: int
+    n_best: int
+    length_penalty: float
+    min_length: int
+    no_repeat: int
+
+    @classmethod
+    def of(cls, config: DecodingConfig, specials: Specials, n_best: int) -> "Rules":
+        """The rules that the settings of a search mean."""
+        return cls(specials, config.beam, n_best, config.length_penalty, config.min_length, config.no_repeat)
+
+
+@dataclass(frozen=True, eq=False)
+class Beams:
+    """The hypotheses of every sentence, with what came before them; written in place."""
+
+    tokens: Int[Tensor, "sentence beam"]
+    """The newest token of each growing hypothesis, best first."""
+    parents: Int[Tensor, "sentence beam"]
+    """The hypothesis of the step before that each continues."""
+    totals: Float[Tensor, "sentence beam"]
+    """Log-probability of each; -inf where there is none."""
+    pool: Float[Tensor, "sentence beam"]
+    """Scores of the finished ones, best first; -inf where there is none."""
+    longest: Int[Tensor, " sentence"]
+    """The most tokens an output may have; less than 0 for a row without a sentence."""
+    lengths: Int[Tensor, " sentence"]
+    """Number of steps taken, the same for all."""
+    steps: Int[Tensor, " sentence"]
+    """Number of steps that the search of each took; 0 while it goes on."""
+    broken: Bool[Tensor, " sentence"]
+    """Whether some probability was not a finite number."""
+    divisors: Float[Tensor, " length"]
+    """(n + 1) ^ length_penalty, for every n."""
+    past_parents: Int[Tensor, "step sentence kept"]
+    past_tokens: Int[Tensor, "step sentence kept"]
+    past_totals: Float[Tensor, "step sentence kept"]
+    """Those that every step kept, as in `Survivors`: `beam` that continue, then `beam` that end."""
+
+    @classmethod
+    def empty(cls, sentences: int, rules: Rules, *, capacity: int, device: torch.device, dtype: torch.dtype) -> "Beams":
+        """Room for at most `capacity` steps."""
+        each, kept = (sentences, rules.beam), (capacity, sentences, 2 * rules.beam)
+        penalty = [(n + 1.0) ** rules.length_penalty for n in range(capacity + 1)]
+        zeros = partial(torch.zeros, device=device)
+        return cls(
+            tokens=zeros(each, dtype=torch.long),
+            parents=zeros(each, dtype=torch.long),
+            totals=zeros(each, dtype=dtype),
+            pool=zeros(each, dtype=dtype),
+            longest=zeros(sentences, dtype=torch.long),
+            lengths=zeros(sentences, dtype=torch.long),
+            steps=zeros(sentences, dtype=torch.long),
+            broken=zeros(sentences, dtype=torch.bool),
+            divisors=torch.tensor(penalty, dtype=dtype, device=device),
+            past_parents=zeros(kept, dtype=torch.int32),
+            past_tokens=zeros(kept, dtype=torch.int32),
+            past_totals=zeros(kept, dtype=dtype),
+        )
+
+    def begin(self, bos: int) -> None:
+        """One hypothesis of each sentence, without a token; `longest` is that of the new search."""
+        self.tokens.fill_(bos)
+        self.parents.zero_()
+        self.totals.fill_(-torch.inf)
+        self.totals[:, 0] = 0
+        self.pool.fill_(-torch.inf)
+        self.lengths.zero_()
+        self.steps.copy_(self.longest < 0)
+        self.broken.zero_()
+
+    def take(self, other: "Beams", sentences: Int[Tensor, " sentence"]) -> None:
+        """Continue some sentences of another; a number repeats where there are fewer than rows."""
+        for name in ("tokens", "parents", "totals", "pool", "longest", "lengths", "steps", "broken"):
+            torch.index_select(getattr(other, name), 0, sentences, out=getattr(self, name))
+        length = self.past_tokens.shape[0]
+        for name in ("past_parents", "past_tokens", "past_totals"):
+            torch.index_select(getattr(other, name)[:length], 1, sentences, out=getattr(self, name))
+
+
+def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rules: Rules) -> None:
+    """Extend every hypothesis by every token: the best that end are finished, the best of the others grow on."""
+    if not rules.no_repeat and why_no_triton(logits.device, logits.dtype) is None:
+        from jumok.decoding.gpu import extend as gpu  # imports Triton
+
+        if gpu.can_extend(beams, logits):
+            gpu.extend(beams, logits, rules)
+            return
+    _extend(beams, logits, rules)
+
+
+def _extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rules: Rules) -> None:
+    beam, vocabulary, length = rules.beam, logits.shape[-1], beams.lengths[:, None]
+    log_probs = logits.log_softmax(-1, dtype=beams.totals.dtype)
+    unusable = ~log_probs.amax(-1).isfinite() & (beams.totals > -torch.inf)
+    beams.broken.logical_or_(unusable.any(-1) & (beams.steps == 0))
+    forbidden = _forbidden(beams, rules, log_probs)
+    candidates = (beams.totals[:, :, None] + log_probs.masked_fill(forbidden, -torch.inf)).flatten(1)
+    totals, best = candidates.topk(2 * beam, dim=1)
+    parents, tokens = best // vocabulary, best % vocabulary
+    ends = tokens == rules.specials.eos
+    growing, order = totals.masked_fill(ends, -torch.inf).topk(beam, dim=1)
+    ended = totals[:, :beam].masked_fill(~ends[:, :beam], -torch.inf)
+    beams.parents.copy_(parents.gather(1, order))
+    beams.tokens.copy_(tokens.gather(1, order))
+    beams.totals.copy_(growing)
+    step = beams.lengths[:1]
+    for past, grow, end in (
+        (beams.past_parents, beams.parents, parents[:, :beam]),
+        (beams.past_tokens, beams.tokens, tokens[:, :beam]),
+        (beams.past_totals, growing, ended),
+    ):
+        past.index_copy_(0, step, torch.cat([grow, end], 1)[None].to(past.dtype))
+    scores = ended / beams.divisors[length]
+    beams.pool.copy_(torch.cat([beams.pool, scores], 1).topk(beam, dim=1).values)
+    beams.lengths.add_(1)
+    done = _finished(beams, rules) & (beams.steps == 0)
+    beams.steps.copy_(torch.where(done, beams.lengths, beams.steps))
+
+
+def _forbidden(
+    beams: Beams, rules: Rules, log_probs: Float[Tensor, "sentence beam vocabulary"]
+) -> Bool[Tensor, "sentence beam vocabulary"]:
+    """Every token that must not come next."""
+    forbidden = torch.zeros_like(log_probs, dtype=torch.bool)
+    length, specials = beams.lengths[:, None], rules.specials
+    if rules.no_repeat:
+        forbidden |= _repeats(beams, rules, log_probs.shape[-1])
+    forbidden |= (length >= beams.longest[:, None])[:, :, None]  # an output of the greatest length can only end
+    forbidden[:, :, specials.eos] = length < rules.min_length
+    forbidden[:, :, specials.pad] = True
+    forbidden[:, :, specials.bos] = True
+    return forbidden
+
+
+def _repeats(beams: Beams, rules: Rules, vocabulary: int) -> Bool[Tensor, "sentence beam {vocabulary}"]:
+    """True for every token that would complete an n-gram that occurred before (Paulus et al. 2018)."""
+    ids, length, size = _outputs(beams, rules), beams.lengths[:, None, None], rules.no_repeat
+    banned = torch.zeros(*ids.shape[:2], vocabulary, dtype=torch.int32, device=ids.device)
+    if ids.shape[-1] < size:
+        return banned > 0
+    ngrams = ids.unfold(-1, size, 1)  # sentence beam start ngram
+    places = length - size + 1 + torch.arange(size - 1, device=ids.device)
+    ending = ids.gather(-1, places.clamp(min=0).expand(*ids.shape[:2], -1))
+    complete = torch.arange(ngrams.shape[2], device=ids.device) + size <= length
+    same = (ngrams[..., :-1] == ending[:, :, None, :]).all(-1) & complete
+    return banned.scatter_add(-1, ngrams[..., -1], same.int()) > 0
+
+
+def _outputs(beams: Beams, rules: Rules) -> Int[Tensor, "sentence beam step"]:
+    """The tokens of every growing hypothesis, with 0 for steps to come."""
+    capacity = beams.past_tokens.shape[0]
+    ids = torch.zeros(*beams.tokens.shape, capacity, dtype=torch.long, device=beams.tokens.device)
+    newest = beams.lengths[0] - 1
+    at = torch.arange(rules.beam, device=ids.device).expand_as(beams.tokens)
+    for step in range(capacity - 1, -1, -1):
+        there = newest >= step
+        ids[..., step] = torch.where(there, beams.past_tokens[step].long().gather(1, at), 0)
+        at = torch.where(there, beams.past_parents[step].long().gather(1, at), at)
+    return ids
+
+
+def _finished(beams: Beams, rules: Rules) -> Bool[Tensor, " sentence"]:
+    """Sentences at their greatest length, or of whose growing hypotheses none can be among the `n_best` any more."""
+    over = beams.lengths > beams.longest
+    if rules.beam == 1:  # greedy search ends with the first output that ends
+        return over | (beams.pool[:, 0] > -torch.inf)
+    reach = beams.longest.clamp(min=0) if rules.length_penalty > 0 else beams.lengths
+    best_to_come = beams.totals.amax(1) / beams.divisors[reach.clamp(max=len(beams.divisors) - 1)]
+    return over | (beams.pool[:, rules.n_best - 1] >= best_to_come)
+
+
+def outputs_of(beams: Beams, rules: Rules, rows: int, taken: int) -> list[list[Hypothesis]]:
+    """The best finished hypotheses of the first rows, best first, after a number of steps."""
+    parents, tokens, totals = (
+        past[:taken, :rows].cpu().numpy() for past in (beams.past_parents, beams.past_tokens, beams.past_totals)
+    )
+    steps, broken = beams.steps[:rows].cpu().numpy(), beams.broken[:rows].cpu().tolist()
+    beam, divisors = rules.beam, beams.divisors.cpu().numpy()
+    scores = totals[:, :, beam:] / divisors[:taken, None, None]
+    scores[np.arange(taken)[:, None] >= steps[None]] = -np.inf  # of steps after the search had ended
+    scores[np.isnan(scores)] = -np.inf
+    ranked = scores.transpose(1, 0, 2).reshape(rows, -1)
+    best = np.argsort(-ranked, axis=1, kind="stable")[:, : rules.n_best]
+    found = np.take_along_axis(ranked, best, 1)
+    lengths, row = best // beam, np.arange(rows)[:, None]
+    at = parents[lengths, row, beam + best % beam]
+    ids = np.zeros((*best.shape, taken), dtype=np.int64)
+    for step in range(taken - 1, -1, -1):
+        there = step < lengths
+        ids[..., step] = np.where(there, tokens[step, row, at], 0)
+        at = np.where(there, parents[step, row, at], at)
+    return [
+        []
+        if broken[number]
+        else [
+            Hypothesis(words[:length].tolist(), score)
+            for words, length, score in zip(ids[number], lengths[number], found[number].tolist(), strict=True)
+            if score > -np.inf
+        ]
+        for number in range(rows)
+    ]

@@ -1,0 +1,1 @@
+"""Beam search on a GPU: the choice of hypotheses by two kernels."""

@@ -1,0 +1,70 @@
+"""Beam search in half precision, by a copy of the model, and again in single precision where numbers grew too large."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from jumok.decoding.beam import beam_search
+from jumok.decoding.config import DecodingConfig
+from jumok.decoding.encoder_graphs import encode
+from jumok.decoding.specials import Hypothesis, Observer, Specials
+
+Model = TypeVar("Model", bound=nn.Module)
+
+DTYPES = {"float32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+_copies: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def search(
+    model: nn.Module,
+    inputs: Sequence[Tensor],
+    specials: Specials,
+    config: DecodingConfig,
+    *,
+    n_best: int | None = None,
+    observe: Observer | None = None,
+    check: Callable[[], None] | None = None,
+) -> list[list[Hypothesis]]:
+    """What `beam_search` finds for the inputs of the model's encoder, in the precision of the settings.
+
+    What has no output with a finite score in half precision is searched again in that of the weights.
+    """
+    quick = in_precision(model, precision_of(config, model))
+
+    def found_by(model: Any, observe: Observer | None) -> list[list[Hypothesis]]:
+        encoding = encode(model.encoder, *inputs)
+        return beam_search(model.decoder, encoding, specials, config, observe, n_best=n_best, check=check)
+
+    found = found_by(quick, observe)
+    if quick is model or all(found):
+        return found
+    return [first or second for first, second in zip(found, found_by(model, None), strict=True)]
+
+
+def precision_of(config: DecodingConfig, model: nn.Module) -> torch.dtype:
+    """The dtype of the weights while the model searches: by default as they are, with fp16 for single on a GPU."""
+    weight = next(model.parameters())
+    if config.precision in DTYPES:
+        return DTYPES[config.precision]
+    return torch.float16 if weight.is_cuda and weight.dtype == torch.float32 else weight.dtype
+
+
+def in_precision(model: Model, dtype: torch.dtype) -> Model:
+    """The model, or its copy in another precision, which is kept and given the weights as they are now."""
+    weight = next(model.parameters())
+    if weight.dtype == dtype:
+        return model
+    copy = _copies.get(model)
+    if copy is None or (there := next(copy.parameters())).dtype != dtype or there.device != weight.device:
+        with torch.inference_mode(False):
+            copy = _copies[model] = deepcopy(model).to(dtype).requires_grad_(False).eval()
+    for mine, now in ((copy.parameters(), model.parameters()), (copy.buffers(), model.buffers())):
+        if old := list(mine):
+            torch._foreach_copy_(old, list(now))
+    return copy  # type: ignore[return-value]

@@ -1,0 +1,318 @@
+"""Beam search whose steps run on the device alone: no step waits for the host, and on a GPU each is one CUDA graph.
+
+It finds what `beam_search` finds. Sentences, source length and number of steps are rounded up to a few sizes, so that
+few graphs are recorded. Finished sentences are dropped when half of the rows are theirs.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary, proxy
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from jumok.decoding.config import DecodingConfig
+from jumok.decoding.extend import Beams, Rules, extend, outputs_of
+from jumok.decoding.specials import Hypothesis, Specials, Survivors
+from jumok.models.encoder_decoder import Decoder, Encoding
+
+LAG = 2
+"""Steps that are launched before the host waits to hear which sentences an earlier one finished."""
+SMALLEST = 8
+"""Rows below which nothing is gained by dropping finished sentences."""
+MOST_SEARCHES = 24
+"""Shapes whose caches and graphs are kept for each decoder."""
+SHARE = 0.25
+"""Share of the GPU's memory that they may take."""
+
+
+class Shape(NamedTuple):
+    """What a search is recorded for."""
+
+    sentences: int
+    source: int
+    capacity: int
+    dtype: torch.dtype
+    rules: Rules
+
+
+class Search:
+    """A beam search of one shape: what its steps read and write, and on a GPU the graphs of its beginning and step."""
+
+    def __init__(self, decoder: Decoder, encoding: Encoding, shape: Shape) -> None:
+        states = encoding.states
+        self.decoder: Decoder = decoder  # a proxy
+        self.shape = shape
+        self.encoding = _blank(encoding, shape)
+        self.state = decoder.static_state(self.encoding, beam=shape.rules.beam, capacity=shape.capacity)
+        # Scores add up over many steps: in float32 whatever the model computes in.
+        dtype = torch.promote_types(states.dtype, torch.float32)
+        self.beams = Beams.empty(
+            shape.sentences, shape.rules, capacity=shape.capacity, device=states.device, dtype=dtype
+        )
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+
+    def begin(self, encoding: Encoding, longest: Int[Tensor, " sentence"]) -> None:
+        """Start again with other sources, of at most as many sentences and items; further rows are finished."""
+        for there, part in zip(self.encoding, encoding, strict=True):
+            if there is not None and part is not None:
+                there.zero_()
+                there[tuple(map(slice, part.shape))].copy_(part)
+        self.beams.longest.fill_(-1)
+        self.beams.longest[: len(longest)].copy_(longest, non_blocking=True)
+        if self.graphs:
+            self.graphs[0].replay()
+        else:
+            self._begin()
+
+    def step(self) -> None:
+        """Append a token to every hypothesis."""
+        if self.graphs:
+            self.graphs[1].replay()
+        else:
+            self._step()
+
+    def _begin(self) -> None:
+        self.state.begin(self.encoding)
+        self.beams.begin(self.shape.rules.specials.bos)
+
+    def _step(self) -> None:
+        hidden = self.state.advance(self.beams.tokens, self.beams.parents)
+        extend(self.beams, self.decoder.logits(hidden), self.shape.rules)
+
+    def take(self, other: "Search", sentences: Int[Tensor, " sentence"]) -> None:
+        """Continue some sentences of a larger search."""
+        self.state.take(other.state, sentences)
+        self.beams.take(other.beams, sentences)
+
+    def record(self, pool: Any, stream: torch.cuda.Stream) -> None:
+        """Record both graphs."""
+        self._begin()  # once as they are written: kernels are compiled, which cannot happen while they are recorded
+        self._step()
+        torch.cuda.synchronize(stream.device)
+        with torch.cuda.stream(stream):
+            self.graphs = [recorded(part, pool) for part in (self._begin, self._step)]
+
+
+def recorded(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+    """The work as a graph; it runs on the current stream, which is not the default one."""
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        work()
+    finally:
+        graph.capture_end()
+    return graph
+
+
+def _blank(encoding: Encoding, shape: Shape) -> Encoding:
+    """Room for an encoding in the sizes of a shape."""
+    states, visible, summary, tokens = encoding
+    rows, items = shape.sentences, shape.source
+    return Encoding(
+        states.new_zeros(rows, items, states.shape[-1]),
+        visible.new_zeros(rows, items),
+        summary.new_zeros(rows, summary.shape[-1]),
+        None if tokens is None else tokens.new_zeros(rows, items),
+    )
+
+
+class NotRecordedError(Exception):
+    """A step of the decoder cannot be recorded, or there is no memory for it."""
+
+
+class Searches:
+    """The searches of a decoder by shape, the one that was used last at the end; one runs at a time."""
+
+    refused: bool = False
+    """Whether a step could not be recorded; the decoder is then searched step by step."""
+
+    def __init__(self, decoder: Decoder, device: torch.device) -> None:
+        self.decoder = cast(Decoder, proxy(decoder))
+        self.device, self.lock = device, threading.Lock()
+        self.by_shape: OrderedDict[Shape, Search] = OrderedDict()
+        self.sizes: dict[Shape, int] = {}
+        if device.type == "cuda":
+            self.pool = torch.cuda.graph_pool_handle()
+            self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self.room = SHARE * torch.cuda.get_device_properties(device).total_memory
+
+    def get(self, shape: Shape, encoding: Encoding) -> Search:
+        """The search of a shape, to be begun; made and recorded if it is the first of its shape."""
+        search = self.by_shape.get(shape)
+        if search is not None:
+            self.by_shape.move_to_end(shape)
+            return search
+        on_gpu = self.device.type == "cuda"
+        before = torch.cuda.memory_allocated(self.device) if on_gpu else 0
+        try:
+            search = Search(self.decoder, encoding, shape)
+        except torch.OutOfMemoryError as error:
+            self.by_shape.clear()
+            raise NotRecordedError from error
+        if on_gpu:
+            self._record(search)
+            self.sizes[shape] = torch.cuda.memory_allocated(self.device) - before
+        self.by_shape[shape] = search
+        self._forget()
+        return search
+
+    def _record(self, search: Search) -> None:
+        try:
+            search.record(self.pool, self.stream)
+        except Exception as error:  # whatever a decoder does that cannot be recorded, it can be run
+            self.by_shape.clear()
+            self.refused = not isinstance(error, torch.OutOfMemoryError)
+            raise NotRecordedError from error
+
+    def _forget(self) -> None:
+        """Drop those that have not been used for the longest time, if they are too many or too large."""
+        while len(self.by_shape) > MOST_SEARCHES or (sum(self.sizes.values()) > self.room and len(self.by_shape) > 1):
+            shape, _ = self.by_shape.popitem(last=False)
+            self.sizes.pop(shape, None)
+
+    room: float = float("inf")
+
+
+_searches: "WeakKeyDictionary[Decoder, Searches]" = WeakKeyDictionary()
+
+
+def searches_of(decoder: Decoder, device: torch.device) -> Searches:
+    """Those of a decoder on a device; they live as long as the decoder stays there."""
+    found = _searches.get(decoder)
+    if found is None or found.device != device:
+        found = _searches[decoder] = Searches(decoder, device)
+    return found
+
+
+def rounded(number: int, *, least: int) -> int:
+    """The next of 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, …: powers of two, and from 16 on the numbers half way."""
+    power = max(least, 1 << max(number - 1, 0).bit_length())
+    half = power // 4 * 3
+    return half if half >= number and power > 16 and half >= least else power
+
+
+def static_search(
+    decoder: Decoder,
+    encoding: Encoding,
+    specials: Specials,
+    config: DecodingConfig,
+    longest: Int[Tensor, " sentence"],
+    *,
+    n_best: int,
+    observe: Callable[[Survivors], None] | None = None,
+    check: Callable[[], None] | None = None,
+) -> list[list[Hypothesis]]:
+    """What `beam_search` finds, for a decoder that has a static state; `longest` is on the CPU.
+
+    A sentence with a probability that is not a finite number has no hypothesis. Raises NotRecordedError, with nothing
+    observed, where a GPU cannot record the steps.
+    """
+    rows, source = encoding.visible.shape
+    shape = Shape(
+        rounded(rows, least=1),
+        rounded(source, least=16),
+        rounded(int(longest.max()) + 1, least=32),
+        encoding.states.dtype,
+        Rules.of(config, specials, n_best),
+    )
+    searches = searches_of(decoder, encoding.states.device)
+    if searches.refused:
+        raise NotRecordedError
+    # Tensors made in inference mode could not be written in later searches outside of it.
+    with searches.lock, torch.inference_mode(False), torch.no_grad():
+        search = searches.get(shape, encoding)
+        search.begin(encoding, longest)
+        return _run(searches, search, encoding, int(longest.max()) + 1, rows, observe, check)
+
+
+class Stage(NamedTuple):
+    """A search, and the sentences in its first rows."""
+
+    search: Search
+    sentences: list[int]
+
+
+def _run(
+    searches: Searches,
+    search: Search,
+    encoding: Encoding,
+    steps: int,
+    count: int,
+    observe: Callable[[Survivors], None] | None,
+    check: Callable[[], None] | None,
+) -> list[list[Hypothesis]]:
+    """At most so many steps, on fewer rows when sentences have finished."""
+    stage, earlier = Stage(search, list(range(count))), []
+    looks = Looks(search.beams)
+    for step in range(1, steps + 1):
+        stage.search.step()
+        if observe is not None and len((kept := _survivors(stage, step)).sentences):
+            observe(kept)
+        if check is not None:
+            check()
+        finished = looks.after_step()
+        if finished is None:
+            continue
+        rows = (~finished[: len(stage.sentences)]).nonzero().flatten().tolist()
+        if not rows:
+            break
+        size, smaller = stage.search.shape.sentences, rounded(len(rows), least=1)
+        if size > SMALLEST and 2 * smaller <= size:
+            earlier.append((stage, step))
+            stage = _with_rows(searches, stage, rows, encoding)
+            looks = Looks(stage.search.beams)
+    outputs: list[list[Hypothesis]] = [[] for _ in range(count)]
+    for (held, sentences), taken in [*earlier, (stage, step)]:
+        found = outputs_of(held.beams, held.shape.rules, len(sentences), taken)
+        for sentence, hypotheses in zip(sentences, found, strict=True):
+            outputs[sentence] = hypotheses  # of those that a later stage continued, its own replace these
+    return outputs
+
+
+def _with_rows(searches: Searches, stage: Stage, rows: list[int], encoding: Encoding) -> Stage:
+    """A smaller search that continues some rows; further rows repeat one of them, and are not looked at."""
+    search, sentences = stage
+    size = rounded(len(rows), least=1)
+    numbers = torch.tensor(rows + rows[-1:] * (size - len(rows)), device=encoding.states.device)
+    smaller = searches.get(search.shape._replace(sentences=size), encoding)
+    smaller.take(search, numbers)
+    return Stage(smaller, [sentences[row] for row in rows])
+
+
+def _survivors(stage: Stage, step: int) -> Survivors:
+    """What a step kept for the sentences that were searched until then."""
+    beams, rows = stage.search.beams, len(stage.sentences)
+    steps = beams.steps[:rows]
+    searched = ((steps == 0) | (steps == step)).nonzero().flatten()
+    parents, tokens, totals = (
+        past[step - 1, searched] for past in (beams.past_parents, beams.past_tokens, beams.past_totals)
+    )
+    numbers = torch.tensor(stage.sentences, device=steps.device)[searched]
+    return Survivors(numbers, parents.long(), tokens.long(), totals)
+
+
+class Looks:
+    """Which sentences are finished, as the host sees it: on a GPU as it was some steps ago, so that none waits."""
+
+    def __init__(self, beams: Beams) -> None:
+        self.steps = beams.steps
+        self.on_their_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+
+    def after_step(self) -> Bool[Tensor, " sentence"] | None:
+        """The newest that is known, if there is news."""
+        if self.steps.device.type != "cuda":
+            return self.steps > 0
+        copied = torch.empty(self.steps.shape, dtype=self.steps.dtype, pin_memory=True)
+        copied.copy_(self.steps, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self.on_their_way.append((copied, event))
+        if len(self.on_their_way) <= LAG:
+            return None
+        copied, event = self.on_their_way.popleft()
+        event.synchronize()
+        return copied > 0

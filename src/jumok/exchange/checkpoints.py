@@ -1,0 +1,209 @@
+"""Checkpoints of toolkits that save with `torch.save`, read without running any code of the file."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from jumok.data.subwords import BOS, EOS, PAD, UNK
+from jumok.data.tokenizer import Tokenizer, TokenizerPair
+from jumok.errors import DataError
+from jumok.exchange.hugging_face import Vocabulary, output_bias
+from jumok.exchange.sentencepiece_model import (
+    SentencePieceModel,
+    make_tokenizer,
+    make_word_tokenizer,
+    missing_pieces,
+    read_model,
+)
+from jumok.files import read_plain
+from jumok.models.weights import load_weights
+from jumok.tasks.recipes import TranslationRecipe
+from jumok.tasks.translator import TrainedTranslator
+
+MOST_PIECES_BYTES = 64 * 2**20
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The dictionary in a checkpoint.
+
+    Objects of other classes than tensors and plain data become inert: they hold their attributes and do nothing.
+    """
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        inert = [(type(name.rpartition(".")[2], (Inert,), {}), name) for name in names]
+        with torch.serialization.safe_globals(inert):  # type: ignore[arg-type]
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        why = type(error).__name__
+        raise DataError(f"{path} is damaged, or cannot be read without running its code ({why})") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not a checkpoint: it holds no dictionary")
+    return content
+
+
+class Inert:
+    """Stands for an object of a class of another toolkit; none of that class's code runs."""
+
+    def __new__(cls, *values: Any, **attributes: Any) -> "Inert":
+        """Accept whatever the class was made with."""
+        return super().__new__(cls)
+
+    def __init__(self, *values: Any, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, Mapping):
+            self.__dict__.update({str(name): value for name, value in state.items()})
+
+
+class Specials(NamedTuple):
+    """The special tokens of another vocabulary, by name."""
+
+    pad: str
+    bos: str
+    eos: str
+    unk: str
+
+
+class Side(NamedTuple):
+    """The vocabulary of the source or the target, and the sentencepiece model that cuts its texts, if any."""
+
+    tokens: Sequence[str]
+    cut: SentencePieceModel | None = None
+    lowercase: bool = False
+
+
+class ForeignTransformer(NamedTuple):
+    """A Transformer of another toolkit, with the weights of its layers under our names."""
+
+    path: Path
+    settings: Mapping[str, Mapping[str, Any]]
+    """Sections of a recipe: encoder, decoder and decoding."""
+    layers: Mapping[str, Tensor]
+    source: Float[Tensor, "source_token width"]
+    target: Float[Tensor, "target_token width"]
+    """Equal to `source` where both are one table."""
+    output: Float[Tensor, "target_token width"]
+    bias: Float[Tensor, " target_token"]
+    is_scaled: bool
+    """Whether embeddings are multiplied by √width, as ours are."""
+    sides: tuple[Side, Side]
+    specials: Specials
+
+    def trained(self) -> TrainedTranslator:
+        """The model with its recipe and its tokenizers."""
+        from jumok.tasks import TRANSLATION, make_recipe
+
+        tokenizers, source, target = self._vocabularies()
+        recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers), origin=self.path)
+        model = TRANSLATION.build(recipe, tokenizers)
+        load_weights(model, self._weights(recipe, source, target), self.path)
+        return TrainedTranslator(model.eval(), recipe, tokenizers)
+
+    @property
+    def tied(self) -> str:
+        """The setting decoder.tied."""
+        output = self.output is self.target
+        if self.target is self.source:
+            return "all" if output else "embeddings"
+        return "output" if output else "none"
+
+    def _vocabularies(self) -> tuple[TokenizerPair, Vocabulary, Vocabulary]:
+        first, second = self.sides
+        for side, table in zip(self.sides, (self.source, self.target), strict=True):
+            if len(side.tokens) != len(table):
+                raise DataError(
+                    f"{self.path} has a vocabulary of {len(side.tokens):,} tokens, but weights for {len(table):,}; it "
+                    "belongs to another model"
+                )
+        missing = [_missing(side) for side in self.sides]
+        if first.tokens == second.tokens:
+            missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2
+        made = [self._vocabulary(side, more) for side, more in zip(self.sides, missing, strict=True)]
+        source, target = (tokenizer for tokenizer, _ in made)
+        shared = source if source.model == target.model else target
+        return TokenizerPair(source, shared), made[0][1], made[1][1]
+
+    def _vocabulary(self, side: Side, missing: Sequence[str]) -> tuple[Tokenizer, Vocabulary]:
+        ids = {token: id for id, token in enumerate(side.tokens)}
+        if lost := [name for name in self.specials if name not in ids]:
+            raise DataError(f"{self.path}: the vocabulary has no {lost[0]}")
+        special = {PAD: self.specials.pad, BOS: self.specials.bos, EOS: self.specials.eos, UNK: self.specials.unk}
+        rows = [ids[special[id]] for id in range(len(special))]
+        others = [token for token in side.tokens if token not in self.specials]
+        rows += [*(ids[token] for token in others), *[rows[UNK]] * len(missing)]
+        pieces = [*others, *missing]
+        if side.cut is None:
+            tokenizer = make_word_tokenizer(pieces, lowercase=side.lowercase)
+        else:
+            tokenizer = make_tokenizer(side.cut, pieces, lowercase=side.lowercase)
+        written = [number < len(rows) - len(missing) for number in range(len(rows))]
+        return tokenizer, Vocabulary(torch.tensor(rows), tuple(written))
+
+    def _recipe(self, tokenizers: TokenizerPair) -> dict[str, Any]:
+        source = tokenizers.source
+        return {
+            "data": {"imported": self.path.resolve().stem or str(self.path)},
+            "tokenizer": {
+                "kind": source.kind,
+                "size": tokenizers.target.size,
+                "shared": tokenizers.shared,
+                "source_form": "none",
+                "target_form": "none",
+                "spaces": source.normaliser.spaces,
+                "lowercase": source.normaliser.lowercase,
+            },
+            **{name: dict(section) for name, section in self.settings.items()},
+            "decoder": {**self.settings["decoder"], "tied": self.tied},
+        }
+
+    def _weights(self, recipe: TranslationRecipe, source: Vocabulary, target: Vocabulary) -> dict[str, Tensor]:
+        weights = {name: tensor.float() for name, tensor in self.layers.items()}
+        factor = 1.0 if self.is_scaled else recipe.decoder.width**-0.5
+        weights["encoder.tokens.embedding.table"] = self.source.float()[source.rows] * factor
+        if self.target is not self.source:
+            weights["decoder.tokens.embedding.table"] = self.target.float()[target.rows] * factor
+        if self.output is not self.target:
+            weights["decoder.output.weight"] = self.output.float()[target.rows]
+        elif factor != 1.0:  # the table was divided by √width; the last normalisation makes up for it in the output
+            post = f"layers.{self.settings['decoder']['layers'] - 1}.around_feed.norm"
+            last = "norm" if self.settings["decoder"]["norm"] == "pre" else post
+            for name in (f"decoder.{last}.weight", f"decoder.{last}.bias"):
+                weights[name] = weights[name] / factor
+        weights["decoder.output.bias"] = output_bias({"final_logits_bias": self.bias.float()}, target)
+        return weights
+
+
+def renamed(tensors: Mapping[str, Tensor], rules: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
+    """The tensors whose whole name a rule matches, under the name that it makes of it."""
+    found = {}
+    for name, tensor in tensors.items():
+        for pattern, ours in rules:
+            if match := re.fullmatch(pattern, name):
+                found[match.expand(ours)] = tensor
+                break
+    return found
+
+
+def read_pieces(path: str | Path, folder: Path) -> SentencePieceModel:
+    """A sentencepiece model at the path that a config names, or under its name in the folder of the model."""
+    places = [Path(path), folder / Path(path).name]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise DataError(f"the model needs the sentencepiece model {path}; copy it into {folder}")
+    return read_model(read_plain(found, most=MOST_PIECES_BYTES), found)
+
+
+def refuse(path: Path, what: Iterable[str]) -> None:
+    """A DataError that names the first of the settings that have no counterpart here, if there is one."""
+    if first := next(iter(what), None):
+        raise DataError(f"{path}: models with {first} cannot be imported, because ours have no such setting")
+
+
+def _missing(side: Side) -> list[str]:
+    return [] if side.cut is None else missing_pieces(side.cut, side.tokens)

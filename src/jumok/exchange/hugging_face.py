@@ -1,0 +1,179 @@
+"""What the model folders of Hugging Face share: their files, and the names of the weights in a Transformer.
+
+Models of one family, that of BART, have the same names: Marian, M2M-100, Pegasus and Blenderbot among them.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from jumok.data.tokenizer import MOST_BYTES
+from jumok.errors import DataError
+from jumok.files import parse_json, read_plain
+from jumok.models.config import Tied
+from jumok.models.weights import read_tensors
+
+CONFIG, GENERATION, VOCABULARY = "config.json", "generation_config.json", "vocab.json"
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
+IMPOSSIBLE = -1e9
+"""The bias of a token that must never be written, as Marian itself writes it."""
+
+ATTENTION = {"q_proj": "to_query", "k_proj": "to_key", "v_proj": "to_value", "out_proj": "to_output"}
+BLOCKS = {"self_attn": "own", "encoder_attn": "cross"}
+NORMS = {
+    "self_attn_layer_norm": "around_own.norm",
+    "encoder_attn_layer_norm": "around_cross.norm",
+    "final_layer_norm": "around_feed.norm",
+}
+FEED_FORWARD = {"fc1": "feed.to_hidden", "fc2": "feed.to_output"}
+
+
+class Vocabulary(NamedTuple):
+    """The rows of an embedding, in our order."""
+
+    rows: Int[Tensor, " token"]
+    """For each of our ids the id in the other model."""
+    is_written: tuple[bool, ...]
+    """Whether a model may write the token; not so for the beginning and for copies of the unknown token."""
+
+
+class Tables(NamedTuple):
+    """Embeddings and output layer, which are the same tensor where they are tied, and all weights."""
+
+    source: Float[Tensor, "source_token width"]
+    target: Float[Tensor, "target_token width"]
+    output: Float[Tensor, "target_token width"]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def tied(self) -> Tied:
+        """The setting decoder.tied."""
+        if self.target is self.source:
+            return "all" if self.output is self.target else "embeddings"
+        return "output" if self.output is self.target else "none"
+
+
+def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False) -> Tables:
+    """The embeddings and the output layer; they are tied where the config says so, and where they are equal."""
+    tensors = read_weights(path)
+    shared = tensors.get("model.shared.weight")
+    source = tensors.get("model.encoder.embed_tokens.weight", shared)
+    target = tensors.get("model.decoder.embed_tokens.weight", shared)
+    if source is None or target is None:
+        raise DataError(f"the weights in {path} have no embeddings, so they are not those of a translation model")
+    tie = bool(config.get("tie_word_embeddings", True))
+    output = tensors.get("lm_head.weight", target)
+    if not separate and (tie or torch.equal(source, target)):
+        target = source
+    if tie or torch.equal(target, output):
+        output = target
+    return Tables(source, target, output, tensors)
+
+
+def output_bias(tensors: Mapping[str, Tensor], target: Vocabulary) -> Float[Tensor, " token"]:
+    """The bias of every token, so low where it must not be written that its probability is 0."""
+    bias = tensors.get("final_logits_bias")
+    bias = torch.zeros(int(target.rows.max()) + 1) if bias is None else bias.flatten()
+    return bias[target.rows].masked_fill(~torch.tensor(target.is_written), IMPOSSIBLE)
+
+
+def renamed_layers(tensors: Mapping[str, Tensor], order: Int[Tensor, " width"]) -> Iterator[tuple[str, Tensor]]:
+    """The weights of all layers under our names; what reads or writes the vectors between them is put into `order`."""
+    for name, tensor in tensors.items():
+        match name.split("."):
+            case ["model", ("encoder" | "decoder") as side, "layers", number, block, projection, part] if (
+                block in BLOCKS and projection in ATTENTION
+            ):
+                ours, writes = f"layers.{number}.{BLOCKS[block]}.{ATTENTION[projection]}", projection == "out_proj"
+            case ["model", ("encoder" | "decoder") as side, "layers", number, block, part] if block in NORMS:
+                ours, writes = f"layers.{number}.{NORMS[block]}", True
+            case ["model", ("encoder" | "decoder") as side, "layers", number, block, part] if block in FEED_FORWARD:
+                ours, writes = f"layers.{number}.{FEED_FORWARD[block]}", block == "fc2"
+            case ["model", ("encoder" | "decoder") as side, "layer_norm", part]:
+                ours, writes = "norm", True
+            case _:
+                continue
+        if writes:
+            tensor = tensor[order]
+        elif tensor.dim() == 2:
+            tensor = tensor[:, order]
+        yield f"{side}.{ours}.{part}", tensor.contiguous()
+
+
+def side_settings(path: Path, config: Mapping[str, Any], side: str) -> dict[str, Any]:
+    """The settings of [encoder] or [decoder] that all these models have."""
+    activation = ACTIVATIONS.get(config.get("activation_function", "gelu"))
+    if activation is None:
+        raise DataError(
+            f'{path / CONFIG} has activation_function = "{config["activation_function"]}"; '
+            f"{', '.join(ACTIVATIONS)} are supported"
+        )
+    return {
+        "kind": "transformer",
+        "width": config["d_model"],
+        "layers": config[f"{side}_layers"],
+        "heads": config[f"{side}_attention_heads"],
+        "hidden": config[f"{side}_ffn_dim"],
+        "activation": activation,
+        "dropout": float(config.get("dropout", 0.1)),
+        "attention_dropout": float(config.get("attention_dropout", 0.0)),
+        "activation_dropout": float(config.get("activation_dropout", 0.0)),
+    }
+
+
+def search_settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of beam search that the folder recommends."""
+    saved = {**config, **read_optional(path / GENERATION)}
+    beam, penalty = saved.get("num_beams"), saved.get("length_penalty")
+    return {"beam": int(beam or 4), "length_penalty": float(1.0 if penalty is None else penalty)}
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """All weights in float32."""
+    safe, pickled = (path / name for name in WEIGHTS)
+    if safe.exists():
+        return {name: tensor.float() for name, tensor in read_tensors(safe).items()}
+    if not pickled.exists():
+        raise DataError(f"{path} has neither {safe.name} nor {pickled.name}; copy the whole folder")
+    try:
+        tensors = torch.load(pickled, map_location="cpu", weights_only=True)  # runs no code of the file
+    except Exception as error:
+        raise DataError(f"{pickled} cannot be read as plain weights ({type(error).__name__})") from None
+    return {name: tensor.float() for name, tensor in dict(tensors).items() if isinstance(tensor, Tensor)}
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file that the folder must have."""
+    if not path.exists():
+        raise DataError(f"{path.parent} is not a whole model: {path.name} is missing; copy the whole folder")
+    return read_plain(path, most=MOST_BYTES)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that the folder must have."""
+    content = read_bytes(path)
+    try:
+        found = parse_json(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise DataError(f"{path} is damaged: it is not a JSON object")
+    return found
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """The same for a file that a folder may lack: an empty object then."""
+    return read_json(path) if path.exists() else {}
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """A vocabulary: pieces and their ids."""
+    ids = read_json(path)
+    if not all(type(id) is int and id >= 0 for id in ids.values()) or not {"</s>", "<unk>"} <= ids.keys():
+        raise DataError(f"{path} is not a vocabulary: it must give pieces their ids, </s> and <unk> among them")
+    return ids

@@ -1,0 +1,74 @@
+"""A static state of a decoder whose state has the same shape after every step, such as a recurrent one."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+from weakref import proxy
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from jumok.models.encoder_decoder import Decoder, Encoding, Hidden, State, StaticState
+
+
+class FixedState(StaticState):
+    """The tensors of a `State`, into which every step writes those of the next.
+
+    `changing` gives the part of a state that a step changes; the rest belongs to the sources.
+    """
+
+    def __init__(self, decoder: Decoder, encoding: Encoding, changing: Callable[[Any], Any], *, beam: int) -> None:
+        # The states of a decoder live no longer than it.
+        self.decoder, self.changing, self.beam = proxy(decoder), changing, beam
+        self.state = self._first(encoding)
+
+    @torch.no_grad()
+    def begin(self, encoding: Encoding) -> None:
+        """The first state for other sources."""
+        self._become(self._first(encoding))
+
+    def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
+        """A step of the decoder."""
+        advanced: tuple[Hidden, State] = self.decoder.advance(self.state.reorder(parents), tokens)
+        hidden, after = advanced
+        if tokens.is_cuda:
+            copy_into(self.changing(self.state), self.changing(after))
+        else:
+            self.state = after
+        return hidden
+
+    @torch.no_grad()
+    def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
+        """Those of some sentences."""
+        self._become(cast(FixedState, other).state.keep(sentences))
+
+    def _become(self, state: State) -> None:
+        """On a GPU in the tensors that are there, to which a graph refers; a CPU may prepare others for a source."""
+        if next(tensors_of(state)).is_cuda:
+            copy_into(self.state, state)
+        else:
+            self.state = state
+
+    def _first(self, encoding: Encoding) -> State:
+        state: State = self.decoder.start(encoding, capacity=1)
+        sentences = len(encoding.states)
+        return state.reorder(torch.zeros(sentences, self.beam, dtype=torch.long, device=encoding.states.device))
+
+
+def copy_into(there: Any, value: Any) -> None:
+    """Copy every tensor of a value into that of another of the same make."""
+    for old, new in zip(tensors_of(there), tensors_of(value), strict=True):
+        old.copy_(new)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors in tuples and dataclasses, from the first to the last."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from tensors_of(part)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors_of(getattr(value, field.name))

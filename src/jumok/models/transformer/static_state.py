@@ -1,0 +1,194 @@
+"""The steps of a Transformer decoder over caches that keep their places: what `TransformerDecoder.advance` computes.
+
+The layers' own matrices for queries, keys and values are stacked, and on a GPU what stands between two products is one
+kernel. The sum that runs past all layers is kept in single precision.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+from weakref import proxy
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from jumok.attention.backends import why_no_triton
+from jumok.layers import AddedPositions, LearnedPositions
+from jumok.layers.gpu.stack import WIDEST
+from jumok.layers.multi_head import MultiHeadAttention, keys_values_of
+from jumok.layers.steps import descend, own_step, source_step
+from jumok.layers.transformer import DecoderLayer, FeedForward, Residual
+from jumok.models.encoder_decoder import Encoding, Hidden, StaticState
+
+if TYPE_CHECKING:
+    from jumok.models.transformer.decoder import TransformerDecoder
+
+Sublayer = Callable[[Tensor], Tensor]
+
+
+class LayerCache:
+    """What the steps of one layer read and write: caches of its own past, keys and values of the source, weights."""
+
+    def __init__(self, layer: DecoderLayer, encoding: Encoding, *, beam: int, capacity: int) -> None:
+        own, cross = layer.own, layer.cross
+        sentences, source, _ = encoding.states.shape
+        weight, dim = own.to_query.weight, own.to_query.out_features // own.heads
+        self.layer = layer
+        self.keys, self.values = (weight.new_empty(sentences, capacity, beam, own.key_heads, dim) for _ in range(2))
+        self.memory = weight.new_empty(2, sentences, source, cross.key_heads, dim)
+        maps = _own_maps(own)
+        outputs = sum(part.out_features for part in maps)
+        self.weight = weight.new_empty(outputs, own.to_query.in_features)
+        self.bias = None if own.to_query.bias is None else weight.new_empty(outputs)
+
+    def copy_weights(self) -> None:
+        """The weights may have changed since the last search."""
+        maps = _own_maps(self.layer.own)
+        torch.cat([part.weight for part in maps], out=self.weight)
+        if self.bias is not None:
+            torch.cat([part.bias for part in maps], out=self.bias)
+
+    def take(self, other: "LayerCache", sentences: Tensor) -> None:
+        """The caches of some sentences of another."""
+        torch.index_select(other.keys, 0, sentences, out=self.keys)
+        torch.index_select(other.values, 0, sentences, out=self.values)
+        torch.index_select(other.memory, 1, sentences, out=self.memory)
+
+
+class TransformerStaticState(StaticState):
+    """Keys and values of the source, once for each sentence, and those of every step, for each hypothesis of it."""
+
+    def __init__(self, decoder: "TransformerDecoder", encoding: Encoding, *, beam: int, capacity: int) -> None:
+        sentences, device = len(encoding.states), encoding.states.device
+        self.decoder, self.beam = proxy(decoder), beam  # the states of a decoder live no longer than it
+        layers = cast(list[DecoderLayer], list(decoder.layers))
+        self.layers = [LayerCache(layer, encoding, beam=beam, capacity=capacity) for layer in layers]
+        self.visible = encoding.visible.clone()
+        self.lengths = torch.zeros(sentences, dtype=torch.long, device=device)
+        self.ancestry = torch.zeros(sentences, beam, capacity, dtype=torch.int32, device=device)
+        self.positions = torch.zeros(sentences, dtype=torch.long, device=device)
+        # Sinusoids and learned vectors are the same for every token: one table instead of some ten kernels a step.
+        self.table = decoder.output.weight.new_empty(capacity, decoder.width) if self._adds_positions else None
+        self.begin(encoding)
+
+    @property
+    def _adds_positions(self) -> bool:
+        return isinstance(self.decoder.tokens.positions, AddedPositions | LearnedPositions)
+
+    @torch.no_grad()
+    def begin(self, encoding: Encoding) -> None:
+        """Project the source for every layer, and forget the steps."""
+        memories = keys_values_of([cache.layer.cross for cache in self.layers], encoding.states)
+        for cache, memory in zip(self.layers, memories, strict=True):
+            cache.memory[0].copy_(memory.keys.transpose(1, 2))
+            cache.memory[1].copy_(memory.values.transpose(1, 2))
+            cache.copy_weights()
+        self.visible.copy_(encoding.visible)
+        items = torch.arange(1, self.visible.shape[1] + 1, device=self.visible.device)
+        torch.amax(self.visible * items, 1, out=self.lengths)
+        self.ancestry.zero_()
+        self.positions.zero_()
+        if self.table is not None:
+            self.table.copy_(self.decoder.tokens.positions(torch.zeros_like(self.table)))
+
+    @torch.no_grad()
+    def take(self, other: StaticState, sentences: Int[Tensor, " sentence"]) -> None:
+        """The same steps of some sentences."""
+        before = cast(TransformerStaticState, other)
+        for cache, larger in zip(self.layers, before.layers, strict=True):
+            cache.take(larger, sentences)
+        for name in ("visible", "lengths", "ancestry", "positions"):
+            torch.index_select(getattr(before, name), 0, sentences, out=getattr(self, name))
+        if self.table is not None and before.table is not None:
+            self.table.copy_(before.table)
+
+    def advance(self, tokens: Int[Tensor, "sentence beam"], parents: Int[Tensor, "sentence beam"]) -> Hidden:
+        """One step of every layer."""
+        descend(self.ancestry, parents, self.positions)
+        x = self._layers_of(self._embedded(tokens))
+        self.positions.add_(1)
+        return Hidden(x.view(*tokens.shape, -1))
+
+    def _embedded(self, tokens: Tensor) -> Float[Tensor, "row width"]:
+        embed = self.decoder.tokens
+        if self.table is None:
+            return embed(tokens.reshape(-1, 1), start=self.positions.repeat_interleave(self.beam)).squeeze(1)  # type: ignore[no-any-return]
+        if why_no_triton(tokens.device, self.table.dtype) is None and embed.embedding.project is None:
+            from jumok.layers.gpu import step  # imports Triton
+
+            return step.embed(tokens, self.positions, embed.embedding.table, embed.embedding.factor, self.table)
+        vectors: Tensor = embed.embedding(tokens.flatten())
+        return vectors + self.table[self.positions[:1]]
+
+    def _layers_of(self, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+        """The sublayers one after another, each with its norm before it or after it."""
+        norm, precision = self.decoder.norm, self.decoder.output.weight.dtype
+        if norm is None:
+            x = x.to(precision)
+            for sublayer, around in self._sublayers():
+                x = _add_norm(x, sublayer(x), around.norm, precision)[1]
+            return x
+        x, change = x.to(torch.promote_types(precision, torch.float32)), None
+        for sublayer, around in self._sublayers():
+            x, normed = _add_norm(x, change, around.norm, precision)
+            change = sublayer(normed)
+        return _add_norm(x, change, norm, precision)[1]
+
+    def _sublayers(self) -> list[tuple[Sublayer, Residual]]:
+        return [
+            pair
+            for cache in self.layers
+            for pair in (
+                (lambda x, cache=cache: self._own(cache, x), cache.layer.around_own),
+                (lambda x, cache=cache: self._cross(cache, x), cache.layer.around_cross),
+                (lambda x, cache=cache: _feed(cache.layer.feed, x), cache.layer.around_feed),
+            )
+        ]
+
+    def _own(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+        own = cache.layer.own
+        joined = torch.nn.functional.linear(x, cache.weight, cache.bias)
+        parts = torch.split(joined, [part.out_features for part in _own_maps(own)], 1)
+        query, key, value = (
+            part.view(len(x), heads, -1)
+            for part, heads in zip(parts, (own.heads, own.key_heads, own.key_heads), strict=True)
+        )
+        if own.rotary is not None:
+            start = self.positions.repeat_interleave(self.beam)
+            query, key = (own.rotary(part[:, :, None], start=start).squeeze(2) for part in (query, key))
+        mixed = own_step(query, key, value, cache.keys, cache.values, self.ancestry, self.positions)
+        out: Tensor = own.to_output(mixed)
+        return out
+
+    def _cross(self, cache: LayerCache, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+        cross = cache.layer.cross
+        query = cross.to_query(x).view(len(x), cross.heads, -1)
+        mixed = source_step(query, cache.memory[0], cache.memory[1], self.visible, self.lengths)
+        out: Tensor = cross.to_output(mixed)
+        return out
+
+
+def _own_maps(own: MultiHeadAttention) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+    return own.to_query, own.to_key, own.to_value
+
+
+def _feed(feed: FeedForward, x: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
+    if feed.activation != "relu" or why_no_triton(x.device, x.dtype) is not None:
+        out: Tensor = feed(x)
+        return out
+    hidden = torch.ops.aten._addmm_activation(feed.to_hidden.bias, x, feed.to_hidden.weight.t())  # with the ReLU
+    out = feed.to_output(hidden)
+    return out
+
+
+def _add_norm(x: Tensor, change: Tensor | None, norm: nn.LayerNorm, precision: torch.dtype) -> tuple[Tensor, Tensor]:
+    """x + change, and its norm in the precision of matrix products."""
+    if why_no_triton(x.device, x.dtype) is None and x.shape[-1] <= WIDEST:
+        from jumok.layers.gpu.transformer import add_norm_forward  # imports Triton
+
+        y, normed, _ = add_norm_forward(x, change, norm.weight, norm.bias, None, 0.0, norm.eps, precision)
+        return x if change is None else y, normed
+    x = x if change is None else x + change
+    return x, nn.functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x), norm.bias.to(x), norm.eps).to(
+        precision
+    )

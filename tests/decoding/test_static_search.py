@@ -1,0 +1,252 @@
+"""Beam search on static tensors, as a GPU runs it, against the search that is written step by step."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jumok.decoding import DecodingConfig, Specials, beam_search
+from jumok.decoding import static_search as module
+from jumok.decoding.beam import longest_outputs, nodes_of
+from jumok.decoding.precision import in_precision, search
+from jumok.decoding.static_search import rounded, searches_of, static_search
+from jumok.models import (
+    RnnDecoderConfig,
+    RnnEncoderConfig,
+    TransformerDecoderConfig,
+    TransformerEncoderConfig,
+    build_model,
+)
+
+SPECIALS = Specials(pad=0, bos=1, eos=2)
+VOCABULARY = 11
+SETTINGS = [
+    {"beam": 1},
+    {"beam": 5},
+    {"beam": 4, "length_penalty": 0.0, "min_length": 2},
+    {"beam": 3, "length_penalty": -1.0},
+    {"beam": 5, "min_length": 3, "no_repeat": 2},
+    {"beam": 2, "length_penalty": 0.6, "no_repeat": 1},
+]
+
+
+def sharper(model):
+    """Random models predict nearly the same everywhere; their outputs must differ."""
+    with torch.no_grad():
+        for weight in model.decoder.output.parameters():
+            weight.mul_(8)
+    return model.eval()
+
+
+def transformer(seed=0, **settings):
+    torch.manual_seed(seed)
+    sizes = {"width": 16, "heads": 2, "hidden": 24, "layers": 2, "position_width": 4} | settings
+    configs = TransformerEncoderConfig(**sizes), TransformerDecoderConfig(**sizes, tied="none")
+    return sharper(build_model(*configs, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY))
+
+
+def recurrent(seed=0, **settings):
+    torch.manual_seed(seed)
+    layers = {name: settings[name] for name in ("cell", "layers") if name in settings}
+    configs = RnnEncoderConfig(width=16, embedding=8, **layers), RnnDecoderConfig(width=16, embedding=8, **settings)
+    sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "shared_vocabulary": True}
+    return sharper(build_model(*configs, **sizes))
+
+
+def encoded(model, lengths=(5, 1, 3, 7, 6, 2, 9, 4, 3, 2, 5), seed=0):
+    source = torch.randint(3, VOCABULARY, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        return model.encoder(source, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+
+
+def both(model, encoding, *, n_best=None, **settings):
+    config = DecodingConfig(**{"max_length": 12} | settings)
+    wanted = config.beam if n_best is None else n_best
+    longest = longest_outputs(model.decoder, encoding, config)
+    found = static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=wanted)
+    return found, beam_search(model.decoder, encoding, SPECIALS, config, n_best=wanted)
+
+
+def assert_same(found, expected):
+    assert [[one.ids for one in hypotheses] for hypotheses in found] == [
+        [one.ids for one in hypotheses] for hypotheses in expected
+    ]
+    scores = [one.score for hypotheses in found for one in hypotheses]
+    assert scores == pytest.approx([one.score for hypotheses in expected for one in hypotheses], rel=1e-4)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("positions", ["added", "concatenated", "learned", "rotary"])
+def test_a_transformer_finds_the_same_hypotheses(positions, settings):
+    model = transformer(positions=positions)
+    assert_same(*both(model, encoded(model), **settings))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"norm": "post"}, {"key_heads": 1}, {"activation": "swiglu"}, {"activation": "gelu", "norm": "post"}],
+    ids=str,
+)
+def test_every_kind_of_layer_finds_the_same_hypotheses(kind):
+    model = transformer(**kind)
+    assert_same(*both(model, encoded(model), beam=5))
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"attention": "additive"},
+        {"attention": "additive", "coverage": True},
+        {"attention": "none"},
+        {"attention": "dot", "input_feeding": True},
+        {"attention": "general", "cell": "lstm", "layers": 2},
+        {"attention": "concat"},
+        {"attention": "location", "reach": "local-p"},
+        {"attention": "additive", "copy": True},
+    ],
+    ids=str,
+)
+def test_a_recurrent_decoder_finds_the_same_hypotheses(kind, beam):
+    model = recurrent(**kind)
+    assert_same(*both(model, encoded(model), beam=beam))
+
+
+@given(
+    st.integers(0, 10_000), st.integers(1, 6), st.floats(-1, 2), st.lists(st.integers(1, 9), min_size=1, max_size=20)
+)
+def test_any_batch_beam_and_penalty_find_the_same_in_double_precision(seed, beam, penalty, lengths):
+    model = transformer(seed, layers=1).double()
+    found, expected = both(model, encoded(model, lengths, seed), beam=beam, length_penalty=penalty, n_best=1)
+    assert_same(found, expected)
+
+
+def test_a_search_that_is_used_again_forgets_the_last_one_and_takes_new_weights():
+    model = transformer()
+    first, second = encoded(model), encoded(model, seed=1)
+    assert_same(*both(model, first, beam=3))
+    assert_same(*both(model, second, beam=3))
+    with torch.no_grad():
+        model.decoder.layers[0].own.to_key.weight.mul_(-2)
+        model.decoder.tokens.embedding.table.mul_(1.5)
+    assert_same(*both(model, first, beam=3))
+    assert len(searches_of(model.decoder, torch.device("cpu")).by_shape) == 1
+
+
+def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
+    sizes, taken = [], module.Search.take
+    monkeypatch.setattr(module, "SMALLEST", 1)
+    monkeypatch.setattr(
+        module.Search, "take", lambda self, *given: sizes.append(self.shape.sentences) or taken(self, *given)
+    )
+    for model in (transformer(), recurrent()):
+        with torch.no_grad():
+            model.decoder.output.bias[SPECIALS.eos] = -100  # every output is as long as its source allows
+        lengths = [1, 9, 2, 7, 3, 3, 5, 4] * 4
+        assert_same(*both(model, encoded(model, lengths), beam=3, n_best=1, max_length=60))
+        assert sizes
+        assert sizes == sorted(sizes, reverse=True)
+        sizes.clear()
+
+
+def test_an_observer_sees_what_it_sees_of_the_other_search():
+    model = transformer()
+    encoding, config = encoded(model), DecodingConfig(beam=3, max_length=12)
+    seen, expected = [], []
+    longest = longest_outputs(model.decoder, encoding, config)
+    static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, observe=seen.append)
+    beam_search(model.decoder, encoding, SPECIALS, config, expected.append, n_best=1)
+    for mine, theirs in zip(seen, expected, strict=True):
+        for (sentence, nodes), (other, others) in zip(nodes_of(mine), nodes_of(theirs), strict=True):
+            assert sentence == other
+            assert [node[:2] for node in nodes] == [node[:2] for node in others]
+
+
+def test_a_check_that_raises_stops_the_search_and_the_next_one_is_right():
+    model = transformer()
+    encoding, config = encoded(model), DecodingConfig(beam=3, max_length=12)
+    calls = []
+
+    def check():
+        calls.append(1)
+        if len(calls) == 3:
+            raise InterruptedError
+
+    longest = longest_outputs(model.decoder, encoding, config)
+    with pytest.raises(InterruptedError):
+        static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, check=check)
+    assert_same(*both(model, encoding, beam=3))
+
+
+def test_a_sentence_without_finite_probabilities_has_no_hypothesis_and_changes_no_other():
+    model = transformer()
+    encoding = encoded(model)
+    states = encoding.states.clone()
+    states[3] = torch.nan
+    found, expected = both(model, encoding._replace(states=states), beam=3)
+    assert found[3] == []
+    assert_same(found[:3] + found[4:], expected[:3] + expected[4:])
+
+
+def test_what_a_search_keeps_goes_with_its_decoder():
+    model = transformer()
+    both(model, encoded(model), beam=2)
+    gone = weakref.ref(searches_of(model.decoder, torch.device("cpu")))
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_tensors_made_in_inference_mode_serve_a_search_outside_of_it():
+    model = transformer()
+    with torch.inference_mode():
+        encoding = encoded(model)
+        static_search(
+            model.decoder, encoding, SPECIALS, DecodingConfig(beam=2, max_length=5), torch.full((11,), 5), n_best=1
+        )
+    assert_same(*both(model, encoded(model), beam=2))
+
+
+def test_a_decoder_with_steps_of_its_own_in_training_or_watched_by_a_hook_has_no_static_state():
+    decoder = transformer().decoder
+    assert decoder.has_static_state()
+    assert not decoder.train().has_static_state()
+    decoder.eval().layers[0].register_forward_hook(lambda *_: None)
+    assert not decoder.has_static_state()
+    changed = transformer().decoder
+    changed.__class__ = type("Changed", (type(changed),), {"advance": lambda self, state, tokens: None})
+    assert not changed.has_static_state()
+    assert not recurrent(attention="dot", reach="local-m").decoder.has_static_state()
+
+
+def test_sizes_are_rounded_up_to_few():
+    sizes = [rounded(number, least=1) for number in range(1, 130)]
+    assert all(size >= number for number, size in enumerate(sizes, 1))
+    assert sorted(set(sizes)) == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192]
+
+
+def test_a_copy_in_another_precision_follows_the_weights():
+    model = transformer()
+    copy = in_precision(model, torch.bfloat16)
+    assert in_precision(model, torch.float32) is model
+    with torch.no_grad():
+        model.decoder.output.bias.fill_(3)
+    assert in_precision(model, torch.bfloat16) is copy
+    assert copy.decoder.output.bias.tolist() == [3] * VOCABULARY
+
+
+def test_what_is_too_large_for_half_precision_is_searched_again_in_single(monkeypatch):
+    model = transformer()
+    with torch.no_grad():
+        model.decoder.layers[0].feed.to_output.bias.fill_(1e6)  # infinite in fp16
+    source = torch.randint(3, VOCABULARY, (3, 4))
+    visible = torch.ones_like(source, dtype=torch.bool)
+
+    def found(precision):
+        config = DecodingConfig(beam=2, max_length=6, precision=precision)
+        return search(model, (source, visible), SPECIALS, config, n_best=1)
+
+    assert_same(found("fp16"), found("float32"))

@@ -1,0 +1,132 @@
+"""Models of JoeyNMT and OpenNMT-py, imported: they write what the original code wrote (support/foreign_models.py)."""
+
+import json
+import pickle
+import shutil
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from jumok.data import BOS
+from jumok.errors import DataError
+from jumok.exchange.checkpoints import read_checkpoint
+from jumok.exchange.convert import import_model
+from jumok.tasks import load
+from jumok.tasks.translator import Translator
+from support.commands import jumok, well
+
+pytest.importorskip("yaml")
+
+MODELS = Path(__file__).parent / "models"
+FOLDERS = {path.name: path for path in sorted(MODELS.iterdir())}
+
+
+def place(folder: Path) -> Path:
+    return next(folder.glob("*.pt"), folder)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_an_imported_model_writes_the_tokens_that_the_original_code_wrote(name: str, tmp_path: Path) -> None:
+    import_model(place(FOLDERS[name]), tmp_path / "model")
+    translator: Translator = load(tmp_path / "model", device="cpu")
+    expected = json.loads((FOLDERS[name] / "expected.json").read_text())
+    assert len(expected["outputs"]) == 3
+    pieces = translator.trained.tokenizers.target.pieces
+    is_word = translator.tokenizer.kind == "word"
+    for text, wanted, scores in zip(expected["texts"], expected["outputs"], expected["scores"], strict=True):
+        (output,) = translator.translate([text], beam=1, max_length=len(wanted), max_ratio=100.0)
+        ours = [pieces[id].removeprefix("▁") if is_word else pieces[id] for id in output.pieces[0][1]]
+        assert ours == [token for token in wanted if token != "</s>"], text
+        found = log_probabilities(translator, text, output.pieces[0][1])
+        assert found == pytest.approx(scores[: len(found)], abs=2e-3)  # they normalise with 1e-6, and we with 1e-5
+
+
+@torch.no_grad()
+def log_probabilities(translator: Translator, text: str, ids: tuple[int, ...]) -> list[float]:
+    source = torch.tensor([translator.trained.tokenizers.source.encode(text)[1:]])
+    logits = translator.trained.model(source, torch.ones_like(source).bool(), torch.tensor([[BOS, *ids[:-1]]])).logits
+    return logits[0].log_softmax(-1)[range(len(ids)), list(ids)].tolist()
+
+
+def test_a_checkpoint_of_opennmt_with_a_sentencepiece_model_cuts_texts_itself(tmp_path: Path) -> None:
+    pieces = MODELS / "joeynmt-pre" / "joint.model"
+    well("import", place(FOLDERS["opennmt-plain"]), "--tokenizer", pieces, "--out", tmp_path / "model")
+    assert load(tmp_path / "model", device="cpu").tokenizer.kind == "unigram"
+
+
+class Malicious:
+    """Its pickle would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self.path,)
+
+
+class Statistics:
+    """An object of a class that jumok does not know."""
+
+    def __init__(self) -> None:
+        self.steps = 7
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    path = tmp_path / "evil.pt"
+    torch.save({"opt": Namespace(heads=2), "more": Malicious(tmp_path / "ran")}, path)
+    with pytest.raises(DataError, match="without running its code"):
+        import_model(path, tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+    torch.save({"opt": Namespace(heads=2), "more": Statistics()}, path)
+    content = read_checkpoint(path)
+    assert content["opt"].heads == 2
+    assert content["more"].steps == 7
+    assert not isinstance(content["more"], Statistics)
+    with pytest.raises(DataError, match="must have model, generator"):
+        import_model(path, tmp_path / "out")
+    path.write_bytes(pickle.dumps([1]))
+    with pytest.raises(DataError, match="damaged"):
+        import_model(path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda folder: (folder / "config.yaml").write_text("["), "config of JoeyNMT"),
+        (lambda folder: (folder / "best.ckpt").unlink(), "no checkpoint"),
+        (lambda folder: (folder / "best.ckpt").write_bytes(b"x"), "damaged"),
+        (lambda folder: (folder / "src_vocab.txt").unlink(), "src_vocab.txt"),
+        (lambda folder: (folder / "src_vocab.txt").write_text("a\nb\n"), "model"),
+        (lambda folder: (folder / "joint.model").unlink(), "joint.model"),
+        (lambda folder: _replace(folder / "config.yaml", "type: transformer", "type: recurrent"), "Transformers"),
+        (lambda folder: _replace(folder / "config.yaml", "level: bpe", "level: char"), "characters"),
+        (lambda folder: _replace(folder / "config.yaml", "hidden_size: 16", "width: 16"), "hidden_size"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_refused_in_one_line(
+    damage: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(MODELS / "joeynmt-pre", folder)
+    damage(folder)
+    with pytest.raises(DataError) as error:
+        import_model(folder, tmp_path / "out")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_the_error_for_anything_else_names_what_is_read(tmp_path: Path) -> None:
+    done = jumok("import", tmp_path, "--out", tmp_path / "out")
+    assert done.code == 1
+    assert all(name in done.err for name in ("marian", "m2m_100", "JoeyNMT", "OpenNMT-py"))

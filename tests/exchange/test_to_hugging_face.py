@@ -1,0 +1,113 @@
+"""Models exported for `transformers`: its classes load them and write the tokens that ours write."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import jumok
+from jumok.data import TokenizerPair
+from jumok.errors import ModelError
+from jumok.exchange.to_hugging_face import export_model, why_not
+from jumok.model_folder import BUNDLED
+from jumok.tasks import TRANSLATION, make_recipe
+from jumok.tasks.translator import TrainedTranslator, Translator
+from support.commands import jumok as command
+from support.commands import well
+
+transformers = pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TEXTS = ["three days ago", "5 hours and 20 minutes", "12  kg", "Monday, March 3"]
+VARIANTS: list[dict[str, Any]] = [
+    {"norm": "post", "tied": "all"},
+    {"norm": "post", "tied": "output", "activation": "gelu"},
+    {"norm": "pre", "tied": "all", "activation": "silu"},
+    {"norm": "pre", "tied": "output"},
+    {"norm": "pre", "tied": "none", "width": 60},
+    {"norm": "pre", "tied": "embeddings"},
+    {"norm": "pre", "tied": "all", "positions": "learned"},
+    {"norm": "pre", "tied": "output", "positions": "learned", "activation": "gelu"},
+]
+
+
+def random_model(*, tied: str, **settings: Any) -> TrainedTranslator:
+    """A small model with random weights and the vocabulary of the bundled one."""
+    tokenizers = jumok.load(device="cpu").trained.tokenizers
+    if tied in ("all", "embeddings"):
+        tokenizers = TokenizerPair(tokenizers.source, tokenizers.source)
+    side = {"kind": "transformer", "width": 64, "heads": 4, "hidden": 96, "layers": 2} | settings
+    tables = {"data": {"corpus": "cldr"}, "encoder": side, "decoder": side | {"tied": tied, "heads": 2}}
+    recipe = make_recipe(tables)
+    torch.manual_seed(0)
+    model = TRANSLATION.build(recipe, tokenizers).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight), alpha=0.15)
+    return TrainedTranslator(model, recipe, tokenizers)
+
+
+def written_by_transformers(folder: Path, text: str, *, beam: int, longest: int) -> tuple[list[str], str]:
+    """The pieces that the classes of `transformers` write, and their text."""
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    (ids,) = model.generate(**tokenizer([text], return_tensors="pt"), num_beams=beam, max_length=longest + 2)
+    names = [tokenizer.decoder[int(id)] for id in ids]
+    return [name for name in names[1:] if name not in ("<pad>", "</s>")], tokenizer.decode(
+        ids, skip_special_tokens=True
+    )
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=lambda settings: " ".join(map(str, settings.values())))
+def test_transformers_writes_what_ours_writes(settings: dict[str, Any], tmp_path: Path) -> None:
+    trained = random_model(**settings)
+    export_model(trained, tmp_path)
+    names = trained.tokenizers.target.pieces
+    for beam in (1, 4):
+        for text in TEXTS[:2]:
+            (output,) = Translator(trained).translate([text], beam=beam, max_length=12)
+            theirs, _ = written_by_transformers(tmp_path, text, beam=beam, longest=12)
+            ours = [names[id] for id in output.pieces[0][1]]
+            if beam == 1 or len(theirs) < 12:  # at the greatest length, transformers does not count the end
+                assert ours[:12] == theirs[:12], text
+
+
+def test_the_bundled_model_translates_the_same_in_transformers(tmp_path: Path) -> None:
+    said = well("export", BUNDLED, "--to", "hf", "--out", tmp_path / "exported").err
+    translator = jumok.load(device="cpu")
+    for text in TEXTS:
+        (output,) = translator.translate([text])
+        pieces, decoded = written_by_transformers(
+            tmp_path / "exported", text, beam=translator.decoding.beam, longest=60
+        )
+        names = translator.trained.tokenizers.target.pieces
+        assert [names[id] for id in output.pieces[0][1]] == pieces, text
+        assert decoded == output.text
+    assert "ForConditionalGeneration" in said or "MarianMTModel" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"positions": "rotary"}, "rotary"),
+        ({"positions": "learned", "norm": "post"}, "learned"),
+        ({"activation": "swiglu"}, "swiglu"),
+        ({"key_heads": 2}, "key_heads"),
+    ],
+)
+def test_a_model_that_no_class_of_transformers_is_is_refused(
+    settings: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=word):
+        export_model(random_model(tied="output", **settings), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_models_that_normalise_after_a_sublayer_are_marian_models(tmp_path: Path) -> None:
+    assert "--to hf" in str(why_not(random_model(tied="output", norm="pre"), marian=True))
+    assert export_model(random_model(tied="output", norm="post"), tmp_path, marian=True) == "MarianMTModel"
+    done = command("export", BUNDLED, "--to", "marian-hf", "--out", tmp_path / "out")
+    if done.code:
+        assert done.err.count("\n") == 1
