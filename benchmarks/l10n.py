@@ -24,7 +24,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from benchmarks.results import Row, write
+from benchmarks.results import FOLDER, Row, write
 from jumok.data.placeholders import keeps_placeholders, placeholders
 
 DIRECTIONS = ("en-ko", "ko-en")
@@ -144,6 +144,9 @@ def score(folder: Path, directions: list[str]) -> None:
         id = f"{direction.replace('-', '')}-l10n-kept"
         found.append(Row(id, "jumok", kept, "lines", f"{conditions}; of {lines} lines with placeholders or tags"))
         print(found[-1], flush=True)
+    path, new = FOLDER / "l10n.json", {row.id for row in found}
+    saved = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    found += [Row(**old) for old in saved if old["id"] not in new]  # of the other direction
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     write("l10n", found, device=f"{device}, torch {torch.__version__}", packages=("sacrebleu",))
 

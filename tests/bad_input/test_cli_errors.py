@@ -41,7 +41,7 @@ def test_outputs_that_cannot_be_kept(reverser, tmp_path):
         ("translate -q", "-q"),
         ("translate --beam", "--beam … value"),
         ("translate --json=3", "--json … value"),
-        ("translate a b c d", "c d"),
+        ("inspect a b c", "b c"),
         ("average one --out=", '--out … ""'),
         ("translate --beam x", '--beam … 1 to 1000 … "x"'),
         ("translate --beam 0", '--beam … 1 to 1000 … "0"'),

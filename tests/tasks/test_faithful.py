@@ -1,0 +1,67 @@
+"""Translations that keep the placeholders of their source come first, and an evaluation counts them."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+import jumok
+from jumok.analysis.report.numbers import EvaluationSet, System
+from jumok.decoding import Hypothesis
+from jumok.tasks.evaluation import score_systems
+from jumok.tasks.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return jumok.load(device="cpu")
+
+
+class Given(Translator):
+    """Finds the given texts, best first, and remembers how many hypotheses were asked for."""
+
+    texts: tuple[str, ...] = ()
+    asked: tuple[int, ...] = ()
+
+    def _search(self, jobs, config, n_best, *rest):
+        self.asked += (n_best,)
+        hypotheses = [Hypothesis(self.tokenizer.encode(text)[1:-1], -1.0 - at) for at, text in enumerate(self.texts)]
+        return [hypotheses for _ in jobs]
+
+
+@pytest.fixture
+def given(translator) -> Given:
+    made = Given(translator.trained)
+    made.texts = ("1월", "1월 %s", "%s %s")
+    return made
+
+
+def test_the_best_hypothesis_with_the_same_placeholders_is_taken(given):
+    (plain,) = given.translate(["January %s"])
+    (kept,) = given.translate(["January %s"], placeholders=True)
+    (without,) = given.translate(["January"], placeholders=True)
+    assert plain.text == without.text == given.translate(["January {x}"], placeholders=True)[0].text
+    assert kept.score == -2.0
+    assert given.asked == (1, given.decoding.beam, 1, given.decoding.beam)
+
+
+def test_a_list_of_the_best_begins_with_those_that_keep_them(given):
+    (found,) = given.translate(["January %s"], placeholders=True, n_best=3)
+    assert [one.score for one in found.n_best] == [-2.0, -1.0, -3.0]
+
+
+def test_an_evaluation_counts_lines_that_keep_their_placeholders():
+    test = EvaluationSet(["a %s", "b", "<b>c</b>"], ["%s", "b", "<b>c</b>"], metrics=("chrf",))
+    result = score_systems(
+        test, [System("one", ["가 %s", "나", "<b>다"]), System("two", ["가", "나 %d", "다"])]
+    ).result()
+    assert result.values["placeholders"] == {"lines": 2, "kept": 1}
+    assert result.tables[-1].rows == [["one", "2", "1"], ["two", "2", "0"]]
+    plain = replace(test, sources=["a", "b", "c"])
+    assert "placeholders" not in score_systems(plain, [System("one", ["가", "나", "다"])]).result().values
+
+
+def test_samples_can_be_chosen_by_risk_and_repeat(translator):
+    settings = {"samples": 6, "mbr": True, "temperature": 2.0, "seed": Random(3).randrange(100)}
+    first = translator.translate(["January 3"], **settings)
+    assert first[0].text == translator.translate(["January 3"], **settings)[0].text
