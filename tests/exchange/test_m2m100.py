@@ -20,7 +20,7 @@ from support.commands import jumok, well
 
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PAIRS = [
     ("the cat sat on the mat .", "die Katze saß auf der Matte ."),

@@ -18,7 +18,7 @@ from support.commands import well
 
 transformers = pytest.importorskip("transformers")
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TEXTS = ["three days ago", "5 hours and 20 minutes", "12  kg", "Monday, March 3"]
 VARIANTS: list[dict[str, Any]] = [
