@@ -238,6 +238,30 @@ def test_a_copy_in_another_precision_follows_the_weights():
     assert copy.decoder.output.bias.tolist() == [3] * VOCABULARY
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        transformer(positions="rotary"),
+        transformer(norm="post"),
+        recurrent(attention="additive", coverage=True),
+        recurrent(attention="dot", input_feeding=True, cell="lstm"),
+        recurrent(attention="location", reach="local-p"),
+        recurrent(attention="additive", copy=True),
+        recurrent(attention="none"),
+    ],
+)
+def test_any_model_searches_in_half_precision_nearly_as_in_single(model):
+    half = in_precision(model, torch.bfloat16)
+    config = DecodingConfig(beam=3, max_length=4)
+    found, static = (
+        kind(half.decoder, encoded(half), SPECIALS, config, *rest, n_best=1)
+        for kind, rest in ((beam_search, ()), (static_search, (torch.full((11,), 4),)))
+    )
+    single = beam_search(model.decoder, encoded(model), SPECIALS, config, n_best=1)
+    for others in (found, static):
+        assert [best.score for (best,) in others] == pytest.approx([best.score for (best,) in single], abs=0.3)
+
+
 def test_what_is_too_large_for_half_precision_is_searched_again_in_single(monkeypatch):
     model = transformer()
     with torch.no_grad():

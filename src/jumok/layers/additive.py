@@ -101,7 +101,8 @@ class CoverageAttention(AdditiveAttention):
         coverage: Float[Tensor, "batch query key"],
     ) -> AttendedWithCoverage:
         """Attend from every query to the memory, given the coverage before this step."""
-        keys = memory.keys[:, None] + coverage[..., None] * self.w  # batch query key hidden
+        covered = (coverage[..., None] * self.w).to(memory.keys.dtype)  # the sum itself is in single precision
+        keys = memory.keys[:, None] + covered  # batch query key hidden
         visible = memory.visible[:, :, None] if isinstance(memory.visible, Tensor) else memory.visible
         attended = attend(
             self.to_query(query)[:, :, None],
