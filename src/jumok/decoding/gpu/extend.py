@@ -29,7 +29,7 @@ def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rule
     rows, logits = sentences * beam, logits.contiguous()
     items = triton.cdiv(vocabulary, CHUNKS)
     peaks, log_sums = torch.empty(rows, CHUNKS, device=logits.device), torch.empty(rows, device=logits.device)
-    words = rules.min_length, *rules.specials
+    words = rules.min_length, rules.specials.pad, rules.specials.bos, rules.specials.eos
     peaks_kernel(
         (rows,), logits, peaks, log_sums, beams.lengths, beams.longest, vocabulary, triton.cdiv(items, ROUND), *words,
         BEAM=beam, LANES=CHUNKS, ROUND=ROUND, warps=2,
