@@ -58,6 +58,9 @@ ONLY_IN = {
 }
 """Optional packages, and the places of each."""
 
+DISPLAYED = ("jumok.analysis.maps.attention_map", "jumok.analysis.maps.record")
+"""A notebook asks an object for its picture, so the objects it shows import, when asked, what draws them."""
+
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -85,6 +88,8 @@ def test_no_module_imports_itself_by_way_of_others():
         owners = {full if full in modules else full.rpartition(".")[0] for full in names}
         arrows[name] = {owner for owner in owners if owner in modules and owner != name}
     arrows["jumok"] = set()  # the face of the package shows names from everywhere
+    for name in DISPLAYED:
+        arrows[name].remove("jumok.analysis.draw.notebook")
     reached = {name: reachable(name, arrows) for name in arrows}
     cycles = {name for name, others in reached.items() if name in others}
     assert cycles == set()

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from jumok.decoding import DecodingConfig, Specials
-from jumok.decoding.extend import Beams, Rules, _extend
+from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.extend import _extend
 from jumok.decoding.gpu import extend as gpu
 from jumok.layers import steps
 

@@ -4,102 +4,14 @@ Every step writes down which hypotheses continue and which end, each with its pa
 Nothing else is kept of an output while the search goes on; at the end each is read from its last token to its first.
 """
 
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from jumok.attention.backends import why_no_triton
-from jumok.decoding.config import DecodingConfig
-from jumok.decoding.specials import Hypothesis, Specials
-
-
-class Rules(NamedTuple):
-    """What decides which hypotheses a step keeps, and when the search ends."""
-
-    specials: Specials
-    beam: int
-    n_best: int
-    length_penalty: float
-    min_length: int
-    no_repeat: int
-
-    @classmethod
-    def of(cls, config: DecodingConfig, specials: Specials, n_best: int) -> "Rules":
-        """The rules that the settings of a search mean."""
-        return cls(specials, config.beam, n_best, config.length_penalty, config.min_length, config.no_repeat)
-
-
-@dataclass(frozen=True, eq=False)
-class Beams:
-    """The hypotheses of every sentence, with what came before them; written in place."""
-
-    tokens: Int[Tensor, "sentence beam"]
-    """The newest token of each growing hypothesis, best first."""
-    parents: Int[Tensor, "sentence beam"]
-    """The hypothesis of the step before that each continues."""
-    totals: Float[Tensor, "sentence beam"]
-    """Log-probability of each; -inf where there is none."""
-    pool: Float[Tensor, "sentence beam"]
-    """Scores of the finished ones, best first; -inf where there is none."""
-    longest: Int[Tensor, " sentence"]
-    """The most tokens an output may have; less than 0 for a row without a sentence."""
-    lengths: Int[Tensor, " sentence"]
-    """Number of steps taken, the same for all."""
-    steps: Int[Tensor, " sentence"]
-    """Number of steps that the search of each took; 0 while it goes on."""
-    broken: Bool[Tensor, " sentence"]
-    """Whether some probability was not a finite number."""
-    divisors: Float[Tensor, " length"]
-    """(n + 1) ^ length_penalty, for every n."""
-    past_parents: Int[Tensor, "step sentence kept"]
-    past_tokens: Int[Tensor, "step sentence kept"]
-    past_totals: Float[Tensor, "step sentence kept"]
-    """Those that every step kept, as in `Survivors`: `beam` that continue, then `beam` that end."""
-
-    @classmethod
-    def empty(cls, sentences: int, rules: Rules, *, capacity: int, device: torch.device, dtype: torch.dtype) -> "Beams":
-        """Room for at most `capacity` steps."""
-        each, kept = (sentences, rules.beam), (capacity, sentences, 2 * rules.beam)
-        penalty = [(n + 1.0) ** rules.length_penalty for n in range(capacity + 1)]
-        zeros = partial(torch.zeros, device=device)
-        return cls(
-            tokens=zeros(each, dtype=torch.long),
-            parents=zeros(each, dtype=torch.long),
-            totals=zeros(each, dtype=dtype),
-            pool=zeros(each, dtype=dtype),
-            longest=zeros(sentences, dtype=torch.long),
-            lengths=zeros(sentences, dtype=torch.long),
-            steps=zeros(sentences, dtype=torch.long),
-            broken=zeros(sentences, dtype=torch.bool),
-            divisors=torch.tensor(penalty, dtype=dtype, device=device),
-            past_parents=zeros(kept, dtype=torch.int32),
-            past_tokens=zeros(kept, dtype=torch.int32),
-            past_totals=zeros(kept, dtype=dtype),
-        )
-
-    def begin(self, bos: int) -> None:
-        """One hypothesis of each sentence, without a token; `longest` is that of the new search."""
-        self.tokens.fill_(bos)
-        self.parents.zero_()
-        self.totals.fill_(-torch.inf)
-        self.totals[:, 0] = 0
-        self.pool.fill_(-torch.inf)
-        self.lengths.zero_()
-        self.steps.copy_(self.longest < 0)
-        self.broken.zero_()
-
-    def take(self, other: "Beams", sentences: Int[Tensor, " sentence"]) -> None:
-        """Continue some sentences of another; a number repeats where there are fewer than rows."""
-        for name in ("tokens", "parents", "totals", "pool", "longest", "lengths", "steps", "broken"):
-            torch.index_select(getattr(other, name), 0, sentences, out=getattr(self, name))
-        length = self.past_tokens.shape[0]
-        for name in ("past_parents", "past_tokens", "past_totals"):
-            torch.index_select(getattr(other, name)[:length], 1, sentences, out=getattr(self, name))
+from jumok.decoding.beams import Beams, Rules
+from jumok.decoding.specials import Hypothesis
 
 
 def extend(beams: Beams, logits: Float[Tensor, "sentence beam vocabulary"], rules: Rules) -> None:

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from jumok.decoding.beams import Beams, Rules
 from jumok.decoding.config import DecodingConfig
-from jumok.decoding.extend import Beams, Rules, extend, outputs_of
+from jumok.decoding.extend import extend, outputs_of
 from jumok.decoding.specials import Hypothesis, Specials, Survivors
 from jumok.models.encoder_decoder import Decoder, Encoding
 
