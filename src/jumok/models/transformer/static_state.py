@@ -5,7 +5,7 @@ kernel. The sum that runs past all layers is kept in single precision.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 from weakref import proxy
 
 import torch
@@ -19,11 +19,19 @@ from jumok.layers.multi_head import MultiHeadAttention, keys_values_of
 from jumok.layers.steps import descend, own_step, source_step
 from jumok.layers.transformer import DecoderLayer, FeedForward, Residual
 from jumok.models.encoder_decoder import Encoding, Hidden, StaticState
-
-if TYPE_CHECKING:
-    from jumok.models.transformer.decoder import TransformerDecoder
+from jumok.models.transformer.config import PositionedTokens
 
 Sublayer = Callable[[Tensor], Tensor]
+
+
+class Parts(Protocol):
+    """What the steps need of a Transformer decoder."""
+
+    tokens: PositionedTokens
+    layers: nn.ModuleList
+    norm: nn.LayerNorm | None
+    output: nn.Linear
+    width: int
 
 
 class LayerCache:
@@ -58,7 +66,7 @@ class LayerCache:
 class TransformerStaticState(StaticState):
     """Keys and values of the source, once for each sentence, and those of every step, for each hypothesis of it."""
 
-    def __init__(self, decoder: "TransformerDecoder", encoding: Encoding, *, beam: int, capacity: int) -> None:
+    def __init__(self, decoder: Parts, encoding: Encoding, *, beam: int, capacity: int) -> None:
         sentences, device = len(encoding.states), encoding.states.device
         self.decoder, self.beam = proxy(decoder), beam  # the states of a decoder live no longer than it
         layers = cast(list[DecoderLayer], list(decoder.layers))
