@@ -5,7 +5,7 @@ kernel. The sum that runs past all layers is kept in single precision.
 """
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 from weakref import proxy
 
 import torch
@@ -24,6 +24,7 @@ from jumok.models.transformer.config import PositionedTokens
 Sublayer = Callable[[Tensor], Tensor]
 
 
+@runtime_checkable
 class Parts(Protocol):
     """What the steps need of a Transformer decoder."""
 
