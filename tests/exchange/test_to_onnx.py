@@ -110,7 +110,7 @@ def test_the_bundled_model_translates_the_same_with_onnxruntime(tmp_path: Path) 
     assert [list(output.pieces[0][1]) for output in outputs] == theirs
 
 
-def test_the_description_gives_the_ids_of_symbols_and_languages_that_sentencepiece_does_not_know(
+def test_the_description_gives_the_ids_of_symbols_and_languages(
     tmp_path: Path,
 ) -> None:
     trained = random_model(TRANSFORMER, TRANSFORMER, tags=("<b>",))
