@@ -21,9 +21,11 @@ from jumok.errors import ArgumentError, DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
     GENERATION,
+    UNLIKE,
     VOCABULARY,
     Tables,
     Vocabulary,
+    check_ids,
     output_bias,
     read_bytes,
     read_ids,
@@ -36,6 +38,7 @@ from jumok.exchange.hugging_face import (
 )
 from jumok.exchange.sentencepiece_model import (
     SentencePieceModel,
+    check_pieces,
     from_merges,
     make_tokenizer,
     missing_pieces,
@@ -81,10 +84,11 @@ class M2M100Folder:
 
         tables = read_tables(self.path, self.config)
         tokenizer, vocabulary = self._vocabulary(len(tables.source))
+        check_ids(vocabulary, tables.source, self.path / VOCABULARY)
         tokenizers = self._languages(tokenizer, vocabulary, source, target)
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers, tables), origin=self.path / CONFIG)
         model = TRANSLATION.build(recipe, tokenizers)
-        load_weights(model, self._weights(tables, vocabulary), self.path)
+        load_weights(model, self._weights(tables, vocabulary), self.path, hint=UNLIKE)
         return TrainedTranslator(model.eval(), recipe, tokenizers)
 
     @property
@@ -95,6 +99,7 @@ class M2M100Folder:
     def _vocabulary(self, size: int) -> tuple[Tokenizer, Vocabulary]:
         """The tokenizer, and the row of each of its ids among the `size` rows of the model."""
         cut, names = self._names()
+        check_pieces(cut, names)
         if len(names) > size:
             raise DataError(
                 f"{self.path} has {len(names):,} tokens, but its weights are those of {size:,}; its tokenizer belongs "

@@ -16,6 +16,7 @@ from jumok.data.normalise import Normaliser
 from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, with_settings
 from jumok.data.tokenizer import HIDDEN, UNUSED_MARK, Tokenizer
 from jumok.errors import DataError
+from jumok.screen import to_screen
 
 PIECES, TRAINER = 1, 2
 """Fields of a model: its pieces, and how it was trained."""
@@ -26,6 +27,8 @@ SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<un
 RESERVED = {name for name, _ in SPECIAL_PIECES}
 UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
+MOST_MISSING, FEW_MISSING = 0.1, 5
+"""Share and number of pieces that a vocabulary may lack: one that was counted in a corpus lacks the rarest."""
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -44,6 +47,8 @@ class SentencePieceModel(NamedTuple):
     trainer: bytes
     rest: list[tuple[int, bytes]]
     """Its other fields, such as the normalisation, as they are in the file."""
+    origin: str = "the tokenizer"
+    """The file it was read from."""
 
     @property
     def kind(self) -> Literal["unigram", "bpe"]:
@@ -65,7 +70,8 @@ def read_model(content: bytes, origin: object) -> SentencePieceModel:
     if not pieces:
         raise DataError(f"{origin} is not a sentencepiece model, or is damaged")
     trainer = b"".join(value for field, value in fields if field == TRAINER)
-    return SentencePieceModel(pieces, trainer, [item for item in fields if item[0] not in (PIECES, TRAINER)])
+    rest = [item for item in fields if item[0] not in (PIECES, TRAINER)]
+    return SentencePieceModel(pieces, trainer, rest, str(origin))
 
 
 def from_merges(pieces: Sequence[str], merges: Sequence[Sequence[str]], charsmap: str) -> SentencePieceModel:
@@ -85,6 +91,18 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
     """Pieces that the model cuts but the vocabulary does not number: those that other toolkits read as unknown."""
     known = set(vocabulary)
     return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
+
+
+def check_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> None:
+    """A DataError for a model whose vocabulary lacks so many of its pieces that it is another's; a note for a few."""
+    missing, count = missing_pieces(model, vocabulary), len(missing_pieces(model, ()))
+    if not missing:
+        return
+    share = f"{len(missing):,} of {count:,} pieces ({len(missing) / count:.1%})"
+    lacks = f"{model.origin} has {share} that the vocabulary lacks"
+    if len(missing) > max(FEW_MISSING, MOST_MISSING * count):
+        raise DataError(f"{lacks}, so it belongs to another model; copy the file that this one was trained with")
+    to_screen(f"note: {lacks}; they are read as unknown")
 
 
 def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
