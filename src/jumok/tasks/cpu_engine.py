@@ -21,6 +21,7 @@ from jumok.decoding.shortlist import FILE, Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.model_folder import BUNDLED
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.ensemble import EnsembleEncoder
 from jumok.models.rnn.decoder import RnnDecoder
 from jumok.progress import ProgressBars
 from jumok.screen import to_screen
@@ -97,10 +98,10 @@ class CpuEngines:
             return f"the model is on {weight.device.type}, and only a CPU needs another engine"
         if weight.dtype != torch.float32:
             return f"the weights are {weight.dtype}, not float32"
+        if isinstance(self.model.encoder, EnsembleEncoder):
+            return "ensembles run on jumok's own engine"
         if (reason := why_not(self.model)) is not None:
             return reason
-        if self.tokenizers.target.language_ids:
-            return "its outputs begin with their language, which jumok's own engine writes"
         for name, tokenizer in zip(("source", "target"), self.tokenizers, strict=True):
             if len(set(tokenizer.pieces)) != tokenizer.size:
                 return f"the tokenizer of the {name} has the same piece twice"
@@ -118,6 +119,8 @@ class CpuEngines:
 
     def _make(self, precision: Precision) -> CTranslate2Engine | Refused:
         shortlist = self.shortlist() if precision == "int8" else None
+        if shortlist is not None and not _is_between(shortlist, self.tokenizers):
+            shortlist = None
         lines = "" if shortlist is None else shortlist.text(self.tokenizers)
         place = None if self.folder is None else self.folder / FOLDER / precision
         if sum(weight.numel() for weight in self.model.parameters()) > LARGE:
@@ -168,6 +171,12 @@ def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shor
     with ProgressBars() as bars:
         tell: Callable[[int], None] = lambda done: bars.show_share("aligning", done / sum(ROUNDS))  # noqa: E731
         return make_shortlist(sources, targets, shared=tokenizers.shared, tell=tell)
+
+
+def _is_between(shortlist: Shortlist, tokenizers: TokenizerPair) -> bool:
+    """Whether it was made from text between these languages, in models that have several."""
+    source, target = (set(tokenizer.language_ids) for tokenizer in tokenizers)
+    return source <= shortlist.likely.keys() and target <= shortlist.always
 
 
 def hash_of(text: str) -> str:
