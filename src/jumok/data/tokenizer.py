@@ -5,7 +5,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import chain, groupby, takewhile
 from pathlib import Path
@@ -52,6 +52,8 @@ HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece wri
 LEADING_TAG = re.compile(">>[^<>]*<<")
 """A tag at the beginning of a text for an imported model, such as >>kor<< for a language."""
 SHOWN_TAGS = 20
+OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
+"""Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -65,6 +67,9 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
+    model: str = ""
+    """SentencePiece model file, unigram or BPE, to use for both sides instead of learning a vocabulary; gives kind and
+    size, and normalises texts itself."""
     source_kind: TokenizerKind | None = None
     """Kind of tokenizer of the source alone; defaults to `kind`."""
     target_kind: TokenizerKind | None = None
@@ -95,6 +100,8 @@ class TokenizerConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model:
+            self._check_own_model()
         if self.byte_fallback and self.size < SPECIALS + 1 + 256:
             raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
         kinds = {self.kind_of("source"), self.kind_of("target")}
@@ -121,6 +128,12 @@ class TokenizerConfig(Settings):
                 f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
                 "tokenizer.shared = false"
             )
+
+    def _check_own_model(self) -> None:
+        """Refuse settings of a vocabulary that is learnt."""
+        for field in fields(self):
+            if field.name not in OF_OWN_MODEL and getattr(self, field.name) != field.default:
+                raise ConfigError(f"{self.shown(field.name)} has no effect with tokenizer.model; leave out one of them")
 
     def kind_of(self, side: Side) -> TokenizerKind:
         """How a text of this side is cut."""

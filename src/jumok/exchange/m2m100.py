@@ -15,6 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jumok.data.sentencepiece_model import (
+    SentencePieceModel,
+    from_merges,
+    make_tokenizer,
+    missing_pieces,
+    read_model,
+)
 from jumok.data.subwords import BOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.errors import ArgumentError, DataError
@@ -33,13 +40,6 @@ from jumok.exchange.hugging_face import (
     renamed_layers,
     search_settings,
     side_settings,
-)
-from jumok.exchange.sentencepiece_model import (
-    SentencePieceModel,
-    from_merges,
-    make_tokenizer,
-    missing_pieces,
-    read_model,
 )
 from jumok.models.weights import load_weights
 from jumok.tasks.recipes import TranslationRecipe

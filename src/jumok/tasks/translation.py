@@ -16,6 +16,7 @@ from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
 from jumok.data.prepare import kept_input, why_outdated
+from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
@@ -87,10 +88,12 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             shared_vocabulary=recipe.tokenizer.shared,
         )
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
+        given = self._tokenizers(recipe)
+        _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
         if not run.resumed:
             for config in (recipe.encoder, recipe.decoder):
                 check_vectors(config)
-        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, self._tokenizers(recipe)):
+        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, given):
             raise ConfigError(why)
 
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
@@ -104,7 +107,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             run.say(held_out_message(len(prepared.valid_pairs)))
         tokenizers = prepared.tokenizers
         return TaskData(
-            recipe=_for_use(recipe, prepared),
+            recipe=_with_own_tokenizer(_for_use(recipe, prepared), given),
             assets=tokenizers,
             train=Batches(
                 prepared.train,
@@ -158,14 +161,29 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
                     f'{name}.kind = "{given}", but the model in {folder}, which training starts from, has "{kind}"; '
                     f"leave out [{name}]"
                 )
-        return {**tables, **{name: {**start[name], **tables.get(name, {})} for name in STARTED_FROM}}
+        own = {name: tables.get(name, {}) for name in STARTED_FROM}
+        start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
+        if own["tokenizer"].get("model"):
+            start["tokenizer"] = {}
+        return {**tables, **{name: {**start[name], **own[name]} for name in STARTED_FROM}}
 
     def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
-        """The tokenizers of the model to start from, if there is one."""
-        if not recipe.training.start_from:
-            return None
-        tokenizers: TokenizerPair = self.load(recipe.training.start_from, device="cpu").trained.tokenizers
-        return tokenizers.with_symbols(recipe.data.symbols())
+        """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
+        folder, path = recipe.training.start_from, recipe.tokenizer.model
+        start: TokenizerPair | None = self.load(folder, device="cpu").trained.tokenizers if folder else None
+        if not path:
+            return None if start is None else start.with_symbols(recipe.data.symbols())
+        tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
+        if start is not None:
+            tokenizer = tokenizer.with_symbols(start.source.symbols)
+            for side in start:
+                if side.size != tokenizer.size:
+                    raise ConfigError(
+                        f"the model in {folder} has {side.size:,} tokens, but tokenizer.model = {path} has "
+                        f"{tokenizer.size:,}; leave out tokenizer.model, or train without training.start_from"
+                    )
+        tokenizer = tokenizer.with_symbols(recipe.data.symbols())
+        return TokenizerPair(tokenizer, tokenizer)
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -288,6 +306,13 @@ def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe
     if recipe.decoding.max_source:
         return recipe
     return replace(recipe, decoding=replace(recipe.decoding, max_source=prepared.longest_source))
+
+
+def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) -> TranslationRecipe:
+    """The recipe with kind and size of the tokenizer that it names, if any."""
+    if given is None or not recipe.tokenizer.model:
+        return recipe
+    return replace(recipe, tokenizer=replace(recipe.tokenizer, kind=given.source.kind, size=given.source.size))
 
 
 def held_out_message(pairs: int) -> str:
