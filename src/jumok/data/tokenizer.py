@@ -248,18 +248,13 @@ class Tokenizer:
         """The tags of a language or domain that a text may begin with."""
         return [*self.symbols.tags, *self._leading]
 
-    @property
-    def known_tags(self) -> str:
-        """The end of a message about an unknown tag."""
-        known = self.tags or self.symbols.features
-        shown = ", ".join(known[:SHOWN_TAGS]) + ", …" * (len(known) > SHOWN_TAGS)
-        return f"; its tags are {shown}" if known else "; it has none"
-
     def with_symbols(self, symbols: Symbols) -> "Tokenizer":
         """The same tokenizer with more symbols: those it does not know become its last ids."""
         tags = [tag for tag in symbols.tags if tag not in self.tags]
         if wrong := [tag for tag in tags if LEADING_TAG.fullmatch(tag)]:
-            raise DataError(f"the vocabulary has no tag {wrong[0]}{self.known_tags}; write a new tag as <medical>")
+            raise DataError(
+                f"the vocabulary has no tag {wrong[0]}{known_tags(self.tags or self.symbols.features)}; write a new tag as <medical>"
+            )
         features = [symbol for symbol in symbols.features if symbol not in self.symbols.all]
         if not tags and not features:
             return self
@@ -277,9 +272,8 @@ class Tokenizer:
         """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
         if language not in self.languages:
             near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
-            raise ArgumentError(
-                f"{language!r} is not a language of this model, which has {len(self.languages)}: {', '.join(near)}, …"
-            )
+            more = ", …" * (len(near) < len(self.languages))
+            raise ArgumentError(f"{language!r} is not a language of this model; it knows {', '.join(near)}{more}")
         return Tokenizer(with_settings(self.model, settings_of(self.model) | {"language": language}))
 
     def encode(self, text: str) -> list[int]:
@@ -489,6 +483,11 @@ class TokenizerPair(NamedTuple):
         target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
         return cls(source, target)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags that a source may begin with; where every text begins with its language, that is none of them."""
+        return list(self.source.symbols.tags) if self.target.language else self.source.tags
+
     def with_symbols(self, symbols: Symbols) -> "TokenizerPair":
         """The same tokenizers with more symbols in the source, and in a vocabulary that both sides share."""
         source = self.source.with_symbols(symbols)
@@ -544,6 +543,12 @@ class TokenizerPair(NamedTuple):
             tokenizer.save(Path(folder, name))
         for name in {SHARED, *SEPARATE} - files.keys():
             Path(folder, name).unlink(missing_ok=True)
+
+
+def known_tags(tags: Sequence[str]) -> str:
+    """The end of a message about an unknown tag."""
+    shown = ", ".join(tags[:SHOWN_TAGS]) + ", …" * (len(tags) > SHOWN_TAGS)
+    return f"; its tags are {shown}" if tags else "; it has none"
 
 
 def _hidden(text: str) -> str:

@@ -15,6 +15,7 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
+from jumok.data.filters import FilterConfig
 from jumok.data.prepare import kept_input, why_outdated
 from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS
@@ -25,11 +26,12 @@ from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
+from jumok.settings import with_defaults
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, parameters
+from jumok.tasks.task import RunContext, Task, TaskData, freeze, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
@@ -88,6 +90,9 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             shared_vocabulary=recipe.tokenizer.shared,
         )
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
+        if recipe.training.freeze:
+            with torch.device("meta"):  # names without contents
+                freeze(build(recipe.encoder, recipe.decoder), recipe.training.freeze)
         given = self._tokenizers(recipe)
         _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
         if not run.resumed:
@@ -165,7 +170,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
         start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
         if own["tokenizer"].get("model"):
             start["tokenizer"] = {}
-        return {**tables, **{name: {**start[name], **own[name]} for name in STARTED_FROM}}
+        further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
+        return {**tables, **further, "filter": _within_positions(tables.get("filter", {}), further)}
 
     def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
         """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
@@ -245,7 +251,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
-            **({"tags": ", ".join(tokenizers.source.tags[:SHOWN_TAGS])} if tokenizers.source.tags else {}),
+            **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
         }
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
@@ -265,6 +271,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             missing = "--reference" if options.reference is None else "--source"
             raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
 
+        predictor = predictor.between(*options.languages)
+
         def first(sources: Sequence[str]) -> System:
             decoding = decoding_settings(options)
             return translate_system(name, predictor, sources, kind=options.kind, watch=watch, **decoding)
@@ -274,6 +282,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
+        predictor = predictor.between(*options.languages)
         words, kind, max_source, target = not options.tokens, options.kind, options.max_source, options.target
         if target is not None:
             shown = predictor.attention(source, target, words=words, kind=kind, max_source=max_source, tag=options.tag)
@@ -313,6 +322,17 @@ def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) 
     if given is None or not recipe.tokenizer.model:
         return recipe
     return replace(recipe, tokenizer=replace(recipe.tokenizer, kind=given.source.kind, size=given.source.size))
+
+
+def _within_positions(given: Any, further: Mapping[str, Any]) -> Any:
+    """A section [filter] whose max_length defaults to the positions of the model to start from, less the end."""
+    limits = [
+        further[name]["longest"] - 1
+        for name in ("encoder", "decoder")
+        if further[name].get("positions") == "learned" and type(further[name].get("longest")) is int
+    ]
+    most = min([*limits, FilterConfig.max_length])
+    return with_defaults(given, {"max_length": most} if most < FilterConfig.max_length else {})
 
 
 def held_out_message(pairs: int) -> str:
