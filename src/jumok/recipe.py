@@ -27,7 +27,7 @@ PLACES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipe
 
 PATHS = frozenset(
     {"source", "target", "pairs", "valid_source", "valid_target", "valid_pairs", "alignments", "dataset"}
-    | {"vectors", "path", "captions", "weights", "nodes", "edges"}
+    | {"vectors", "path", "captions", "weights", "nodes", "edges", "model"}
 )
 """Settings that name files: $NAME and ~ are expanded in them, and they may change before a resume."""
 

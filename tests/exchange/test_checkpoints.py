@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from jumok.data import BOS
+from jumok.data.sentencepiece_model import from_merges, make_tokenizer
 from jumok.errors import DataError
 from jumok.exchange.checkpoints import read_checkpoint
 from jumok.exchange.convert import import_model
-from jumok.exchange.sentencepiece_model import from_merges, make_tokenizer
 from jumok.tasks import load
 from jumok.tasks.translator import Translator
 from support.commands import jumok, well

@@ -20,6 +20,7 @@ from jumok.exchange.convert import import_model
 from jumok.tasks import load
 from jumok.tasks.translator import Translator
 from support.commands import jumok, well
+from support.serving import serving
 
 transformers = pytest.importorskip("transformers")
 
@@ -244,8 +245,41 @@ def test_languages_are_named_on_the_command_line_and_those_of_the_import_are_kep
     assert wrong.code == 1
     assert "'deu' is not a language of this model" in wrong.err
     assert "de" in wrong.err.split(":")[-1]
-    assert json.loads(well("look", out, text.strip(), "--json").out)
-    assert well("align", out, "--source", "-", stdin="two men ||| zwei Männer\n").out.strip() in ("0-0 1-1", "0-1 1-0")
+    looked = [json.loads(well("look", out, text.strip(), "--json", *to).out)["text"] for to in ((), ("--to", "de"))]
+    assert looked[0] != looked[1] == "zwei Männer reden"
+    pair = "two men ||| zwei Männer\n"
+    for options in ((), ("--from", "en", "--to", "de")):
+        assert well("align", out, "--source", "-", *options, stdin=pair).out.strip() in ("0-0 1-1", "0-1 1-0")
+    (tmp_path / "test.tsv").write_text("two men are talking\tzwei Männer reden\n", encoding="utf-8")
+    scored = well(
+        "evaluate", out, "--source", tmp_path / "test.tsv", "--to", "de", "--metrics", "exact_match", "--json"
+    )
+    assert '"value": 100' in scored.out or '"score": 100' in scored.out
+    for command in (("look", out, "x"), ("align", out, "--source", tmp_path / "test.tsv")):
+        wrong = jumok(*command, "--to", "deu")
+        assert (wrong.code, "'deu' is not a language of this model" in wrong.err) == (1, True)
+
+
+def test_requests_to_the_server_name_languages(m2m100: Original, tmp_path: Path) -> None:
+    out = tmp_path / "imported"
+    import_model(m2m100.folder, out, source="en", target="ko")
+    with serving({"model": out}) as live:
+        assert live.get("/api/models").json["models"][0]["tags"] == []
+        body = {"text": "two men are talking"}
+        korean, german, again = (
+            live.post("/api/translate", body | to).json["translations"][0]["text"] for to in ({}, {"to": "de"}, {})
+        )
+        assert korean == again != german == "zwei Männer reden"
+        refused = live.post("/api/translate", body | {"from": "english"})
+        assert refused.status == 422
+        assert refused.json["error"].startswith("'english' is not a language of this model")
+
+
+def test_languages_are_no_tags(m2m100: Original, tmp_path: Path) -> None:
+    translator = import_model(m2m100.folder, tmp_path / "out", source="en", target="de") and load(tmp_path / "out")
+    assert translator.tags == []
+    with pytest.raises(ArgumentError, match="--from and --to choose its languages"):
+        translator.translate(["two men"], tag="de")
 
 
 def test_a_model_without_languages_refuses_them(tmp_path: Path) -> None:

@@ -59,6 +59,28 @@ def test_frozen_parts_keep_their_weights(tmp_path: Path) -> None:
 def test_a_part_that_is_not_there_cannot_be_frozen(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="names no weights"):
         jumok.train(recipe(tmp_path, freeze=["lm_head"]), out=tmp_path / "run", device="cpu", draw=False)
+    assert not (tmp_path / "run" / "data").exists()  # refused before the text is tokenised
+
+
+def test_pairs_that_are_longer_than_the_positions_of_the_model_are_left_out(tmp_path: Path) -> None:
+    half = {
+        "kind": "transformer",
+        "width": 8,
+        "heads": 1,
+        "layers": 1,
+        "hidden": 8,
+        "positions": "learned",
+        "longest": 9,
+    }
+    tables = recipe(tmp_path, start_from="")
+    parts = {"tokenizer": {"kind": "word"}, "encoder": half, "decoder": half}
+    filters = {"filter": tables["filter"] | {"max_length": 8}}
+    jumok.train(tables | parts | filters, out=tmp_path / "start", device="cpu", draw=False)
+    further = recipe(tmp_path, start_from=str(tmp_path / "start"))
+    run = jumok.train(further, out=tmp_path / "run", device="cpu", draw=False)
+    assert run.model.trained.recipe.filter.max_length == 8
+    with pytest.raises(ConfigError, match=r"filter.max_length = 8$"):
+        jumok.train(further | {"filter": {"max_length": 20}}, out=tmp_path / "longer", device="cpu", draw=False)
 
 
 def test_a_folder_to_start_from_must_hold_a_model(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typer import Argument, Option
 from jumok.analysis.alignment.aligner import aligned
 from jumok.analysis.alignment.error_rate import Gold, alignment_scores
 from jumok.analysis.alignment.statistical import ROUNDS, align_text
-from jumok.cli.arguments import PAIRS, ColumnNames, Device, is_same_file, parse_columns
+from jumok.cli.arguments import PAIRS, ColumnNames, Device, FromLanguage, ToLanguage, is_same_file, parse_columns
 from jumok.cli.output import print_json, print_table, say
 from jumok.data import Pair, read_pairs
 from jumok.data.word_links import Link, format_word_links
@@ -45,6 +45,8 @@ def align(
     source: Source = "-",
     target: Target = None,
     columns: ColumnNames = None,
+    from_language: FromLanguage = None,
+    to_language: ToLanguage = None,
     reverse: Reverse = None,
     symmetrise: Symmetrise = None,
     links: Links = None,
@@ -62,7 +64,8 @@ def align(
     """Print word alignments of sentence pairs: 0-0 1-2 links words 0 and 0, and words 1 and 2."""
     choices: dict[str, Any] = {"symmetrise": symmetrise, "links": links, "layer": layer, "head": head, "shift": shift}
     dev_files = {"dev-source": dev_source, "dev-target": dev_target, "dev-gold": dev_gold}
-    _check(model, {"reverse": reverse, **choices, **dev_files}, threshold)
+    languages = {"from": from_language, "to": to_language}
+    _check(model, {"reverse": reverse, **choices, **dev_files, **languages}, threshold)
     pairs = _read_pairs(source, target, columns)
     gold_links = None if gold is None else read_gold_links(gold, pairs)
     with ProgressBars() as bars:
@@ -71,7 +74,7 @@ def align(
         else:
             given = {name: value for name, value in (choices | {"threshold": threshold}).items() if value is not None}
             dev = _development(dev_source, dev_target, dev_gold)
-            options = AlignmentOptions(**given)
+            options = AlignmentOptions(**given, languages=(from_language, to_language))
             aligner = make_aligner(model, reverse, options, pairs, dev=dev, device=device, say=say, watch=bars)
             alignments = aligned(aligner, pairs)
         alignments = bars(alignments, "aligning", len(pairs))

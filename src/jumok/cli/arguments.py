@@ -50,6 +50,12 @@ ColumnNames = Annotated[
 Tag = Annotated[
     str | None, Option(help="Tag of a language or domain in front of every source, for a model trained with tags.")
 ]
+FromLanguage = Annotated[
+    str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
+]
+ToLanguage = Annotated[
+    str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
+]
 FeatureColumns = Annotated[
     str | None, Option("--features", help='Columns whose cells, such as "V;PST", are features: 3, or 3,4.')
 ]

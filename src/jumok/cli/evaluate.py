@@ -13,12 +13,14 @@ from jumok.cli.arguments import (
     DecodingPrecision,
     Device,
     FeatureColumns,
+    FromLanguage,
     MapKindOption,
     MaxSource,
     OnlyRows,
     Tag,
     TaskFile,
     TestReference,
+    ToLanguage,
     check_output_path,
     named_paths,
     own_task,
@@ -49,6 +51,8 @@ def evaluate(
     features: FeatureColumns = None,
     only: OnlyRows = None,
     tag: Tag = None,
+    from_language: FromLanguage = None,
+    to_language: ToLanguage = None,
     output: Annotated[str | None, Option(help="File of outputs to score, instead of translating.")] = None,
     metrics: Annotated[
         str | None,
@@ -94,6 +98,7 @@ def evaluate(
         features=parse_features(features),
         only=parse_only(only),
         tag=tag,
+        languages=(from_language, to_language),
         metrics=_names(metrics),
         tokenize=tokenize,
         lowercase=lowercase,
@@ -107,6 +112,8 @@ def evaluate(
         kind=kind,
         save=save,
     )
+    if not models and not compare and options.languages != (None, None):
+        raise ArgumentError("--from and --to choose languages of a model, but --output is a file; leave them out")
     if kind != "cross" and report is None:
         raise ArgumentError(f"--kind {kind} is for the maps of a report; add --report report.html")
     _check_outputs(options, [path, *(models or ())[1:], source, reference, *(other for _, other in others)])

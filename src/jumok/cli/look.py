@@ -17,10 +17,12 @@ from jumok.cli.arguments import (
     BUNDLED_HELP,
     Beam,
     Device,
+    FromLanguage,
     MapKindOption,
     MaxSource,
     Tag,
     TaskFile,
+    ToLanguage,
     check_output_path,
     check_picture_kind,
     model_or_bundled,
@@ -59,6 +61,8 @@ def look(
     beam: Beam = None,
     max_source: MaxSource = None,
     tag: Tag = None,
+    from_language: FromLanguage = None,
+    to_language: ToLanguage = None,
     node: Annotated[str | None, Option(help="For a graph model: number or name of the node to show.")] = None,
     task: TaskFile = None,
     device: Device = "auto",
@@ -84,6 +88,7 @@ def look(
         beam=beam,
         max_source=max_source,
         tag=tag,
+        languages=(from_language, to_language),
     )
     options.check_used(its_task.map_options, folder, its_task.does)
     output = its_task.map(its_task.load(folder, device=device), source, options)

@@ -17,8 +17,10 @@ from jumok.cli.arguments import (
     DecodingEngine,
     DecodingPrecision,
     Device,
+    FromLanguage,
     MaxSource,
     Tag,
+    ToLanguage,
     check_picture_kind,
     model_or_bundled,
     named_folder,
@@ -40,12 +42,8 @@ def translate(
         Argument(metavar="[MODEL]... [FILE]", help=f"{BUNDLED_HELP} Several are an ensemble. FILE: as --source."),
     ] = None,
     source: Annotated[str, Option(help='File to translate, also .gz or .xz; "-" is standard input.')] = "-",
-    from_language: Annotated[
-        str | None, Option("--from", help="Language of the texts, for models of several languages, such as en.")
-    ] = None,
-    to_language: Annotated[
-        str | None, Option("--to", help="Language to translate into, for models of several languages, such as de.")
-    ] = None,
+    from_language: FromLanguage = None,
+    to_language: ToLanguage = None,
     beam: Beam = None,
     n_best: Annotated[
         int, Option(min=1, max=WIDEST, help="Number of translations per line, tab-separated with their scores.")

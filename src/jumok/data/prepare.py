@@ -37,6 +37,8 @@ MOST_WORDS = 1 << 16
 """Words of a sentence that can have links."""
 UNKNOWN_SHARE = 0.1
 """Share of unknown tokens above which a notice appears."""
+LATER = ("model", "source_kind", "target_kind", "unsplit")
+"""Settings of [tokenizer] that came after the first datasets were written."""
 SAMPLE = 2000
 """Rows in which unknown tokens are counted."""
 
@@ -261,7 +263,7 @@ def _input_copy(folder: Path, data: DataConfig) -> tuple[str, Path]:
 
 def _vocabulary_fingerprint(sources: str, config: TokenizerConfig) -> str:
     settings = asdict(config) | {"sampling": 0}
-    later = [name for name in ("source_kind", "target_kind", "unsplit") if not settings[name]]  # older data stay valid
+    later = [name for name in LATER if not settings[name]]  # older data stay valid
     return fingerprint_of(sources, {name: value for name, value in settings.items() if name not in later})
 
 

@@ -5,7 +5,7 @@ Every encoded text is [BOS, ..., EOS], and nothing else in jumok adds special to
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from itertools import chain, groupby, takewhile
 from pathlib import Path
@@ -52,6 +52,8 @@ HIDDEN = "\ufdd0"  # stands for a ▁ of the text itself while sentencepiece wri
 LEADING_TAG = re.compile(">>[^<>]*<<")
 """A tag at the beginning of a text for an imported model, such as >>kor<< for a language."""
 SHOWN_TAGS = 20
+OF_OWN_MODEL = ("model", "kind", "size", "lowercase", "sampling")
+"""Settings that a tokenizer of the user's own leaves; kind and size become those of the file."""
 UNUSED_MARK = "\ufdd1"  # in front of pieces of an imported vocabulary that no text is cut into
 
 
@@ -65,6 +67,9 @@ class TokenizerConfig(Settings):
     """Kind of tokenizer: "unigram", "bpe", "char" or "word"."""
     size: Annotated[int, Ge(5), Le(10_000_000)] = 8000
     """Vocabulary size including the four special tokens; for char and word, the maximum."""
+    model: str = ""
+    """SentencePiece model file, unigram or BPE, to use for both sides instead of learning a vocabulary; gives kind and
+    size, and normalises texts itself."""
     source_kind: TokenizerKind | None = None
     """Kind of tokenizer of the source alone; defaults to `kind`."""
     target_kind: TokenizerKind | None = None
@@ -95,6 +100,8 @@ class TokenizerConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.model:
+            self._check_own_model()
         if self.byte_fallback and self.size < SPECIALS + 1 + 256:
             raise ConfigError(f"{self.shown('size')} must be at least {SPECIALS + 1 + 256} with byte_fallback = true")
         kinds = {self.kind_of("source"), self.kind_of("target")}
@@ -121,6 +128,12 @@ class TokenizerConfig(Settings):
                 f"{self.shown('source_form')} and {self.shown('target_form')} differ, which needs "
                 "tokenizer.shared = false"
             )
+
+    def _check_own_model(self) -> None:
+        """Refuse settings of a vocabulary that is learnt."""
+        for field in fields(self):
+            if field.name not in OF_OWN_MODEL and getattr(self, field.name) != field.default:
+                raise ConfigError(f"{self.shown(field.name)} has no effect with tokenizer.model; leave out one of them")
 
     def kind_of(self, side: Side) -> TokenizerKind:
         """How a text of this side is cut."""
@@ -235,18 +248,12 @@ class Tokenizer:
         """The tags of a language or domain that a text may begin with."""
         return [*self.symbols.tags, *self._leading]
 
-    @property
-    def known_tags(self) -> str:
-        """The end of a message about an unknown tag."""
-        known = self.tags or self.symbols.features
-        shown = ", ".join(known[:SHOWN_TAGS]) + ", …" * (len(known) > SHOWN_TAGS)
-        return f"; its tags are {shown}" if known else "; it has none"
-
     def with_symbols(self, symbols: Symbols) -> "Tokenizer":
         """The same tokenizer with more symbols: those it does not know become its last ids."""
         tags = [tag for tag in symbols.tags if tag not in self.tags]
         if wrong := [tag for tag in tags if LEADING_TAG.fullmatch(tag)]:
-            raise DataError(f"the vocabulary has no tag {wrong[0]}{self.known_tags}; write a new tag as <medical>")
+            known = known_tags(self.tags or self.symbols.features)
+            raise DataError(f"the vocabulary has no tag {wrong[0]}{known}; write a new tag as <medical>")
         features = [symbol for symbol in symbols.features if symbol not in self.symbols.all]
         if not tags and not features:
             return self
@@ -264,9 +271,8 @@ class Tokenizer:
         """The same tokenizer that begins every text with the tag of a language, unless the text itself has one."""
         if language not in self.languages:
             near = get_close_matches(language, self.languages, n=5, cutoff=0.5) or self.languages[:8]
-            raise ArgumentError(
-                f"{language!r} is not a language of this model, which has {len(self.languages)}: {', '.join(near)}, …"
-            )
+            more = ", …" * (len(near) < len(self.languages))
+            raise ArgumentError(f"{language!r} is not a language of this model; it knows {', '.join(near)}{more}")
         return Tokenizer(with_settings(self.model, settings_of(self.model) | {"language": language}))
 
     def encode(self, text: str) -> list[int]:
@@ -476,6 +482,11 @@ class TokenizerPair(NamedTuple):
         target = Tokenizer.train(targets, config, side="target", fingerprint=fingerprint)
         return cls(source, target)
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags that a source may begin with; where every text begins with its language, that is none of them."""
+        return list(self.source.symbols.tags) if self.target.language else self.source.tags
+
     def with_symbols(self, symbols: Symbols) -> "TokenizerPair":
         """The same tokenizers with more symbols in the source, and in a vocabulary that both sides share."""
         source = self.source.with_symbols(symbols)
@@ -531,6 +542,12 @@ class TokenizerPair(NamedTuple):
             tokenizer.save(Path(folder, name))
         for name in {SHARED, *SEPARATE} - files.keys():
             Path(folder, name).unlink(missing_ok=True)
+
+
+def known_tags(tags: Sequence[str]) -> str:
+    """The end of a message about an unknown tag."""
+    shown = ", ".join(tags[:SHOWN_TAGS]) + ", …" * (len(tags) > SHOWN_TAGS)
+    return f"; its tags are {shown}" if tags else "; it has none"
 
 
 def _hidden(text: str) -> str:

@@ -9,18 +9,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from jumok.data.subwords import BOS, EOS, PAD, UNK
-from jumok.data.tokenizer import Tokenizer, TokenizerPair
-from jumok.errors import DataError
-from jumok.exchange.hugging_face import Vocabulary, output_bias
-from jumok.exchange.sentencepiece_model import (
+from jumok.data.sentencepiece_model import (
     SentencePieceModel,
-    check_pieces,
     make_tokenizer,
     make_word_tokenizer,
     missing_pieces,
     read_model,
 )
+from jumok.data.subwords import BOS, EOS, PAD, UNK
+from jumok.data.tokenizer import Tokenizer, TokenizerPair
+from jumok.errors import DataError
+from jumok.exchange.hugging_face import Vocabulary, output_bias
+from jumok.exchange.pieces import check_pieces
 from jumok.files import read_plain
 from jumok.models.weights import load_weights
 from jumok.tasks.recipes import TranslationRecipe

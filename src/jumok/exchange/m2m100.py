@@ -15,6 +15,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from jumok.data.sentencepiece_model import (
+    SentencePieceModel,
+    from_merges,
+    make_tokenizer,
+    missing_pieces,
+    read_model,
+)
 from jumok.data.subwords import BOS
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.errors import ArgumentError, DataError
@@ -36,14 +43,7 @@ from jumok.exchange.hugging_face import (
     search_settings,
     side_settings,
 )
-from jumok.exchange.sentencepiece_model import (
-    SentencePieceModel,
-    check_pieces,
-    from_merges,
-    make_tokenizer,
-    missing_pieces,
-    read_model,
-)
+from jumok.exchange.pieces import check_pieces
 from jumok.models.weights import load_weights
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from jumok.data.sentencepiece_model import make_tokenizer, missing_pieces, read_model
 from jumok.data.subwords import BOS, EOS, PAD, SPECIALS, UNK
 from jumok.data.tokenizer import TokenizerPair
 from jumok.errors import DataError
@@ -33,7 +34,7 @@ from jumok.exchange.hugging_face import (
     search_settings,
     side_settings,
 )
-from jumok.exchange.sentencepiece_model import check_pieces, make_tokenizer, missing_pieces, read_model
+from jumok.exchange.pieces import check_pieces
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights
 from jumok.tasks.recipes import TranslationRecipe

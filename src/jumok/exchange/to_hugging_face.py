@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from jumok.data import BOS, EOS, PAD, Tokenizer
+from jumok.data.sentencepiece_model import NORMALISER
 from jumok.data.subwords import length_delimited
 from jumok.errors import ModelError
 from jumok.exchange.hugging_face import (
@@ -31,7 +32,6 @@ from jumok.exchange.hugging_face import (
     VOCABULARY,
 )
 from jumok.exchange.marian import SOURCE_MODEL, TARGET_MODEL, TARGET_VOCABULARY, alternating
-from jumok.exchange.sentencepiece_model import NORMALISER
 from jumok.files import atomic_write
 from jumok.layers.positions import sinusoids
 from jumok.model_folder import WEIGHTS

@@ -242,9 +242,10 @@ def image_fingerprint(config: ImagesConfig, tokenizer: TokenizerConfig) -> Sourc
     paths = ("path", "captions")
     states = [file_state(path) if path else ("", -1, -1) for path in (config.path, config.captions)]
     settings = {key: value for key, value in asdict(config).items() if key not in paths}
+    vocabulary = {key: value for key, value in asdict(tokenizer).items() if key != "model"}  # which is for translation
     return SourceFingerprint(
-        fingerprint_of(asdict(config), asdict(tokenizer), states, FORMAT),
-        fingerprint_of(settings, asdict(tokenizer), FORMAT),
+        fingerprint_of(asdict(config), vocabulary, states, FORMAT),
+        fingerprint_of(settings, vocabulary, FORMAT),
         {key: value for key in paths if (value := getattr(config, key))},
         {"path": partial(images_digest, config)} if config.path else {},
     )

@@ -49,6 +49,12 @@ Beam = Annotated[
     int | None, Field(ge=1, description="Beam size; 1 is greedy search. Defaults to the setting of the model.")
 ]
 TagName = Annotated[Text | None, Field(description="A tag of the model in front of every text; defaults to none.")]
+FromLanguage = Annotated[
+    Text | None, Field(alias="from", description="Language of the texts, for a model of several languages.")
+]
+ToLanguage = Annotated[
+    Text | None, Field(alias="to", description="Language to translate into, for a model of several languages.")
+]
 NBest = Annotated[int, Field(ge=1, description="Number of different outputs to return, best first.")]
 ScoreField = Field(description="Log-probability divided by the length penalty.")
 
@@ -65,6 +71,8 @@ class TranslateRequest(Message):
     text: Annotated[Text | list[Text], Field(description="One text, or a list of texts.")]
     model: ModelName = None
     tag: TagName = None
+    from_language: FromLanguage = None
+    to_language: ToLanguage = None
     beam: Beam = None
     n_best: NBest = 1
 

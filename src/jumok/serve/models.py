@@ -1,9 +1,11 @@
 """The models of a server: text generators such as translators and captioners, loaded once, known by name."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args
+from threading import Lock
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from jumok.analysis.alignment.aligner import Aligner
 from jumok.analysis.maps.attention_map import MapKind, resolve_index
@@ -12,11 +14,15 @@ from jumok.images.files import Pixels
 from jumok.serve.errors import UnknownModelError
 from jumok.tasks import task_in
 from jumok.tasks.alignment import default_aligner
+from jumok.tasks.results import ANY, Languages
 from jumok.tasks.text_generator import TextGenerator
+from jumok.tasks.translator import Translator
 
 EXAMPLES_FILE = "examples.txt"
 """A file of a model folder with texts to try, one per line."""
 MAX_EXAMPLES = 8
+MOST_PAIRS = 8
+"""Pairs of languages whose tokenizers a model of several keeps."""
 
 Source = str | Pixels
 """The input of a model: a text, or an image."""
@@ -31,6 +37,7 @@ class ServedModel(Generic[G]):
         self.name, self.task, self.generator, self.examples = name, task, generator, tuple(examples)
         self.layers, self.heads = generator.attention_shape()
         self.kinds = generator.map_kinds()
+        self._between, self._turn = dict[Languages, "ServedModel[G]"](), Lock()
 
     @property
     def parameters(self) -> int:
@@ -49,6 +56,25 @@ class ServedModel(Generic[G]):
             return self.aligner
         layer = chosen.layer if layer is None else layer
         return self.aligner._replace(head=chosen._replace(layer=layer, head=head, informed=False, null=False))
+
+    def between(self, languages: Languages) -> "ServedModel[G]":
+        """The same model between two of its languages; the pairs that were asked for last are kept."""
+        if languages == ANY:
+            return self
+        with self._turn:
+            found = self._between.pop(languages, None) or self._set_to(languages)
+            self._between[languages] = found
+            if len(self._between) > MOST_PAIRS:
+                del self._between[next(iter(self._between))]
+        return found
+
+    def _set_to(self, languages: Languages) -> "ServedModel[G]":
+        if not isinstance(self.generator, Translator):
+            raise ArgumentError(f"the model {self.name} has no languages to choose from; leave out from and to")
+        chosen: Any = copy(self)  # nothing is computed: the model may be at work
+        chosen.generator, chosen._between = self.generator.between(*languages), {}
+        chosen.__dict__.pop("aligner", None)
+        return cast("ServedModel[G]", chosen)
 
     def output_ids(self, target: str | Sequence[int]) -> tuple[int, ...]:
         """The tokens of an output, given as text or as token ids."""

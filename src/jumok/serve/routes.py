@@ -71,7 +71,10 @@ def translation_routes(service: Service, security: list[Any]) -> APIRouter:
     @router.post("/translate")
     async def translate(body: TranslateRequest, request: Request) -> TranslateAnswer:
         """Translate one or more texts; the translations have the order of the texts."""
-        job = service.translation_job(body.model, body.beam, body.n_best, body.tag)
+        languages = body.from_language, body.to_language
+        if any(languages):  # whose tokenizers may take a moment
+            await run_in_threadpool(service.translator(body.model).between, languages)
+        job = service.translation_job(body.model, body.beam, body.n_best, body.tag, languages=languages)
         texts = [body.text] if isinstance(body.text, str) else body.text
         translations = await service.translations(request, job, texts)
         answers = [TranslationAnswer.of(translation, job.model) for translation in translations]

@@ -19,6 +19,7 @@ from jumok.serve.metrics import ServerMetrics
 from jumok.serve.models import ServedModel, find_model
 from jumok.serve.queue import Job
 from jumok.tasks.captioner import Caption, Captioner
+from jumok.tasks.results import ANY, Languages
 from jumok.tasks.translator import Translation, Translator
 
 MAX_IMAGE_SIDE = 1024
@@ -114,10 +115,16 @@ class Service:
         return find_model(self.models, name, "image")
 
     def translation_job(
-        self, model: str | None, beam: int | None, n_best: int, tag: str | None = None
+        self,
+        model: str | None,
+        beam: int | None,
+        n_best: int,
+        tag: str | None = None,
+        *,
+        languages: Languages = ANY,
     ) -> TranslationJob:
         """A translation within the limits."""
-        translator = self.translator(model)
+        translator = self.translator(model).between(languages)
         translator.generator.tagged("", tag)  # an unknown tag is refused at once
         return TranslationJob(translator, self._beam(translator, beam, n_best), n_best, tag)
 

@@ -20,6 +20,7 @@ from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Pair, corpus_pairs
 from jumok.errors import ArgumentError, DataError
 from jumok.tasks import TRANSLATION
+from jumok.tasks.results import ANY, Languages
 from jumok.tasks.translator import TrainedTranslator
 
 Development = tuple[Sequence[Pair], Sequence[Gold]]
@@ -35,6 +36,8 @@ class AlignmentOptions(NamedTuple):
     head: int | None = None
     shift: bool | None = None
     symmetrise: str = "grow-diag"
+    languages: Languages = ANY
+    """Those of source and target, for a model of several."""
 
     def check(self) -> None:
         """Refuse unknown methods before anything is loaded."""
@@ -61,12 +64,15 @@ def make_aligner(
 ) -> Aligner | TwoWayAligner:
     """An aligner for these pairs; layers and heads that are not given are chosen on a sample of them, or on `dev`."""
     options.check()
-    forward = TRANSLATION.load(model, device=device).trained
+    forward = TRANSLATION.load(model, device=device).between(*options.languages).trained
     if reverse is None:
         head = _choose(forward, options, _sample(pairs), dev, watch)
         say(f"aligning with {head}")
         return _aligner(forward, head, options)
-    backward = TRANSLATION.load(reverse, device=device).trained
+    other = TRANSLATION.load(reverse, device=device)
+    if other.trained.tokenizers.source.languages:
+        other = other.between(*options.languages[::-1])
+    backward = other.trained
     heads = _choose_both(forward, backward, options, _sample(pairs), dev, watch)
     for folder, head in zip((model, reverse), heads, strict=True):
         say(f"aligning with {head} of {folder}")

@@ -35,7 +35,7 @@ from jumok.images.scenes import scenes
 from jumok.screen import to_screen
 from jumok.tasks.captioner import Captioner
 from jumok.tasks.describe import count
-from jumok.tasks.results import EvaluationOptions, EvaluationResult, Table, write_outputs
+from jumok.tasks.results import ANY, EvaluationOptions, EvaluationResult, Languages, Table, write_outputs
 from jumok.tasks.task import Task
 from jumok.tasks.translator import Translation, Translator
 
@@ -168,7 +168,17 @@ def evaluate_translations(
     write_outputs(options.save, system.outputs)
     decoding = decoding_settings(options)
     others = [
-        read_system(task, other, path, sources, kind=options.kind, device=device, watch=watch, **decoding)
+        read_system(
+            task,
+            other,
+            path,
+            sources,
+            languages=options.languages,
+            kind=options.kind,
+            device=device,
+            watch=watch,
+            **decoding,
+        )
         for other, path in options.compare
     ]
     test = EvaluationSet(
@@ -312,6 +322,7 @@ def read_system(
     path: Path,
     sources: Sequence[str],
     *,
+    languages: Languages = ANY,
     kind: MapKind = "cross",
     device: str = "auto",
     watch: Watch = unwatched,
@@ -320,7 +331,10 @@ def read_system(
     """The outputs in a file, or those of a translator on the sources, which `task` loads."""
     if path.is_file():
         return System(name, read_composed(path))
-    return translate_system(name, task.load(path, device=device), sources, kind=kind, watch=watch, **decoding)
+    translator: Translator = task.load(path, device=device)
+    if translator.trained.tokenizers.source.languages:
+        translator = translator.between(*languages)
+    return translate_system(name, translator, sources, kind=kind, watch=watch, **decoding)
 
 
 def translate_system(

@@ -153,6 +153,8 @@ class CaptionRecipe:
     def __post_init__(self) -> None:
         if self.augment.flip and self.images.scenes:
             raise ConfigError("augment.flip = true would turn left into right, and the captions of scenes say which")
+        if self.tokenizer.model:
+            raise ConfigError("tokenizer.model is for translation; leave it out: a captioner learns its own")
         if self.decoder.vectors:
             raise ConfigError("decoder.vectors is for texts; leave it out")
         if self.decoder.kind == "transformer":  # the limit of another is one of regions, not of captions

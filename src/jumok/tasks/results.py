@@ -11,6 +11,10 @@ from jumok.data.pairs import Columns
 from jumok.errors import ArgumentError
 from jumok.files import atomic_write
 
+Languages = tuple[str | None, str | None]
+ANY: Languages = (None, None)
+"""The languages of source and target: those that the model is set to."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -20,7 +24,7 @@ class Options:
         """Raise an ArgumentError for an option that is given but has no effect on a model."""
         for option in fields(self):
             if getattr(self, option.name) != option.default and option.name not in used:
-                name = f"--{option.name.replace('_', '-')}"
+                name = "--from or --to" if option.name == "languages" else f"--{option.name.replace('_', '-')}"
                 raise ArgumentError(f"{name} does not apply to {model}, which {does}; leave it out")
 
 
@@ -38,6 +42,8 @@ class EvaluationOptions(Options):
     """Use only the rows of a TSV with this text in this column."""
     tag: str | None = None
     """The tag in front of every source."""
+    languages: Languages = ANY
+    """Those of source and target, for a model of several."""
     metrics: tuple[str, ...] = ()
     """Defaults to the scores that are usual for the task."""
     tokenize: str | None = None
@@ -99,6 +105,8 @@ class MapOptions(Options):
     max_source: int | None = None
     tag: str | None = None
     """The tag in front of the source."""
+    languages: Languages = ANY
+    """Those of source and target, for a model of several."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from jumok.analysis.maps.attention_map import AttentionMap
 from jumok.analysis.report.numbers import System
 from jumok.analysis.scores.metrics import Watch, unwatched
 from jumok.data import Batches, Pair, Prepared, Tokenizer, TokenizerPair, prepare, vector_width, vectors_of
+from jumok.data.filters import FilterConfig
 from jumok.data.prepare import kept_input, why_outdated
+from jumok.data.sentencepiece_model import read_tokenizer
 from jumok.data.tokenizer import SHOWN_TAGS
 from jumok.errors import ArgumentError, ConfigError, DataError
 from jumok.model_folder import TOKENIZERS, ModelFolder, recipe_tables
@@ -24,11 +26,12 @@ from jumok.models.config import TextModelConfig
 from jumok.models.encoder_decoder import Decoder, Encoder, EncoderDecoder
 from jumok.models.memory_check import check_memory
 from jumok.models.weights import load_weights, weights_of, with_new_rows
+from jumok.settings import with_defaults
 from jumok.tasks.describe import config_in_words, tokenizer_in_words
 from jumok.tasks.evaluation import decoding_settings, evaluate_translations, translate_system
 from jumok.tasks.recipes import TranslationRecipe, TranslationTraining
 from jumok.tasks.results import EvaluationOptions, EvaluationResult, MapOptions, MappedOutput
-from jumok.tasks.task import RunContext, Task, TaskData, parameters
+from jumok.tasks.task import RunContext, Task, TaskData, freeze, parameters
 from jumok.tasks.text_generator import with_metric
 from jumok.tasks.translator import TrainedTranslator, Translator
 from jumok.training.config import TrainingConfig
@@ -87,10 +90,15 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             shared_vocabulary=recipe.tokenizer.shared,
         )
         check_memory(build, recipe.encoder, recipe.decoder, device=run.device)
+        if recipe.training.freeze:
+            with torch.device("meta"):  # names without contents
+                freeze(build(recipe.encoder, recipe.decoder), recipe.training.freeze)
+        given = self._tokenizers(recipe)
+        _with_own_tokenizer(recipe, given)  # which refuses what does not fit its kind
         if not run.resumed:
             for config in (recipe.encoder, recipe.decoder):
                 check_vectors(config)
-        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, self._tokenizers(recipe)):
+        elif why := why_outdated(run.data, recipe.data, recipe.tokenizer, recipe.filter, given):
             raise ConfigError(why)
 
     def prepare(self, recipe: TranslationRecipe, run: RunContext) -> TaskData[TranslationRecipe, TokenizerPair]:
@@ -104,7 +112,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             run.say(held_out_message(len(prepared.valid_pairs)))
         tokenizers = prepared.tokenizers
         return TaskData(
-            recipe=_for_use(recipe, prepared),
+            recipe=_with_own_tokenizer(_for_use(recipe, prepared), given),
             assets=tokenizers,
             train=Batches(
                 prepared.train,
@@ -158,14 +166,30 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
                     f'{name}.kind = "{given}", but the model in {folder}, which training starts from, has "{kind}"; '
                     f"leave out [{name}]"
                 )
-        return {**tables, **{name: {**start[name], **tables.get(name, {})} for name in STARTED_FROM}}
+        own = {name: tables.get(name, {}) for name in STARTED_FROM}
+        start["tokenizer"].pop("model", None)  # the tokenizer is in the folder, whatever became of that file
+        if own["tokenizer"].get("model"):
+            start["tokenizer"] = {}
+        further = {name: {**start[name], **own[name]} for name in STARTED_FROM}
+        return {**tables, **further, "filter": _within_positions(tables.get("filter", {}), further)}
 
     def _tokenizers(self, recipe: TranslationRecipe) -> TokenizerPair | None:
-        """The tokenizers of the model to start from, if there is one."""
-        if not recipe.training.start_from:
-            return None
-        tokenizers: TokenizerPair = self.load(recipe.training.start_from, device="cpu").trained.tokenizers
-        return tokenizers.with_symbols(recipe.data.symbols())
+        """The recipe's own tokenizer for both sides, or those of the model to start from; None if there is neither."""
+        folder, path = recipe.training.start_from, recipe.tokenizer.model
+        start: TokenizerPair | None = self.load(folder, device="cpu").trained.tokenizers if folder else None
+        if not path:
+            return None if start is None else start.with_symbols(recipe.data.symbols())
+        tokenizer = read_tokenizer(path, lowercase=recipe.tokenizer.lowercase)
+        if start is not None:
+            tokenizer = tokenizer.with_symbols(start.source.symbols)
+            for side in start:
+                if side.size != tokenizer.size:
+                    raise ConfigError(
+                        f"the model in {folder} has {side.size:,} tokens, but tokenizer.model = {path} has "
+                        f"{tokenizer.size:,}; leave out tokenizer.model, or train without training.start_from"
+                    )
+        tokenizer = tokenizer.with_symbols(recipe.data.symbols())
+        return TokenizerPair(tokenizer, tokenizer)
 
     def guide(self, config: TranslationTraining) -> GuidedAlignment | None:
         """The recipe's guided alignment."""
@@ -227,7 +251,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             "shared vocabulary": tokenizers.shared,
             "longest source": f"{trained.longest_source:,} tokens; longer texts are translated in parts",
             "trained on": recipe.data.origin,
-            **({"tags": ", ".join(tokenizers.source.tags[:SHOWN_TAGS])} if tokenizers.source.tags else {}),
+            **({"tags": ", ".join(tokenizers.tags[:SHOWN_TAGS])} if tokenizers.tags else {}),
         }
 
     def commands(self, folder: str, trained: TrainedTranslator | None = None) -> tuple[str, ...]:
@@ -247,6 +271,8 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
             missing = "--reference" if options.reference is None else "--source"
             raise ArgumentError(f"{missing} is missing: name the test sentences and their translations")
 
+        predictor = predictor.between(*options.languages)
+
         def first(sources: Sequence[str]) -> System:
             decoding = decoding_settings(options)
             return translate_system(name, predictor, sources, kind=options.kind, watch=watch, **decoding)
@@ -256,6 +282,7 @@ class TranslationTask(SequenceObjective, Task[TranslationRecipe, TokenizerPair])
 
     def map(self, predictor: Translator, source: str, options: MapOptions) -> MappedOutput:
         """The model's own translation of a text, or the given one, and its maps."""
+        predictor = predictor.between(*options.languages)
         words, kind, max_source, target = not options.tokens, options.kind, options.max_source, options.target
         if target is not None:
             shown = predictor.attention(source, target, words=words, kind=kind, max_source=max_source, tag=options.tag)
@@ -288,6 +315,24 @@ def _for_use(recipe: TranslationRecipe, prepared: Prepared) -> TranslationRecipe
     if recipe.decoding.max_source:
         return recipe
     return replace(recipe, decoding=replace(recipe.decoding, max_source=prepared.longest_source))
+
+
+def _with_own_tokenizer(recipe: TranslationRecipe, given: TokenizerPair | None) -> TranslationRecipe:
+    """The recipe with kind and size of the tokenizer that it names, if any."""
+    if given is None or not recipe.tokenizer.model:
+        return recipe
+    return replace(recipe, tokenizer=replace(recipe.tokenizer, kind=given.source.kind, size=given.source.size))
+
+
+def _within_positions(given: Any, further: Mapping[str, Any]) -> Any:
+    """A section [filter] whose max_length defaults to the positions of the model to start from, less the end."""
+    limits = [
+        further[name]["longest"] - 1
+        for name in ("encoder", "decoder")
+        if further[name].get("positions") == "learned" and type(further[name].get("longest")) is int
+    ]
+    most = min([*limits, FilterConfig.max_length])
+    return with_defaults(given, {"max_length": most} if most < FilterConfig.max_length else {})
 
 
 def held_out_message(pairs: int) -> str:

@@ -15,6 +15,7 @@ from jumok.analysis.maps.model_map import map_of_translation
 from jumok.data import EOS, Tokenizer, TokenizerPair, pad
 from jumok.data.placeholders import keeps_placeholders, placeholders
 from jumok.data.symbols import without_symbols
+from jumok.data.tokenizer import known_tags
 from jumok.decoding import DecodingConfig, Hypothesis, Node, Specials, Survivors, beam_search
 from jumok.decoding.beam import nodes_of
 from jumok.decoding.config import with_settings
@@ -208,17 +209,19 @@ class Translator(TextGenerator):
     @property
     def tags(self) -> list[str]:
         """The tags of a language or domain that the model knows."""
-        return self.trained.tokenizers.source.tags
+        return self.trained.tokenizers.tags
 
     def tagged(self, text: str, tag: str | None) -> str:
         """The text with a tag in front, which may be named without its brackets; an empty text stays empty."""
         if tag is None:
             return text
         tokenizer = self.trained.tokenizers.source
-        names = {*tokenizer.tags, *tokenizer.symbols.all}
+        names = {*self.tags, *tokenizer.symbols.all}
         known = next((name for name in (tag, f"<{tag}>", f">>{tag}<<") if name in names), None)
         if known is None:
-            raise ArgumentError(f"the model has no tag {quoted(tag)}{tokenizer.known_tags}")
+            chosen = "; --from and --to choose its languages" if tag in tokenizer.languages else ""
+            known_ones = known_tags(self.tags or tokenizer.symbols.features)
+            raise ArgumentError(f"the model has no tag {quoted(tag)}{chosen or known_ones}")
         return f"{known} {text}" if text.strip() else text
 
     def attention(

@@ -10,25 +10,26 @@ import struct
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from jumok.data.normalise import Normaliser
-from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, with_settings
-from jumok.data.tokenizer import HIDDEN, UNUSED_MARK, Tokenizer
+from jumok.data.subwords import SPACE, UNKNOWN, fields_of, length_delimited, settings_of, with_settings
+from jumok.data.tokenizer import HIDDEN, MOST_BYTES, UNUSED_MARK, Tokenizer
 from jumok.errors import DataError
-from jumok.screen import to_screen
+from jumok.files import read_plain
 
 PIECES, TRAINER = 1, 2
 """Fields of a model: its pieces, and how it was trained."""
-NORMAL, UNK_TYPE, CONTROL, UNUSED, BYTE = 1, 2, 3, 5, 6
+NORMAL, UNK_TYPE, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Types of a piece."""
 SPECIAL_PIECES = (("<pad>", CONTROL), ("<s>", CONTROL), ("</s>", CONTROL), ("<unk>", UNK_TYPE))
 """The first four ids: PAD, BOS, EOS, UNK."""
+CUT = (NORMAL, USER_DEFINED, BYTE)
+"""Types of pieces that texts are cut into."""
 RESERVED = {name for name, _ in SPECIAL_PIECES}
 UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
-MOST_MISSING, FEW_MISSING = 0.1, 5
-"""Share and number of pieces that a vocabulary may lack: one that was counted in a corpus lacks the rarest."""
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -56,7 +57,7 @@ class SentencePieceModel(NamedTuple):
         types = [value for field, value in fields_of(self.trainer) if field == MODEL_TYPE]
         number = int(types[-1]) if types else 1
         if number not in KINDS:
-            raise DataError("only sentencepiece models of type unigram and bpe can be imported")
+            raise DataError("only sentencepiece models of type unigram and bpe can be used")
         return KINDS[number]
 
 
@@ -93,18 +94,6 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
     return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
 
 
-def check_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> None:
-    """A DataError for a model whose vocabulary lacks so many of its pieces that it is another's; a note for a few."""
-    missing, count = missing_pieces(model, vocabulary), len(missing_pieces(model, ()))
-    if not missing:
-        return
-    share = f"{len(missing):,} of {count:,} pieces ({len(missing) / count:.1%})"
-    lacks = f"{model.origin} has {share} that the vocabulary lacks"
-    if len(missing) > max(FEW_MISSING, MOST_MISSING * count):
-        raise DataError(f"{lacks}, so it belongs to another model; copy the file that this one was trained with")
-    to_screen(f"note: {lacks}; they are read as unknown")
-
-
 def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
     """A tokenizer that cuts texts at spaces, for vocabularies of words and of pieces that another program makes."""
     pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
@@ -119,7 +108,7 @@ def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -
 
 def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:
     """A tokenizer that cuts like `model` and numbers its pieces like `vocabulary`, behind the four special tokens."""
-    own = {piece.text: piece for piece in model.pieces if piece.type in (NORMAL, BYTE)}
+    own = {piece.text: piece for piece in model.pieces if piece.type in CUT}
     pieces = [ScoredPiece(name, 0.0, type) for name, type in SPECIAL_PIECES]
     for text in vocabulary:
         # A vocabulary may number special tokens that no text contains; their names are taken.
@@ -134,6 +123,30 @@ def make_tokenizer(model: SentencePieceModel, vocabulary: Sequence[str], *, lowe
         "normalises": True,
     }
     return Tokenizer(with_settings(b"".join(length_delimited(*field) for field in body), settings))
+
+
+def read_tokenizer(path: str | Path, *, lowercase: bool = False) -> Tokenizer:
+    """The tokenizer in a sentencepiece model file of any origin, or in one that jumok wrote.
+
+    Special tokens of the file are left out, whatever their ids: ours come first, then its pieces in their order.
+    """
+    content = read_plain(path, most=MOST_BYTES)
+    if _is_ours(content):
+        return Tokenizer(content, origin=str(path))
+    model = read_model(content, path)
+    names = [piece.text for piece in model.pieces if piece.type in CUT and piece.text not in RESERVED]
+    try:
+        return make_tokenizer(model, names, lowercase=lowercase)
+    except DataError as error:
+        raise DataError(f"{path} cannot be used: {error}") from None
+
+
+def _is_ours(content: bytes) -> bool:
+    try:
+        settings_of(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _piece(message: bytes) -> ScoredPiece:
