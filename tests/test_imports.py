@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "recipe": {"setting_hints", "settings"},
     "model_folder": {"models", "data", "files", "settings"},
     "tasks": EVERYTHING,
-    "exchange": {"tasks", "decoding", "models", "layers", "data", "files", "model_folder"},
+    "exchange": {"tasks", "decoding", "models", "layers", "data", "files", "model_folder", "screen"},
     "bench": FOLDERS | {"screen", "devices"},
     "cli": EVERYTHING | {"serve", "exchange", "bench"},
     "serve": EVERYTHING,

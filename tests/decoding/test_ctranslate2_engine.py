@@ -197,6 +197,15 @@ def test_an_engine_that_is_not_installed_is_named(folder: Path, monkeypatch: pyt
         translator.translate(["three days ago"], engine="ctranslate2")
 
 
+def test_samples_and_ensembles_name_our_engine_when_another_was_asked_for(folder: Path) -> None:
+    alone, several = (jumok.load(folders, device="cpu") for folders in (folder, [folder, folder]))
+    with pytest.raises(ArgumentError, match=r"samples are drawn by jumok's own engine; use engine = \"auto\""):
+        alone.translate(["three days ago"], samples=1, engine="ctranslate2")
+    with pytest.raises(ArgumentError, match=r"ensembles run on jumok's own engine; use engine = \"auto\""):
+        several.translate(["three days ago"], engine="ctranslate2")
+    assert several.translate(["three days ago"])[0].text == "3일 전"
+
+
 def test_a_machine_on_which_the_engine_dies_keeps_our_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "jumok.decoding.ctranslate2_engine.PROBE", "import os, signal; os.kill(os.getpid(), signal.SIGILL)"

@@ -65,3 +65,16 @@ def test_a_folder_makes_its_shortlist_from_its_training_text_once(tmp_path: Path
     written = (tmp_path / "shortlist.txt").stat().st_ctime_ns
     assert CpuEngines(trained.model, trained.tokenizers, tmp_path).shortlist() is not None
     assert (tmp_path / "shortlist.txt").stat().st_ctime_ns == written
+
+
+def test_a_mixture_of_corpora_makes_one_shortlist(tmp_path: Path) -> None:
+    trained = jumok.load(BUNDLED, device="cpu").trained
+    (tmp_path / "data").mkdir()
+    for number, ids in enumerate((range(4, 40), range(60, 100))):
+        rows = [[[BOS, *random.Random(row).sample(ids, 5), EOS]] * 2 for row in range(60)]
+        write_dataset(tmp_path / f"data/mix-{number}.train.store", rows, size=200_000)
+    write_dataset(tmp_path / "data/mix-0.valid.store", [[[BOS, 200, EOS]] * 2], size=200_000)
+    found = CpuEngines(trained.model, trained.tokenizers, tmp_path).shortlist()
+    assert found is not None
+    assert set(found.likely) == {*range(4, 40), *range(60, 100)}
+    assert (tmp_path / "shortlist.txt").exists()

@@ -62,12 +62,12 @@ def encoded(model, lengths=(5, 1, 3, 7, 6, 2, 9, 4, 3, 2, 5), seed=0):
         return model.encoder(source, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
 
-def both(model, encoding, *, n_best=None, **settings):
+def both(model, encoding, *, n_best=None, specials=SPECIALS, **settings):
     config = DecodingConfig(**{"max_length": 12} | settings)
     wanted = config.beam if n_best is None else n_best
     longest = longest_outputs(model.decoder, encoding, config)
-    found = static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=wanted)
-    return found, beam_search(model.decoder, encoding, SPECIALS, config, n_best=wanted)
+    found = static_search(model.decoder, encoding, specials, config, longest, n_best=wanted)
+    return found, beam_search(model.decoder, encoding, specials, config, n_best=wanted)
 
 
 def assert_same(found, expected):
@@ -124,6 +124,17 @@ def test_any_batch_beam_and_penalty_find_the_same_in_double_precision(seed, beam
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("settings", [*SETTINGS, {"beam": 3, "max_length": 1}], ids=str)
+@pytest.mark.parametrize("make", [transformer, recurrent])
+def test_every_output_begins_with_the_first_token_that_is_asked_for(make, settings):
+    model = make()
+    for first in (7, 4):
+        found, expected = both(model, encoded(model), specials=SPECIALS._replace(first=first), **settings)
+        assert_same(found, expected)
+        assert all(one.ids[0] == first for hypotheses in found for one in hypotheses)
+    assert any(found)
+
+
 def test_a_search_that_is_used_again_forgets_the_last_one_and_takes_new_weights():
     model = transformer()
     first, second = encoded(model), encoded(model, seed=1)
@@ -152,13 +163,14 @@ def test_finished_sentences_are_dropped_and_the_others_go_on(monkeypatch):
         sizes.clear()
 
 
-def test_an_observer_sees_what_it_sees_of_the_other_search():
-    model = transformer()
+@pytest.mark.parametrize("first", [None, 7])
+def test_an_observer_sees_what_it_sees_of_the_other_search(first):
+    model, specials = transformer(), SPECIALS._replace(first=first)
     encoding, config = encoded(model), DecodingConfig(beam=3, max_length=12)
     seen, expected = [], []
     longest = longest_outputs(model.decoder, encoding, config)
-    static_search(model.decoder, encoding, SPECIALS, config, longest, n_best=1, observe=seen.append)
-    beam_search(model.decoder, encoding, SPECIALS, config, expected.append, n_best=1)
+    static_search(model.decoder, encoding, specials, config, longest, n_best=1, observe=seen.append)
+    beam_search(model.decoder, encoding, specials, config, expected.append, n_best=1)
     for mine, theirs in zip(seen, expected, strict=True):
         for (sentence, nodes), (other, others) in zip(nodes_of(mine), nodes_of(theirs), strict=True):
             assert sentence == other

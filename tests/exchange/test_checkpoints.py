@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from jumok.data import BOS
+from jumok.data.sentencepiece_model import from_merges, make_tokenizer
 from jumok.errors import DataError
 from jumok.exchange.checkpoints import read_checkpoint
 from jumok.exchange.convert import import_model
@@ -52,9 +53,23 @@ def log_probabilities(translator: Translator, text: str, ids: tuple[int, ...]) -
 
 
 def test_a_checkpoint_of_opennmt_with_a_sentencepiece_model_cuts_texts_itself(tmp_path: Path) -> None:
+    checkpoint = place(FOLDERS["opennmt-plain"])
+    vocabularies = read_checkpoint(checkpoint)["vocab"]
+    tokens = sorted({*vocabularies["src"], *vocabularies["tgt"]} - {"<blank>", "<s>", "</s>", "<unk>"})
+    pieces = tmp_path / "fitting.model"
+    pieces.write_bytes(make_tokenizer(from_merges([*tokens, "▁"], [], ""), [*tokens, "▁"]).model)
+    said = well("import", checkpoint, "--tokenizer", pieces, "--out", tmp_path / "model").err
+    assert load(tmp_path / "model", device="cpu").tokenizer.kind == "bpe"
+    assert f"1 of {len(tokens) + 1} pieces" in said
+
+
+def test_a_sentencepiece_model_of_another_model_is_refused(tmp_path: Path) -> None:
     pieces = MODELS / "joeynmt-pre" / "joint.model"
-    well("import", place(FOLDERS["opennmt-plain"]), "--tokenizer", pieces, "--out", tmp_path / "model")
-    assert load(tmp_path / "model", device="cpu").tokenizer.kind == "unigram"
+    done = jumok("import", place(FOLDERS["opennmt-plain"]), "--tokenizer", pieces, "--out", tmp_path / "model")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert all(word in done.err for word in ("joint.model", "%", "another model"))
+    assert not (tmp_path / "model").exists()
 
 
 class Malicious:

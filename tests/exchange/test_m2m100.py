@@ -12,6 +12,9 @@ import pytest
 import sentencepiece
 import torch
 
+from jumok.data.dataset import write_dataset
+from jumok.decoding.config import DecodingConfig
+from jumok.decoding.ctranslate2_engine import CTranslate2Engine
 from jumok.errors import ArgumentError, DataError
 from jumok.exchange.convert import import_model
 from jumok.tasks import load
@@ -171,6 +174,52 @@ def test_an_imported_model_writes_the_tokens_that_transformers_writes(
             assert [names[id] for id in output.pieces[0][1]] == pieces, text
             assert pieces[0] == f">>{target}<<"
             assert f">>{target}<<" not in output.text
+
+
+@pytest.mark.parametrize(
+    "settings", [{"beam": 1}, {"beam": 5}, {"beam": 4, "length_penalty": 0.6}, {"beam": 5, "length_penalty": 0}]
+)
+def test_ctranslate2_finds_the_outputs_and_scores_of_our_search(
+    original: Original, imported: Translator, settings: dict[str, Any]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    english, german, korean = original.codes
+    texts = [*TEXTS, *(source for source, _ in PAIRS)]
+    # Into Korean, which it has not learnt, it would often rather write nothing.
+    for source, target in ((english, german), (german, korean)):
+        translator = imported.between(source, target)
+        ours, theirs = (translator.translate(texts, engine=name, **settings) for name in ("jumok", "ctranslate2"))
+        assert [output.pieces for output in theirs] == [output.pieces for output in ours]
+        assert [output.score for output in theirs] == pytest.approx([output.score for output in ours], abs=1e-4)
+        assert "float32" in translator.engines.made
+
+
+def test_the_engine_translates_most_sentences_into_a_language_that_was_learnt(
+    original: Original, imported: Translator
+) -> None:
+    pytest.importorskip("ctranslate2")
+    imported.translate(TEXTS)
+    engine = imported.engines.made["float32"][1]
+    assert isinstance(engine, CTranslate2Engine)
+    sources = [imported.trained.tokenizers.source.encode(text)[1:] for text, _ in PAIRS]
+    for beam in (1, 5):
+        found = engine.search(sources, DecodingConfig(beam=beam), 1)
+        assert sum(hypotheses is not None for hypotheses in found) >= len(PAIRS) // 2
+
+
+def test_a_shortlist_serves_the_languages_it_was_made_for(m2m100: Original, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    folder = tmp_path / "imported"
+    import_model(m2m100.folder, folder)
+    translator = load(folder, device="cpu")
+    source, target = translator.trained.tokenizers
+    rows = [[source.encode(text), target.encode(translation)] for text, translation in PAIRS]
+    (folder / "data").mkdir()
+    write_dataset(folder / "data/mix-0.train.store", rows, size=source.size)
+    for languages, expected in ((("en", "de"), True), (("en", "ko"), False), (("ko", "de"), False)):
+        between = translator.between(*languages)
+        assert between.translate(["two men are talking"], precision="int8")[0].text
+        assert between.engines.made["int8"][1].has_shortlist == expected
 
 
 def test_an_imported_tokenizer_cuts_texts_as_transformers_does(original: Original, imported: Translator) -> None:

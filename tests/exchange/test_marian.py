@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import sentencepiece
 import torch
+from safetensors.torch import load_file, save_file
 
 from jumok.errors import DataError
-from jumok.exchange.convert import import_model
+from jumok.exchange.convert import import_model, read_foreign
 from jumok.tasks import load
 from jumok.tasks.translator import Translator
 from support.commands import well
@@ -189,6 +190,46 @@ def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(im
     assert "".join(spans[1:]) == "twoｍenlikeapples"
 
 
+OTHER = ["Всем привет , как дела ?", "Кошка сидит на ковре и смотрит в окно", "Объявление о концерте"]
+
+
+def in_config(folder: Path, **settings: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def add_id(folder: Path, id: int) -> None:
+    path = folder / "vocab.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"▁more": id}))
+
+
+def in_parts(folder: Path, *, pickled: bool = False) -> list[Path]:
+    """Write the weights into two files, as `transformers` does where they are large."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    name, end = ("pytorch_model", "bin") if pickled else ("model", "safetensors")
+    files = [folder / f"{name}-0000{number}-of-00002.{end}" for number in (1, 2)]
+    of = {weight: files[number % 2] for number, weight in enumerate(sorted(tensors))}
+    for file in files:
+        part = {weight: tensors[weight] for weight in tensors if of[weight] == file}
+        if pickled:
+            torch.save(part, file)
+        else:
+            save_file(part, file)
+    index = {"metadata": {}, "weight_map": {weight: file.name for weight, file in of.items()}}
+    (folder / f"{name}.{end}.index.json").write_text(json.dumps(index))
+    return files
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_weights_in_several_files_are_read(opus: Original, tmp_path: Path, pickled: bool) -> None:
+    folder = tmp_path / "parts"
+    shutil.copytree(opus.folder, folder)
+    in_parts(folder, pickled=pickled)
+    ours, whole = (read_foreign(path).model.state_dict() for path in (folder, opus.folder))
+    assert all(torch.equal(ours[name], whole[name]) for name in whole)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -199,6 +240,12 @@ def test_offsets_of_an_imported_tokenizer_point_into_the_text_as_it_was_given(im
         (lambda folder: (folder / "target.spm").unlink(), ["target.spm", "missing"]),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 100), ["model.safetensors", "safetensors"]),
         (lambda folder: (folder / "model.safetensors").unlink(), ["pytorch_model.bin"]),
+        (lambda folder: in_parts(folder)[0].unlink(), ["model-00001-of-00002.safetensors", "missing"]),
+        (lambda folder: in_config(folder, d_model=64), ["config.json", "d_model = 64"]),
+        (lambda folder: in_config(folder, encoder_layers=1), ["numbers of layers in config.json"]),
+        (lambda folder: add_id(folder, 99999), ["vocab.json", "99,999"]),
+        (lambda folder: save_sentencepiece(OTHER, folder / "source.spm", "unigram"), ["source.spm", "%", "pieces"]),
+        (shutil.rmtree, ["there is no folder"]),
     ],
 )
 def test_a_folder_that_is_no_whole_marian_model_is_refused_in_one_line(

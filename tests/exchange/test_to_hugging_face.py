@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import jumok
-from jumok.data import TokenizerPair
+from jumok.data import Tokenizer, TokenizerPair
+from jumok.data.subwords import settings_of, with_settings
+from jumok.data.symbols import symbol_pieces
+from jumok.data.tokenizer import Symbols
 from jumok.errors import ModelError
 from jumok.exchange.to_hugging_face import export_model, why_not
 from jumok.model_folder import BUNDLED
@@ -33,9 +36,12 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def random_model(*, tied: str, **settings: Any) -> TrainedTranslator:
+def random_model(*, tied: str, tags: tuple[str, ...] = (), language: str = "", **settings: Any) -> TrainedTranslator:
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
+    tokenizers = tokenizers._replace(source=tokenizers.source.with_symbols(Symbols(tags)))
+    if language:
+        tokenizers = tokenizers._replace(target=speaking(tokenizers.target, language))
     if tied in ("all", "embeddings"):
         tokenizers = TokenizerPair(tokenizers.source, tokenizers.source)
     side = {"kind": "transformer", "width": 64, "heads": 4, "hidden": 96, "layers": 2} | settings
@@ -47,6 +53,12 @@ def random_model(*, tied: str, **settings: Any) -> TrainedTranslator:
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight), alpha=0.15)
     return TrainedTranslator(model, recipe, tokenizers)
+
+
+def speaking(tokenizer: Tokenizer, language: str) -> Tokenizer:
+    """The tokenizer of a model of several languages, set to one."""
+    model = tokenizer.model + symbol_pieces([f">>{language}<<"])
+    return Tokenizer(with_settings(model, settings_of(tokenizer.model))).with_language(language)
 
 
 def written_by_transformers(folder: Path, text: str, *, beam: int, longest: int) -> tuple[list[str], str]:
@@ -88,6 +100,18 @@ def test_the_bundled_model_translates_the_same_in_transformers(tmp_path: Path) -
     assert "ForConditionalGeneration" in said or "MarianMTModel" in said
 
 
+@pytest.mark.parametrize("tied", ["all", "output"])
+def test_transformers_keeps_the_tags_of_a_text(tied: str, tmp_path: Path) -> None:
+    trained = random_model(tied=tied, tags=("<b>", "<medical>"))
+    export_model(trained, tmp_path)
+    tokenizer, source = transformers.AutoTokenizer.from_pretrained(tmp_path), trained.tokenizers.source
+    for text in ("<b> three days ago", "<medical> <b> 12  kg", "three <b> days", "three days ago", "<b>three"):
+        assert tokenizer(text).input_ids == source.encode(text)[1:], text
+    (output,) = Translator(trained).translate(["<b> three days ago"], beam=1, max_length=12)
+    theirs, _ = written_by_transformers(tmp_path, "<b> three days ago", beam=1, longest=12)
+    assert [trained.tokenizers.target.pieces[id] for id in output.pieces[0][1]][:12] == theirs[:12]
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -95,6 +119,8 @@ def test_the_bundled_model_translates_the_same_in_transformers(tmp_path: Path) -
         ({"positions": "learned", "norm": "post"}, "learned"),
         ({"activation": "swiglu"}, "swiglu"),
         ({"key_heads": 2}, "key_heads"),
+        ({"language": "de"}, "begin with a language, de"),
+        ({"norm": "post", "tags": ("<b>",)}, "<b>"),
     ],
 )
 def test_a_model_that_no_class_of_transformers_is_is_refused(

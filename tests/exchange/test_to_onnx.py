@@ -10,6 +10,7 @@ import torch
 
 import jumok
 from jumok.data import TokenizerPair
+from jumok.data.tokenizer import Symbols
 from jumok.errors import ModelError
 from jumok.model_folder import BUNDLED
 from jumok.tasks import TRANSLATION, make_recipe
@@ -56,9 +57,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def random_model(encoder: dict[str, Any], decoder: dict[str, Any]) -> TrainedTranslator:
+def random_model(encoder: dict[str, Any], decoder: dict[str, Any], *, tags: tuple[str, ...] = ()) -> TrainedTranslator:
     """A small model with random weights and the vocabulary of the bundled one."""
     tokenizers = jumok.load(device="cpu").trained.tokenizers
+    tokenizers = tokenizers._replace(source=tokenizers.source.with_symbols(Symbols(tags)))
     recipe = make_recipe({"data": {"corpus": "cldr"}, "encoder": encoder, "decoder": decoder})
     torch.manual_seed(0)
     model = TRANSLATION.build(recipe, tokenizers).eval()
@@ -106,6 +108,17 @@ def test_the_bundled_model_translates_the_same_with_onnxruntime(tmp_path: Path) 
     outputs = translator.translate(TEXTS, beam=1)
     theirs = written_by_onnx(tmp_path / "exported", translator.trained.tokenizers, TEXTS, 60)
     assert [list(output.pieces[0][1]) for output in outputs] == theirs
+
+
+def test_the_description_gives_the_ids_of_symbols_and_languages(
+    tmp_path: Path,
+) -> None:
+    trained = random_model(TRANSFORMER, TRANSFORMER, tags=("<b>",))
+    export_model(trained, tmp_path)
+    model = json.loads((tmp_path / "model.json").read_text())
+    assert [model["symbols"]["<b>"]] == trained.tokenizers.source.encode("<b>")[1:-1]
+    assert model["first"] is None
+    assert model["source_first"] is None
 
 
 def test_models_without_graphs_are_refused(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def beam_search(
     """
     n_best = config.beam if n_best is None else n_best
     longest = longest_outputs(decoder, encoding, config)
-    if specials.first is None and _is_static(decoder, encoding):
+    if _is_static(decoder, encoding):
         with suppress(NotRecordedError):
             options: dict[str, Any] = {"n_best": n_best, "observe": observe, "check": check}
             return static_search(decoder, encoding, specials, config, longest, **options)

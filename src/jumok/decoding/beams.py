@@ -87,6 +87,16 @@ class Beams:
         self.steps.copy_(self.longest < 0)
         self.broken.zero_()
 
+    def append(self, token: int) -> None:
+        """Take the first step of a new search, with a token that every output begins with, at no cost in score."""
+        self.tokens.fill_(token)
+        self.past_parents[0].zero_()
+        self.past_tokens[0].fill_(token)
+        self.past_totals[0].fill_(-torch.inf)
+        self.past_totals[0, :, 0] = 0
+        self.lengths.add_(1)
+        self.steps.logical_or_(self.longest < 1)
+
     def take(self, other: "Beams", sentences: Int[Tensor, " sentence"]) -> None:
         """Continue some sentences of another; a number repeats where there are fewer than rows."""
         for name in ("tokens", "parents", "totals", "pool", "longest", "lengths", "steps", "broken"):

@@ -80,6 +80,8 @@ def with_settings(saved: DecodingConfig, n_best: int, **settings: Any) -> Decodi
             raise ArgumentError(f"{name[:60]} is not a setting of decoding{hint}")
     given = {name: value for name, value in settings.items() if value is not None}
     config = replace(saved, **{"beam": max(n_best, saved.beam)} | given)
+    if config.samples and config.engine == "ctranslate2":
+        raise ArgumentError('engine = "ctranslate2", but samples are drawn by jumok\'s own engine; use engine = "auto"')
     if config.samples and n_best > config.samples:
         raise ArgumentError(
             f"n_best = {n_best}, but there are only {config.samples} samples; draw more or ask for fewer"

@@ -77,7 +77,9 @@ class CTranslate2Engine:
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"CTranslate2 cannot read {folder}: {error}") from None
         self.source_pieces = tokenizers.source.pieces
-        self.target_ids = {piece: number for number, piece in enumerate(tokenizers.target.pieces)}
+        target = tokenizers.target
+        self.first = [target.pieces[id] for id in target.language_ids[:1]]  # as `Specials.first`, at no cost in score
+        self.target_ids = {piece: number for number, piece in enumerate(target.pieces)}
 
     def search(
         self, sources: Sequence[Sequence[int]], config: DecodingConfig, n_best: int, limit: int | None = None
@@ -85,10 +87,16 @@ class CTranslate2Engine:
         """The best hypotheses for every source; None where our own search must decide.
 
         Sources end in EOS; `limit` is the number of positions of the decoder. Outputs that reach the greatest length
-        are left to our search in float32, as it ends them in another way.
+        are left to our search in float32, as it ends them in another way, and so are those that nothing after their
+        language would be better than: the engine does not consider that.
         """
         limits = [self._longest(len(source), config, limit) for source in sources]
         results = self.generate(sources, limits, config, n_best)
+        if self.first and self.precision == "float32" and config.beam > 1:
+            rows = [row for row, found in enumerate(results) if found]
+            for row, score in zip(rows, self._scores_of_nothing([sources[row] for row in rows], config), strict=True):
+                if score > results[row][0].score:
+                    results[row] = []
         return [
             found if found and self._is_sound(found, longest) else None
             for found, longest in zip(results, limits, strict=True)
@@ -119,14 +127,31 @@ class CTranslate2Engine:
         if not sources:
             return []
         found = self.engine.translate_batch(
-            [[self.source_pieces[id] for id in source] for source in sources],
-            max_batch_size=max(1, min(BATCH, math.ceil(len(sources) / self.threads))),
+            [self._pieces(source) for source in sources],
+            target_prefix=[self.first] * len(sources) if self.first else None,
+            max_batch_size=self._batch_size(sources),
             max_input_length=0,
             return_scores=True,
             max_decoding_length=longest,
             **self._options(config, n_best),
         )
         return [self._hypotheses(one) for one in found]
+
+    def _scores_of_nothing(self, sources: list[Sequence[int]], config: DecodingConfig) -> list[float]:
+        """For every source the score of an output that ends after its language."""
+        found = self.engine.score_batch(
+            [self._pieces(source) for source in sources],
+            [self.first] * len(sources),
+            max_batch_size=self._batch_size(sources),
+            max_input_length=0,
+        )
+        return [one.log_probs[-1] / 2**config.length_penalty for one in found]
+
+    def _pieces(self, source: Sequence[int]) -> list[str]:
+        return [self.source_pieces[id] for id in source]
+
+    def _batch_size(self, sources: Sequence[Sequence[int]]) -> int:
+        return max(1, min(BATCH, math.ceil(len(sources) / self.threads)))
 
     def _options(self, config: DecodingConfig, n_best: int) -> dict[str, Any]:
         normalised = config.beam > 1 and config.length_penalty > 0

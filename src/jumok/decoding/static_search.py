@@ -78,7 +78,11 @@ class Search:
 
     def _begin(self) -> None:
         self.state.begin(self.encoding)
-        self.beams.begin(self.shape.rules.specials.bos)
+        specials = self.shape.rules.specials
+        self.beams.begin(specials.bos)
+        if specials.first is not None:
+            self.state.advance(self.beams.tokens, self.beams.parents)
+            self.beams.append(specials.first)
 
     def _step(self) -> None:
         hidden = self.state.advance(self.beams.tokens, self.beams.parents)
@@ -249,7 +253,10 @@ def _run(
     """At most so many steps, on fewer rows when sentences have finished."""
     stage, earlier = Stage(search, list(range(count))), []
     looks = Looks(search.beams)
-    for step in range(1, steps + 1):
+    step = begun = 0 if search.shape.rules.specials.first is None else 1  # the beginning writes a first token
+    if begun and observe is not None:
+        observe(_survivors(stage, begun))
+    for step in range(begun + 1, steps + 1):
         stage.search.step()
         if observe is not None and len((kept := _survivors(stage, step)).sentences):
             observe(kept)

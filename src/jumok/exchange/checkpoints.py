@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
+    check_pieces,
     make_tokenizer,
     make_word_tokenizer,
     missing_pieces,
@@ -22,9 +23,11 @@ from jumok.errors import DataError
 from jumok.exchange.hugging_face import Vocabulary, output_bias
 from jumok.files import read_plain
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
+UNLIKE = "its settings and its weights are of different models; copy the whole model again"
 MOST_PIECES_BYTES = 64 * 2**20
 
 
@@ -102,7 +105,7 @@ class ForeignTransformer(NamedTuple):
         tokenizers, source, target = self._vocabularies()
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers), origin=self.path)
         model = TRANSLATION.build(recipe, tokenizers)
-        load_weights(model, self._weights(recipe, source, target), self.path)
+        load_weights(model, self._weights(recipe, source, target), self.path, hint=UNLIKE)
         return TrainedTranslator(model.eval(), recipe, tokenizers)
 
     @property
@@ -121,6 +124,8 @@ class ForeignTransformer(NamedTuple):
                     f"{self.path} has a vocabulary of {len(side.tokens):,} tokens, but weights for {len(table):,}; it "
                     "belongs to another model"
                 )
+        for cut in {id(side.cut): side.cut for side in self.sides if side.cut is not None}.values():
+            check_pieces(cut, {*first.tokens, *second.tokens}, to_screen)  # one model may cut both languages
         missing = [_missing(side) for side in self.sides]
         if first.tokens == second.tokens:
             missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2

@@ -73,6 +73,8 @@ def read_foreign(
     path: Path, source: str | None = None, target: str | None = None, tokenizer: str | Path | None = None
 ) -> TrainedTranslator:
     """A model of another toolkit; a DataError names what can be read where it is something else."""
+    if not path.exists():
+        raise DataError(f"there is no folder or file {path}; `jumok import` reads models on this machine only")
     try:
         if path.is_file() and path.suffix == ".pt":
             return _set_languages(read_opennmt(path, tokenizer), source, target)

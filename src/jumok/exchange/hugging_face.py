@@ -19,6 +19,8 @@ from jumok.models.weights import read_tensors
 
 CONFIG, GENERATION, VOCABULARY = "config.json", "generation_config.json", "vocab.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+UNLIKE = f"check the sizes and the numbers of layers in {CONFIG}, which must fit these weights"
+"""What to do where weights do not fit."""
 ACTIVATIONS = {"swish": "silu", "silu": "silu", "relu": "relu", "gelu": "gelu"}
 IMPOSSIBLE = -1e9
 """The bias of a token that must never be written, as Marian itself writes it."""
@@ -66,6 +68,10 @@ def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False
     target = tensors.get("model.decoder.embed_tokens.weight", shared)
     if source is None or target is None:
         raise DataError(f"the weights in {path} have no embeddings, so they are not those of a translation model")
+    for table in (source, target):
+        if table.shape[1:] != (config["d_model"],):
+            wrong = f"{path / CONFIG} has d_model = {config['d_model']!r}"
+            raise DataError(f"{wrong}, but the embeddings are {list(table.shape)}; copy the whole folder")
     tie = bool(config.get("tie_word_embeddings", True))
     output = tensors.get("lm_head.weight", target)
     if not separate and (tie or torch.equal(source, target)):
@@ -73,6 +79,15 @@ def read_tables(path: Path, config: Mapping[str, Any], *, separate: bool = False
     if tie or torch.equal(target, output):
         output = target
     return Tables(source, target, output, tensors)
+
+
+def check_ids(vocabulary: Vocabulary, table: Float[Tensor, "token width"], path: Path) -> None:
+    """A DataError if a token of the vocabulary in `path` has no row among the weights."""
+    if (largest := int(vocabulary.rows.max())) >= len(table):
+        raise DataError(
+            f"{path}, or {CONFIG} beside it, has the id {largest:,}, but the weights are those of {len(table):,} "
+            "tokens; it belongs to another model"
+        )
 
 
 def output_bias(tensors: Mapping[str, Tensor], target: Vocabulary) -> Float[Tensor, " token"]:
@@ -134,16 +149,37 @@ def search_settings(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """All weights in float32."""
-    safe, pickled = (path / name for name in WEIGHTS)
-    if safe.exists():
-        return {name: tensor.float() for name, tensor in read_tensors(safe).items()}
-    if not pickled.exists():
-        raise DataError(f"{path} has neither {safe.name} nor {pickled.name}; copy the whole folder")
+    """All weights in float32, from one file or from the several that an index names."""
+    safe, pickled = WEIGHTS
+    for name in WEIGHTS:
+        read = _read_safe if name == safe else _read_pickled
+        if (path / name).exists():
+            return read(path / name)
+        if (index := path / f"{name}.index.json").exists():
+            return {weight: tensor for part in _parts(index) for weight, tensor in read(part).items()}
+    raise DataError(f"{path} has neither {safe} nor {pickled}; copy the whole folder")
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that an index of weights names, which must be beside it."""
+    names = read_json(index).get("weight_map")
+    files = sorted({str(name) for name in names.values()}) if isinstance(names, dict) else []
+    if not files or any(Path(file).name != file for file in files):
+        raise DataError(f"{index} is damaged: its weight_map must give every weight the name of a file beside it")
+    if lost := next((file for file in files if not (index.parent / file).exists()), None):
+        raise DataError(f"{index.parent} is not a whole model: {lost} is missing; copy the whole folder")
+    return [index.parent / file for file in files]
+
+
+def _read_safe(path: Path) -> dict[str, Tensor]:
+    return {name: tensor.float() for name, tensor in read_tensors(path).items()}
+
+
+def _read_pickled(path: Path) -> dict[str, Tensor]:
     try:
-        tensors = torch.load(pickled, map_location="cpu", weights_only=True)  # runs no code of the file
+        tensors = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
     except Exception as error:
-        raise DataError(f"{pickled} cannot be read as plain weights ({type(error).__name__})") from None
+        raise DataError(f"{path} cannot be read as plain weights ({type(error).__name__})") from None
     return {name: tensor.float() for name, tensor in dict(tensors).items() if isinstance(tensor, Tensor)}
 
 

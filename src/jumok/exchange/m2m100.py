@@ -17,6 +17,7 @@ from torch import Tensor
 
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
+    check_pieces,
     from_merges,
     make_tokenizer,
     missing_pieces,
@@ -28,9 +29,11 @@ from jumok.errors import ArgumentError, DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
     GENERATION,
+    UNLIKE,
     VOCABULARY,
     Tables,
     Vocabulary,
+    check_ids,
     output_bias,
     read_bytes,
     read_ids,
@@ -42,6 +45,7 @@ from jumok.exchange.hugging_face import (
     side_settings,
 )
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -81,10 +85,11 @@ class M2M100Folder:
 
         tables = read_tables(self.path, self.config)
         tokenizer, vocabulary = self._vocabulary(len(tables.source))
+        check_ids(vocabulary, tables.source, self.path / VOCABULARY)
         tokenizers = self._languages(tokenizer, vocabulary, source, target)
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers, tables), origin=self.path / CONFIG)
         model = TRANSLATION.build(recipe, tokenizers)
-        load_weights(model, self._weights(tables, vocabulary), self.path)
+        load_weights(model, self._weights(tables, vocabulary), self.path, hint=UNLIKE)
         return TrainedTranslator(model.eval(), recipe, tokenizers)
 
     @property
@@ -95,6 +100,7 @@ class M2M100Folder:
     def _vocabulary(self, size: int) -> tuple[Tokenizer, Vocabulary]:
         """The tokenizer, and the row of each of its ids among the `size` rows of the model."""
         cut, names = self._names()
+        check_pieces(cut, names, to_screen)
         if len(names) > size:
             raise DataError(
                 f"{self.path} has {len(names):,} tokens, but its weights are those of {size:,}; its tokenizer belongs "

@@ -15,15 +15,17 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.data.sentencepiece_model import make_tokenizer, missing_pieces, read_model
+from jumok.data.sentencepiece_model import check_pieces, make_tokenizer, missing_pieces, read_model
 from jumok.data.subwords import BOS, EOS, PAD, SPECIALS, UNK
 from jumok.data.tokenizer import TokenizerPair
 from jumok.errors import DataError
 from jumok.exchange.hugging_face import (
     CONFIG,
+    UNLIKE,
     VOCABULARY,
     Tables,
     Vocabulary,
+    check_ids,
     output_bias,
     read_bytes,
     read_ids,
@@ -34,6 +36,7 @@ from jumok.exchange.hugging_face import (
 )
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -60,9 +63,11 @@ class MarianFolder:
 
         tokenizers, source, target = self._vocabularies()
         tables = read_tables(self.path, self.config, separate=self.separate)
+        check_ids(source, tables.source, self.path / VOCABULARY)
+        check_ids(target, tables.target, self.path / (TARGET_VOCABULARY if self.separate else VOCABULARY))
         recipe: TranslationRecipe = make_recipe(self._recipe(tokenizers, tables.tied), origin=self.path / CONFIG)
         model = TRANSLATION.build(recipe, tokenizers)
-        load_weights(model, self._weights(tables, source, target), self.path)
+        load_weights(model, self._weights(tables, source, target), self.path, hint=UNLIKE)
         return TrainedTranslator(model.eval(), recipe, tokenizers)
 
     @property
@@ -74,6 +79,8 @@ class MarianFolder:
         ids = read_ids(self.path / VOCABULARY)
         target_ids = read_ids(self.path / TARGET_VOCABULARY) if self.separate else ids
         cuts = [read_model(read_bytes(self.path / name), self.path / name) for name in (SOURCE_MODEL, TARGET_MODEL)]
+        for cut, known in zip(cuts, (ids, target_ids), strict=True):
+            check_pieces(cut, known, to_screen)
         source_pieces, target_pieces = _pieces(ids), _pieces(target_ids)
         missing = [missing_pieces(cut, known) for cut, known in zip(cuts, (ids, target_ids), strict=True)]
         if not self.separate:

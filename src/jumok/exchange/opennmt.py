@@ -52,7 +52,9 @@ def read_opennmt(path: Path, tokenizer: str | Path | None = None) -> TrainedTran
         raise DataError(f"{path} is not a checkpoint of OpenNMT-py: it must have model, generator, vocab and opt")
     model, generator, vocabularies = parts
     if not all(isinstance(vocabularies.get(side), list) for side in ("src", "tgt")):
-        raise DataError(f"{path} is of OpenNMT-py before version 3; convert it with its tools/convertv2_v3.py")
+        raise DataError(
+            f"{path} is of OpenNMT-py before version 3, whose checkpoints are not read; convert it with OpenNMT-py 3"
+        )
     refuse(path, _unknown(options, model))
     source, target = (model[EMBEDDING.format(side)] for side in ("encoder", "decoder"))
     output = generator["weight"]

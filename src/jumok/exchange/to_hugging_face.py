@@ -79,7 +79,32 @@ def why_not(trained: TrainedTranslator, *, marian: bool = False) -> str | None:
         return (
             "the tokenizer rewrites letters, which MarianTokenizer does not; set tokenizer.source_form to nfc or none"
         )
+    return _why_not_tags(trained)
+
+
+def _why_not_tags(trained: TrainedTranslator) -> str | None:
+    """Why MarianTokenizer would lose languages or tags; None if it keeps them."""
+    source, target = trained.tokenizers
+    if language := source.language or target.language:
+        return (
+            f"texts of this model begin with a language, {language}, which MarianTokenizer leaves out; use the folder "
+            "that it was imported from, or --to ctranslate2 with a target_prefix (docs/import.md)"
+        )
+    if source.symbols.all and _is_separate(trained) and _class_of(trained)[0] == "marian":
+        return (
+            f"MarianTokenizer cannot keep tags such as {min(source.symbols.all)} where source and target have "
+            'vocabularies of their own and norm = "post"; use --to ctranslate2'
+        )
     return None
+
+
+def _is_separate(trained: TrainedTranslator) -> bool:
+    return cast(Any, trained.model.decoder).embedding is not cast(Any, trained.model.encoder).embedding
+
+
+def _class_of(trained: TrainedTranslator) -> tuple[str, str]:
+    config = cast(TransformerConfig, trained.recipe.encoder)
+    return CLASSES[config.norm, config.positions]
 
 
 class Layout(NamedTuple):
@@ -104,10 +129,8 @@ def export_model(trained: TrainedTranslator, folder: str | Path, *, marian: bool
     """Write the folder; returns the class that loads it. A ModelError for a model that none is."""
     if (reason := why_not(trained, marian=marian)) is not None:
         raise ModelError(f"{reason}; --to onnx may do")
-    config = cast(TransformerConfig, trained.recipe.encoder)
-    kind, name = CLASSES[config.norm, config.positions]
-    decoder = cast(Any, trained.model.decoder)
-    separate = decoder.embedding is not cast(Any, trained.model.encoder).embedding
+    kind, name = _class_of(trained)
+    separate = _is_separate(trained)
     sizes = [tokenizer.size for tokenizer in trained.tokenizers]
     layout = Layout(sizes[0], sizes[1], is_joint=separate and kind != "marian")
     folder = Path(folder)
@@ -123,7 +146,7 @@ def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, sep
     ties = not separate and cast(Any, trained.recipe.decoder).ties_output
     documents: dict[str, Any] = {
         CONFIG: _config(trained, kind, name, layout, separate, ties),
-        GENERATION: _generation(trained.recipe.decoding, target, layout),
+        GENERATION: _generation(trained.recipe.decoding),
         "tokenizer_config.json": {
             "tokenizer_class": "MarianTokenizer",
             "separate_vocabs": separate,
@@ -131,6 +154,7 @@ def _files(trained: TrainedTranslator, kind: str, name: str, layout: Layout, sep
             "eos_token": "</s>",
             "unk_token": "<unk>",
             "pad_token": "<pad>",
+            "added_tokens_decoder": _symbols(source),
         },
         VOCABULARY: {piece: id for id, piece in enumerate(source.pieces)},
     }
@@ -177,7 +201,7 @@ def _config(
     }
 
 
-def _generation(decoding: Any, target: Tokenizer, layout: Layout) -> dict[str, Any]:
+def _generation(decoding: Any) -> dict[str, Any]:
     """The settings of our search; "never" searches, as ours does, until no better output can come."""
     return {
         "num_beams": decoding.beam,
@@ -191,8 +215,13 @@ def _generation(decoding: Any, target: Tokenizer, layout: Layout) -> dict[str, A
         "decoder_start_token_id": BOS,
         **({"min_new_tokens": decoding.min_length} if decoding.min_length else {}),
         **({"no_repeat_ngram_size": decoding.no_repeat} if decoding.no_repeat else {}),
-        **({"forced_bos_token_id": layout.target_id(target.language_ids[0])} if target.language_ids else {}),
     }
+
+
+def _symbols(source: Tokenizer) -> dict[str, Any]:
+    """Tags and features by their ids, as tokens that MarianTokenizer never cuts; the spaces around them are no text."""
+    how = {"lstrip": True, "rstrip": True, "single_word": True, "normalized": False, "special": True}
+    return {str(source.pieces.index(symbol)): {"content": symbol, **how} for symbol in sorted(source.symbols.all)}
 
 
 def _positions(trained: TrainedTranslator) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from jumok.data import BOS, EOS, PAD
+from jumok.data import BOS, EOS, PAD, Tokenizer
 from jumok.errors import ModelError
 from jumok.exchange.onnx_graph import HIDDEN, Graph, onnx
 from jumok.exchange.onnx_rnn import RnnStep, rnn_encoder
@@ -115,7 +115,9 @@ def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
         "pad": PAD,
         "bos": BOS,
         "eos": EOS,
-        "first": tokenizers.target.language_ids[0] if tokenizers.target.language_ids else None,
+        "first": _first(tokenizers.target),
+        "source_first": _first(tokenizers.source),
+        "symbols": {name: tokenizers.source.pieces.index(name) for name in sorted(tokenizers.source.symbols.all)},
         "beam": decoding.beam,
         "length_penalty": decoding.length_penalty,
         "max_length": min([decoding.max_length, *(limit - 1 for limit in limits)]),
@@ -125,3 +127,8 @@ def _description(trained: TrainedTranslator, step: Any) -> dict[str, Any]:
             for side, tokenizer in zip(("source", "target"), tokenizers, strict=True)
         },
     }
+
+
+def _first(tokenizer: Tokenizer) -> int | None:
+    """The id of the language that every text begins with, if there is one."""
+    return tokenizer.language_ids[0] if tokenizer.language_ids else None

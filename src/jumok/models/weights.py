@@ -103,10 +103,10 @@ def _not_whole(path: str | Path, why: object) -> DataError:
 
 
 @torch.no_grad()
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path) -> None:
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: str | Path, *, hint: str = FOREIGN) -> None:
     """Copy tensors read from `path` into the model; if one does not fit, the error names it and nothing changes."""
     weights = weights_of(model)
-    check_fit(weights, tensors, path)
+    check_fit(weights, tensors, path, hint=hint)
     for name, weight in weights.items():
         weight.copy_(laid_out_as(weight, tensors[name]))
 

@@ -21,11 +21,13 @@ from jumok.decoding.shortlist import FILE, Shortlist, read_shortlist
 from jumok.errors import ArgumentError, DataError, JumokError
 from jumok.model_folder import BUNDLED
 from jumok.models.encoder_decoder import EncoderDecoder
+from jumok.models.ensemble import EnsembleEncoder
 from jumok.models.rnn.decoder import RnnDecoder
 from jumok.progress import ProgressBars
 from jumok.screen import to_screen
 
-TRAINING_TEXT = Path("data") / "train.store"
+TRAINING_TEXT = ("data/train.store", "data/mix-*.train.store")
+"""The prepared training text of a folder: one dataset, or one for each corpus of a mixture."""
 LARGE = 100_000_000
 """Weights whose export takes a second or more."""
 
@@ -96,10 +98,10 @@ class CpuEngines:
             return f"the model is on {weight.device.type}, and only a CPU needs another engine"
         if weight.dtype != torch.float32:
             return f"the weights are {weight.dtype}, not float32"
+        if isinstance(self.model.encoder, EnsembleEncoder):
+            return "ensembles run on jumok's own engine"
         if (reason := why_not(self.model)) is not None:
             return reason
-        if self.tokenizers.target.language_ids:
-            return "its outputs begin with their language, which jumok's own engine writes"
         for name, tokenizer in zip(("source", "target"), self.tokenizers, strict=True):
             if len(set(tokenizer.pieces)) != tokenizer.size:
                 return f"the tokenizer of the {name} has the same piece twice"
@@ -117,6 +119,8 @@ class CpuEngines:
 
     def _make(self, precision: Precision) -> CTranslate2Engine | Refused:
         shortlist = self.shortlist() if precision == "int8" else None
+        if shortlist is not None and not _is_between(shortlist, self.tokenizers):
+            shortlist = None
         lines = "" if shortlist is None else shortlist.text(self.tokenizers)
         place = None if self.folder is None else self.folder / FOLDER / precision
         if sum(weight.numel() for weight in self.model.parameters()) > LARGE:
@@ -143,12 +147,12 @@ class CpuEngines:
         """That of the model's folder, made now if the training text is still there."""
         if self.folder is None:
             return None
-        path, text = self.folder / FILE, self.folder / TRAINING_TEXT
-        if (known := read_shortlist(path, self.tokenizers)) is not None or not text.exists():
+        path, texts = self.folder / FILE, [text for name in TRAINING_TEXT for text in sorted(self.folder.glob(name))]
+        if (known := read_shortlist(path, self.tokenizers)) is not None or not texts:
             return known
-        to_screen(f"finding the likely translations of every word in {text}, once")
+        to_screen(f"finding the likely translations of every word in {texts[0].parent}, once")
         try:
-            made = shortlist_of(Dataset(text), self.tokenizers)
+            made = shortlist_of([Dataset(text) for text in texts], self.tokenizers)
         except (DataError, ValueError):
             return None  # not the text of this model, or damaged: the engine considers every word
         with suppress(DataError):  # a folder that cannot be written to
@@ -156,16 +160,23 @@ class CpuEngines:
         return made
 
 
-def shortlist_of(dataset: Dataset, tokenizers: TokenizerPair) -> Shortlist:
+def shortlist_of(datasets: Sequence[Dataset], tokenizers: TokenizerPair) -> Shortlist:
     """The shortlist of a prepared training text, with a progress bar."""
-    rows = [dataset[row] for row in range(0, len(dataset), max(1, len(dataset) // MOST_PAIRS))]
+    every = max(1, sum(map(len, datasets)) // MOST_PAIRS)
+    rows = [dataset[row] for dataset in datasets for row in range(0, len(dataset), every)]
     sources, targets = ([row[side][1:-1].tolist() for row in rows] for side in (0, 1))
     for side, tokenizer in ((sources, tokenizers.source), (targets, tokenizers.target)):
         if max((max(ids, default=0) for ids in side), default=0) >= tokenizer.size:
-            raise DataError(f"{dataset.path} is of another vocabulary")
+            raise DataError(f"{datasets[0].path} is of another vocabulary")
     with ProgressBars() as bars:
         tell: Callable[[int], None] = lambda done: bars.show_share("aligning", done / sum(ROUNDS))  # noqa: E731
         return make_shortlist(sources, targets, shared=tokenizers.shared, tell=tell)
+
+
+def _is_between(shortlist: Shortlist, tokenizers: TokenizerPair) -> bool:
+    """Whether it was made from text between these languages, in models that have several."""
+    source, target = (set(tokenizer.language_ids) for tokenizer in tokenizers)
+    return source <= shortlist.likely.keys() and target <= shortlist.always
 
 
 def hash_of(text: str) -> str:
