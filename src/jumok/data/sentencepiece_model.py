@@ -8,7 +8,7 @@ the id it has. Pieces that the model cannot cut, such as those of the other lang
 
 import struct
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -30,6 +30,8 @@ CUT = (NORMAL, USER_DEFINED, BYTE)
 RESERVED = {name for name, _ in SPECIAL_PIECES}
 UNK_SURFACE, MODEL_TYPE, BPE, WORD = 44, 3, 2, 3
 NORMALISER, NORMALISER_NAME, CHARSMAP = 3, 1, 2
+MOST_MISSING, FEW_MISSING = 0.1, 5
+"""Share and number of pieces that a vocabulary may lack: one that was counted in a corpus lacks the rarest."""
 KINDS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 
@@ -92,6 +94,18 @@ def missing_pieces(model: SentencePieceModel, vocabulary: Iterable[str]) -> list
     """Pieces that the model cuts but the vocabulary does not number: those that other toolkits read as unknown."""
     known = set(vocabulary)
     return [piece.text for piece in model.pieces if piece.type in (NORMAL, BYTE) and piece.text not in known]
+
+
+def check_pieces(model: SentencePieceModel, vocabulary: Iterable[str], say: Callable[[str], None]) -> None:
+    """A DataError for a model whose vocabulary lacks so many of its pieces that it is another's; a note for a few."""
+    missing, count = missing_pieces(model, vocabulary), len(missing_pieces(model, ()))
+    if not missing:
+        return
+    share = f"{len(missing):,} of {count:,} pieces ({len(missing) / count:.1%})"
+    lacks = f"{model.origin} has {share} that the vocabulary lacks"
+    if len(missing) > max(FEW_MISSING, MOST_MISSING * count):
+        raise DataError(f"{lacks}, so it belongs to another model; copy the file that this one was trained with")
+    say(f"note: {lacks}; they are read as unknown")
 
 
 def make_word_tokenizer(vocabulary: Sequence[str], *, lowercase: bool = False) -> Tokenizer:

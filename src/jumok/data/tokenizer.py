@@ -252,8 +252,8 @@ class Tokenizer:
         """The same tokenizer with more symbols: those it does not know become its last ids."""
         tags = [tag for tag in symbols.tags if tag not in self.tags]
         if wrong := [tag for tag in tags if LEADING_TAG.fullmatch(tag)]:
-            known = known_tags(self.tags or self.symbols.features)
-            raise DataError(f"the vocabulary has no tag {wrong[0]}{known}; write a new tag as <medical>")
+            named = known_tags(self.tags or self.symbols.features)
+            raise DataError(f"the vocabulary has no tag {wrong[0]}{named}; write a new tag as <medical>")
         features = [symbol for symbol in symbols.features if symbol not in self.symbols.all]
         if not tags and not features:
             return self

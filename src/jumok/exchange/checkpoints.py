@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
+    check_pieces,
     make_tokenizer,
     make_word_tokenizer,
     missing_pieces,
@@ -20,9 +21,9 @@ from jumok.data.subwords import BOS, EOS, PAD, UNK
 from jumok.data.tokenizer import Tokenizer, TokenizerPair
 from jumok.errors import DataError
 from jumok.exchange.hugging_face import Vocabulary, output_bias
-from jumok.exchange.pieces import check_pieces
 from jumok.files import read_plain
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -124,7 +125,7 @@ class ForeignTransformer(NamedTuple):
                     "belongs to another model"
                 )
         for cut in {id(side.cut): side.cut for side in self.sides if side.cut is not None}.values():
-            check_pieces(cut, {*first.tokens, *second.tokens})  # one model may cut both languages
+            check_pieces(cut, {*first.tokens, *second.tokens}, to_screen)  # one model may cut both languages
         missing = [_missing(side) for side in self.sides]
         if first.tokens == second.tokens:
             missing = [list(dict.fromkeys(missing[0] + missing[1]))] * 2

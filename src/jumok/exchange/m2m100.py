@@ -17,6 +17,7 @@ from torch import Tensor
 
 from jumok.data.sentencepiece_model import (
     SentencePieceModel,
+    check_pieces,
     from_merges,
     make_tokenizer,
     missing_pieces,
@@ -43,8 +44,8 @@ from jumok.exchange.hugging_face import (
     search_settings,
     side_settings,
 )
-from jumok.exchange.pieces import check_pieces
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -99,7 +100,7 @@ class M2M100Folder:
     def _vocabulary(self, size: int) -> tuple[Tokenizer, Vocabulary]:
         """The tokenizer, and the row of each of its ids among the `size` rows of the model."""
         cut, names = self._names()
-        check_pieces(cut, names)
+        check_pieces(cut, names, to_screen)
         if len(names) > size:
             raise DataError(
                 f"{self.path} has {len(names):,} tokens, but its weights are those of {size:,}; its tokenizer belongs "

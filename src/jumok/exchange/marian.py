@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from jumok.data.sentencepiece_model import make_tokenizer, missing_pieces, read_model
+from jumok.data.sentencepiece_model import check_pieces, make_tokenizer, missing_pieces, read_model
 from jumok.data.subwords import BOS, EOS, PAD, SPECIALS, UNK
 from jumok.data.tokenizer import TokenizerPair
 from jumok.errors import DataError
@@ -34,9 +34,9 @@ from jumok.exchange.hugging_face import (
     search_settings,
     side_settings,
 )
-from jumok.exchange.pieces import check_pieces
 from jumok.models.config import Tied
 from jumok.models.weights import load_weights
+from jumok.screen import to_screen
 from jumok.tasks.recipes import TranslationRecipe
 from jumok.tasks.translator import TrainedTranslator
 
@@ -80,7 +80,7 @@ class MarianFolder:
         target_ids = read_ids(self.path / TARGET_VOCABULARY) if self.separate else ids
         cuts = [read_model(read_bytes(self.path / name), self.path / name) for name in (SOURCE_MODEL, TARGET_MODEL)]
         for cut, known in zip(cuts, (ids, target_ids), strict=True):
-            check_pieces(cut, known)
+            check_pieces(cut, known, to_screen)
         source_pieces, target_pieces = _pieces(ids), _pieces(target_ids)
         missing = [missing_pieces(cut, known) for cut, known in zip(cuts, (ids, target_ids), strict=True)]
         if not self.separate:
