@@ -97,7 +97,8 @@ def _add_error_handlers(app: FastAPI) -> None:
         if errors[0]["type"] == "json_invalid":
             return response(f"the body is not JSON: {errors[0]['ctx']['error']}", 400)
         body = request.scope["endpoint"].__annotations__["body"]
-        return response(validation_message(errors, body.model_fields), 422)
+        fields = {field.alias or name: field for name, field in body.model_fields.items()}
+        return response(validation_message(errors, fields), 422)
 
     @app.exception_handler(HTTPException)
     async def http_error(_: Request, error: HTTPException) -> JSONResponse:
