@@ -50,10 +50,11 @@ def test_outputs_come_in_the_order_of_the_inputs(translator):
 @pytest.mark.long
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_batch_size_never_changes_an_output(translator, beam):
-    expected = outcome(translator.translate(DIGITS, beam=beam))
+    # A model that has learnt nothing repeats itself, and engines break that off at different lengths.
+    expected = outcome(translator.translate(DIGITS, beam=beam, engine="jumok"))
     for tokens in (1, 5, 20):
         few = Translator(translator.trained, batch_tokens=tokens)
-        assert outcome(few.translate(DIGITS, beam=beam)) == expected
+        assert outcome(few.translate(DIGITS, beam=beam, engine="jumok")) == expected
 
 
 @pytest.mark.long

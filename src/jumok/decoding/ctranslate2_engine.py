@@ -86,9 +86,10 @@ class CTranslate2Engine:
     ) -> list[list[Hypothesis] | None]:
         """The best hypotheses for every source; None where our own search must decide.
 
-        Sources end in EOS; `limit` is the number of positions of the decoder. Outputs that reach the greatest length
-        are left to our search in float32, as it ends them in another way, and so are those that nothing after their
-        language would be better than: the engine does not consider that.
+        Sources end in EOS; `limit` is the number of positions of the decoder. In float32, what runs on and on is left
+        to our search: an output of the greatest length, which it ends in another way, and under beam search one of half
+        that length, beyond which longer ones may be better, while the engine stops when it has found some. So are
+        outputs that nothing after their language would be better than: the engine does not consider that.
         """
         limits = [self._longest(len(source), config, limit) for source in sources]
         results = self.generate(sources, limits, config, n_best)
@@ -97,9 +98,10 @@ class CTranslate2Engine:
             for row, score in zip(rows, self._scores_of_nothing([sources[row] for row in rows], config), strict=True):
                 if score > results[row][0].score:
                     results[row] = []
+        most = [longest if config.beam == 1 else longest // 2 for longest in limits]
         return [
-            found if found and self._is_sound(found, longest) else None
-            for found, longest in zip(results, limits, strict=True)
+            found if found and self._is_sound(found, length) else None
+            for found, length in zip(results, most, strict=True)
         ]
 
     def generate(
