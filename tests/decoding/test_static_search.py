@@ -115,6 +115,7 @@ def test_a_recurrent_decoder_finds_the_same_hypotheses(kind, beam):
     assert_same(*both(model, encoded(model), beam=beam))
 
 
+@pytest.mark.long
 @given(
     st.integers(0, 10_000), st.integers(1, 6), st.floats(-1, 2), st.lists(st.integers(1, 9), min_size=1, max_size=20)
 )

@@ -176,6 +176,7 @@ def test_an_imported_model_writes_the_tokens_that_transformers_writes(
             assert f">>{target}<<" not in output.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{"beam": 1}, {"beam": 5}, {"beam": 4, "length_penalty": 0.6}, {"beam": 5, "length_penalty": 0}]
 )

@@ -16,7 +16,7 @@ WEIGHTED = dict.fromkeys(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @parametrize_with_checks(
     [KernelRegressor(degree=1), KernelRegressor("triangular", 1.0, degree=1), KernelRegressor(per_output=True)],
     expected_failed_checks=lambda estimator: WEIGHTED if estimator.bandwidth == "loo" else {},
