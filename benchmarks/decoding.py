@@ -135,12 +135,12 @@ def plain(task: Task, translator: Any) -> Translate:
 
     import ctranslate2
 
-    from jumok.exchange.to_ctranslate2 import export_model
+    from jumok.decoding.ctranslate2_model import write_model
 
     precision = "float32" if task.system == PLAIN else "int8"
     threads = (task.threads, 1) if task.system == WORKERS else (1, task.threads)
     with tempfile.TemporaryDirectory() as folder:
-        export_model(translator.trained, folder, quantization=precision)
+        write_model(translator.trained.model, translator.trained.tokenizers, folder, quantization=precision)
         engine = ctranslate2.Translator(
             folder, compute_type=precision, inter_threads=threads[0], intra_threads=threads[1]
         )

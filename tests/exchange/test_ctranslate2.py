@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import jumok
+from jumok.decoding.ctranslate2_model import write_model
 from jumok.errors import ModelError
-from jumok.exchange.to_ctranslate2 import export_model
 from jumok.tasks import TRANSLATION, make_recipe
 from jumok.tasks.translator import TrainedTranslator, Translator
 from support.commands import jumok as command
@@ -52,7 +52,7 @@ def written_by_engine(folder: Path, trained: TrainedTranslator, text: str, *, st
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda settings: " ".join(map(str, settings.values())))
 def test_an_exported_model_writes_greedily_what_ours_writes(settings: dict[str, Any], tmp_path: Path) -> None:
     trained = random_model(**settings)
-    export_model(trained, tmp_path)
+    write_model(trained.model, trained.tokenizers, tmp_path)
     for text in TEXTS:
         (output,) = Translator(trained).translate([text], beam=1, max_length=12)
         ours = [trained.tokenizers.target.pieces[id] for id in output.pieces[0][1]]
@@ -70,8 +70,9 @@ def test_the_bundled_model_translates_the_same_on_ctranslate2_with_beam_search(t
 
 
 def test_a_model_that_ctranslate2_cannot_run_is_refused(tmp_path: Path) -> None:
+    trained = random_model(positions="concatenated")
     with pytest.raises(ModelError, match="concatenated"):
-        export_model(random_model(positions="concatenated"), tmp_path)
+        write_model(trained.model, trained.tokenizers, tmp_path)
 
 
 def test_an_export_overwrites_nothing(tmp_path: Path) -> None:

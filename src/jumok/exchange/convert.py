@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-from jumok.decoding.ctranslate2_model import Quantization
+from jumok.decoding.ctranslate2_model import Quantization, write_model
 from jumok.errors import ArgumentError, DataError, ModelError, first_line
-from jumok.exchange import to_ctranslate2, to_hugging_face, to_onnx
+from jumok.exchange import to_hugging_face, to_onnx
 from jumok.exchange.hugging_face import CONFIG, read_json
 from jumok.exchange.joeynmt import CONFIG as YAML
 from jumok.exchange.joeynmt import read_joeynmt
@@ -37,7 +37,7 @@ def export_model(
         raise ModelError(f"{out} is not empty; export into a new folder")
     trained = TRANSLATION.load(folder, device="cpu").trained
     if to == "ctranslate2":
-        to_ctranslate2.export_model(trained, out, quantization=quantization)
+        write_model(trained.model, trained.tokenizers, out, quantization=quantization)
         return "ctranslate2.Translator"
     if quantization != "float32":
         raise ArgumentError(f"--quantization {quantization} is for --to ctranslate2; leave it out with --to {to}")

@@ -232,7 +232,7 @@ def _positions(trained: TrainedTranslator) -> int:
 
 
 def _sentencepiece(tokenizer: Tokenizer) -> bytes:
-    """The sentencepiece model; where our tokenizer leaves one space between words, it does so, too."""
+    """The SentencePiece model. It collapses spaces between words if our tokenizer does."""
     if tokenizer.normaliser.spaces == "keep":
         return tokenizer.model
     return tokenizer.model + length_delimited(NORMALISER, bytes([REMOVE_EXTRA_SPACES << 3, 1]))

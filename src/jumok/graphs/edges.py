@@ -255,7 +255,7 @@ class _DynamicScores(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors
-        if torch.is_grad_enabled():  # somebody asks for a second gradient, which autograd knows from the equation
+        if torch.is_grad_enabled():  # for a second gradient, autograd differentiates the equation itself
             wanted = [part for part in inputs if part.requires_grad]
             scores = _scores_of_piece(slice(None), ctx.slope, *inputs)
             found = iter(torch.autograd.grad(scores, wanted, grad, create_graph=True))

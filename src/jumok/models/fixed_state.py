@@ -19,7 +19,7 @@ class FixedState(StaticState):
     """
 
     def __init__(self, decoder: Decoder, encoding: Encoding, changing: Callable[[Any], Any], *, beam: int) -> None:
-        # The states of a decoder live no longer than it.
+        # A weak reference, so that a state does not keep its decoder alive.
         self.decoder, self.changing, self.beam = proxy(decoder), changing, beam
         self.state = self._first(encoding)
 

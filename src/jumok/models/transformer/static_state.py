@@ -69,7 +69,8 @@ class TransformerStaticState(StaticState):
 
     def __init__(self, decoder: Parts, encoding: Encoding, *, beam: int, capacity: int) -> None:
         sentences, device = len(encoding.states), encoding.states.device
-        self.decoder, self.beam = proxy(decoder), beam  # the states of a decoder live no longer than it
+        # A weak reference, so that a state does not keep its decoder alive.
+        self.decoder, self.beam = proxy(decoder), beam
         layers = cast(list[DecoderLayer], list(decoder.layers))
         self.layers = [LayerCache(layer, encoding, beam=beam, capacity=capacity) for layer in layers]
         self.visible = encoding.visible.clone()
